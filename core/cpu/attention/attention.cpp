@@ -5,7 +5,7 @@
 // tiles; K and V are read once for every tile of queries, and are what a few queries wait for. A tile's queries lie in
 // the lanes of vectors, so maximum, sum and rescaling need no horizontal operations, and a row's bits depend on that
 // row, its keys' positions in the sequence and the options alone: batch_invariant and deterministic. Scratch: up to 3
-// MiB per thread.
+// MiB per thread. Where there is a tile unit, products of bf16 are its own (attention_amx.hpp).
 #include <algorithm>
 
 #include "core/cpu/attention/attention_sequences.hpp"

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/cpu/attention/attention_amx.hpp"
 #include "core/cpu/attention/attention_task.hpp"
 #include "core/cpu/simd/scratch.hpp"
 
@@ -356,6 +357,7 @@ int64_t attention_few_rows() {
   return HWY_DYNAMIC_DISPATCH(few_rows_here)();
 }
 bool attention_few_task(const AttentionTask& task) {
+  if (takes_amx(task)) return attention_task(task);
   return HWY_DYNAMIC_DISPATCH(few_task_for)(task);
 }
 

@@ -7,10 +7,14 @@
 //
 // Scores are in base 2. The running maximum is rounded up to an integer, so that rescaling multiplies by a power of
 // two, which is exact: blocks that a row does not see change no bit of it, and neither does the company in its tile.
+//
+// Where there is a tile unit (attention_amx.hpp), both products of bf16 are its own, the rest is the same.
 #include "core/cpu/attention/attention_task.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <type_traits>
 
 #include "core/cpu/simd/scratch.hpp"
 
@@ -19,6 +23,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "core/cpu/attention/attention_amx-inl.hpp"
 #include "core/cpu/attention/attention_keys-inl.hpp"
 #include "core/cpu/simd/math-inl.hpp"
 
@@ -36,7 +41,7 @@ class TaskKernel {
     const AttentionTask* task;
     int64_t begin, end;                  // rows of the group
     int64_t width;                       // lanes: a multiple of the vector's, at least end - begin
-    T *q, *out;                          // [d][row]
+    T *q, *out;                          // [d][row]; packed (attention_amx.hpp) where the tile unit takes q
     T *shift, *sum;                      // [row] of the running softmax, base 2
     T *total, *total_shift, *total_sum;  // of closed sums, as out, shift and sum
     bool any_closed;
@@ -47,32 +52,46 @@ public:
   static int64_t most_lanes() { return kMaxVecs * lanes(); }
 
   static size_t scratch_elements(std::span<const AttentionTask> tasks) {
-    const int64_t size = tasks[0].head_size, padded = round_up(size, kBroadcasts);
+    const bool by_amx = is_for_amx(tasks[0]);
+    const int64_t size = tasks[0].head_size, padded = round_up(size, kBroadcasts), depth = amx_depth(size);
+    const int64_t most = by_amx ? kAmxTileRows : most_lanes();
     int64_t tiles = 0;
-    for (const AttentionTask& task : tasks) tiles += (task.end - task.begin + most_lanes() - 1) / most_lanes();
-    return static_cast<size_t>(tiles * most_lanes() * (size + 2 * padded + 4) +
-                               most_lanes() * (kKeys + kBroadcasts + 3) + 2 * (kKeys + kBroadcasts) * padded);
+    for (const AttentionTask& task : tasks) tiles += (task.end - task.begin + most - 1) / most;
+    const int64_t of_tile = most * ((by_amx ? depth / 2 : size) + 2 * padded + 4) + 7 * kAligned;
+    const int64_t of_amx =
+        by_amx ? 3 * kAmxKeys * depth / 2 + kAmxTileRows / kAmxRows * kAmxWeights / 2 + depth * most : 0;
+    return static_cast<size_t>(tiles * of_tile + most * (kKeys + kBroadcasts + 3) + 2 * (kKeys + kBroadcasts) * padded +
+                               of_amx + 11 * kAligned);
   }
 
   TaskKernel(std::span<const AttentionTask> tasks, T* scratch)
       : tasks_(tasks),
+        by_amx_(is_for_amx(tasks[0])),
         size_(tasks[0].head_size),
         padded_(round_up(size_, kBroadcasts)),
+        most_(by_amx_ ? kAmxTileRows : most_lanes()),
         keys_{tasks.data(), padded_},
         free_(scratch) {
-    scores_ = take(most_lanes() * (kKeys + kBroadcasts));
-    factor_ = take(most_lanes());
-    first_ = take(most_lanes());
-    last_ = take(most_lanes());
+    scores_ = take(most_ * (kKeys + kBroadcasts));
+    factor_ = take(most_);
+    first_ = take(most_);
+    last_ = take(most_);
     keys_.k = take((kKeys + kBroadcasts) * padded_);
     keys_.v = take((kKeys + kBroadcasts) * padded_);
+    if (!by_amx_) return;
+    const int64_t depth = amx_depth(size_);
+    block_.k = take_bf16(kAmxKeys * depth);
+    block_.v = take_bf16(kAmxKeys * depth);
+    block_.columns = take_bf16(kAmxKeys * depth);
+    weights_ = take_bf16(kAmxTileRows / kAmxRows * kAmxWeights);
+    sums_ = take(depth * most_);
   }
 
   // The first `shared` keys are those of every task; of them whole blocks are read for all tasks together.
   void run(int64_t shared) {
     for (const AttentionTask& task : tasks_) {
-      for (int64_t row = task.begin; row < task.end; row += most_lanes()) {
-        add_tile(task, row, std::min(row + most_lanes(), task.end));
+      for (int64_t row = task.begin; row < task.end; row += most_) {
+        add_tile(task, row, std::min(row + most_, task.end));
       }
     }
     const std::span<Tile> all(tiles_, static_cast<size_t>(n_tiles_));
@@ -99,6 +118,10 @@ public:
   }
 
 private:
+  static constexpr int64_t kAligned = 64 / static_cast<int64_t>(sizeof(T));  // whole lines
+
+  static bool is_for_amx(const AttentionTask& task) { return std::is_same_v<T, float> && takes_amx(task); }
+
   // The keys that any row of the task sees, from the begin of a chain on.
   static int64_t begin_of(const AttentionTask& task) { return first_chain(task, task.query_of(task.begin)); }
   static int64_t end_of(const AttentionTask& task) { return task.last_key(task.query_of(task.end - 1)) + 1; }
@@ -112,24 +135,31 @@ private:
         if (block % kKeysPerSum == 0 && block > begin_of(*tile.task)) close_sums(tile);
       }
       if (!keys_.find_masked(from, to)) continue;
-      keys_.load(from, to);
+      if (by_amx_) {
+        block_.load(*keys_.task, block, from, to, keys_.n_masked > 0 ? keys_.masked : nullptr);
+      } else {
+        keys_.load(from, to);
+      }
       for (const Tile& tile : tiles) process(tile, from, to);
     }
   }
 
   T* take(int64_t count) {
     T* const taken = free_;
-    free_ += count;
+    free_ += round_up(count, kAligned);
     return taken;
   }
+  uint16_t* take_bf16(int64_t count) {
+    return reinterpret_cast<uint16_t*>(take(count * 2 / static_cast<int64_t>(sizeof(T))));
+  }
   void add_tile(const AttentionTask& task, int64_t begin, int64_t end) {
-    const int64_t width = round_up(end - begin, lanes());
+    const int64_t width = round_up(end - begin, by_amx_ ? kAmxRows : lanes());
     Tile& tile = tiles_[n_tiles_++];
     tile = {&task,
             begin,
             end,
             width,
-            take(size_ * width),
+            take((by_amx_ ? amx_depth(size_) / 2 : size_) * width),
             take(padded_ * width),
             take(width),
             take(width),
@@ -140,6 +170,9 @@ private:
     std::fill(tile.out, tile.out + padded_ * width, T{0});
     std::fill(tile.sum, tile.sum + width, T{0});
     std::fill(tile.shift, tile.shift + width, std::numeric_limits<T>::lowest());
+    if (by_amx_) {
+      return pack_queries(task, begin, end, width, block_.k, reinterpret_cast<uint16_t*>(tile.q));
+    }
     // Scaled for scores in base 2; lanes without a row are 0.
     const T factor = static_cast<T>(task.scale * 1.4426950408889634);
     for (int64_t t = 0; t < width; ++t) {
@@ -159,6 +192,9 @@ private:
     const int64_t begin = std::max(from, first_chain(task, first_query)),
                   end = std::min(to, task.last_key(last_query) + 1);
     if (begin >= end) return;
+    if constexpr (std::is_same_v<T, float>) {
+      if (by_amx_) return process_block(tile, from / kKeys * kKeys);
+    }
     const bool all_visible =
         keys_.n_masked == 0 && begin >= task.first_key(last_query) && end - 1 <= task.last_key(first_query);
     const bool* masked = keys_.masked + (begin - from);
@@ -181,11 +217,55 @@ private:
       outer_product<kVecs>(d_, k + j * padded_, padded_, 1, tile.q, size_, scores_ + j * width, factor_, Into::nothing);
     }
     if (tile.task->softcap > 0) cap(tile, count);
-    if (!all_visible) hide(tile, masked, begin, count);
+    if (!all_visible) hide(tile, keys_.n_masked > 0 ? masked : nullptr, begin, count);
     softmax(tile, count);
     if (!all_visible && has_special_values(d_, v, count * padded_)) return accumulate_visible(tile, v, count);
     for (int64_t i = 0; i < size_; i += kBroadcasts) {
       outer_product<kVecs>(d_, v + i, 1, padded_, scores_, count, tile.out + i * width, factor_, Into::scaled);
+    }
+  }
+
+  // The whole block by the tile unit, from the key `block` on: what nobody sees of it has weight 0.
+  HWY_NOINLINE void process_block(const Tile& tile, int64_t block) {
+    static_assert(kKeys == kAmxKeys);
+    const AttentionTask& task = *tile.task;
+    const int64_t first_query = task.query_of(tile.begin), last_query = task.query_of(tile.end - 1);
+    const bool all_visible = keys_.n_masked == 0 && !block_.has_special && block >= task.first_key(last_query) &&
+                             block + kKeys - 1 <= task.last_key(first_query);
+    amx_scores(block_.k, amx_depth(size_), reinterpret_cast<const uint16_t*>(tile.q), tile.width, scores_);
+    const V factor = hn::Set(d_, static_cast<T>(task.scale * 1.4426950408889634));  // scores in base 2
+    for (int64_t i = 0; i < kKeys * tile.width; i += lanes()) {
+      hn::StoreU(hn::Mul(hn::LoadU(d_, scores_ + i), factor), d_, scores_ + i);
+    }
+    if (task.softcap > 0) cap(tile, kKeys);
+    if (!all_visible) hide(tile, block_.masked, block, kKeys);
+    softmax(tile, kKeys);
+    pack_weights(d_, scores_, tile.width, weights_);
+    amx_values(block_.columns, amx_depth(size_), weights_, tile.width, sums_);
+    for (int64_t i = 0; i < size_; ++i) {
+      for (int64_t t = 0; t < tile.width; t += lanes()) {
+        T* const out = tile.out + i * tile.width + t;
+        const V sum = hn::LoadU(d_, sums_ + i * tile.width + t);
+        hn::StoreU(hn::MulAdd(hn::LoadU(d_, out), hn::LoadU(d_, factor_ + t), sum), d_, out);
+      }
+    }
+    if (block_.has_special) add_special(tile);
+  }
+
+  // The infinities and NaN of V, for those who see them.
+  HWY_NOINLINE void add_special(const Tile& tile) {
+    const int64_t depth = amx_depth(size_);
+    for (int64_t j = 0; j < kKeys; ++j) {
+      for (int64_t i = 0; i < size_; ++i) {
+        const uint16_t number = block_.v[j * depth + i];
+        if ((number & kAmxSpecial) != kAmxSpecial) continue;
+        const V value = hn::Set(d_, std::bit_cast<float>(static_cast<uint32_t>(number) << 16));
+        for (int64_t t = 0; t < tile.width; t += lanes()) {
+          T* const out = tile.out + i * tile.width + t;
+          const V before = hn::LoadU(d_, out), p = hn::LoadU(d_, scores_ + j * tile.width + t);
+          hn::StoreU(hn::IfThenElse(visible(j, t), hn::MulAdd(p, value, before), before), d_, out);
+        }
+      }
     }
   }
 
@@ -199,7 +279,8 @@ private:
     }
   }
 
-  // Scores of keys that a row does not see become -inf. Leaves each row's visible range, relative to `from`.
+  // Scores of keys that a row does not see become -inf. Leaves each row's visible range, relative to `from`. masked may
+  // be null.
   void hide(const Tile& tile, const bool* masked, int64_t from, int64_t count) {
     const AttentionTask& task = *tile.task;
     for (int64_t t = 0; t < tile.width; ++t) {
@@ -209,7 +290,7 @@ private:
     }
     const V minus_inf = hn::Set(d_, -std::numeric_limits<T>::infinity());
     for (int64_t j = 0; j < count; ++j) {
-      if (keys_.n_masked > 0 && masked[j]) {
+      if (masked != nullptr && masked[j]) {
         std::fill_n(scores_ + j * tile.width, tile.width, -std::numeric_limits<T>::infinity());
         continue;
       }
@@ -305,14 +386,18 @@ private:
 
   const std::span<const AttentionTask> tasks_;
   const D d_{};
-  const int64_t size_, padded_;
+  const bool by_amx_;
+  const int64_t size_, padded_, most_;  // rows of a tile
   KeyBlock<T> keys_;
+  AmxBlock block_;
   T* free_;  // of the scratch
   Tile tiles_[kMaxAttentionTiles];
   int n_tiles_ = 0;
-  T* scores_;         // [key][row] of the tile at hand
-  T* factor_;         // [row] what the block scales the output by
-  T *first_, *last_;  // [row] visible range in the block
+  T* scores_;                    // [key][row] of the tile at hand
+  T* factor_;                    // [row] what the block scales the output by
+  T *first_, *last_;             // [row] visible range in the block
+  uint16_t* weights_ = nullptr;  // by_amx: of the block, packed
+  T* sums_ = nullptr;            // and their sums of values, [d][row]
 };
 
 template <typename T>

@@ -1,15 +1,10 @@
 #include "core/cpu/linear/linear_amx.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 
-#if defined(__x86_64__) && defined(__linux__)
-#define RLK_CPU_HAS_AMX 1
-#include <immintrin.h>
-#endif
-
 #include "core/cpu/simd/amx.hpp"
+#include "core/cpu/simd/amx_tiles.hpp"
 
 namespace rlk::cpu {
 
@@ -17,36 +12,30 @@ bool takes_amx(const LinearOperands& operands) {
   return operands.dtype() == Dtype::bf16 && operands.depth >= kAmxDepth && has_amx();
 }
 
-#if RLK_CPU_HAS_AMX
-
 namespace {
 
 constexpr int64_t kTileSums = kAmxRows * kAmxRows;
-#define RLK_AMX __attribute__((target("amx-tile,amx-bf16,avx512f,avx512bw")))
+constexpr int64_t kSteps = kAmxChain / kAmxDepth;  // of a chain
 
-// The shapes of tiles 0 to 3 (sums), 4 and 5 (weights), 6 and 7 (rows).
-struct alignas(64) TileConfig {
-  uint8_t palette = 1;
-  std::array<uint8_t, 15> reserved{};
-  std::array<uint16_t, 16> bytes{};  // of a row
-  std::array<uint8_t, 16> rows{};
-};
-static_assert(sizeof(TileConfig) == 64);
-
-// Compilers are not told what the intrinsics read: what was written before is in memory from here on.
-inline void settle_memory(const void* written) {
-  asm volatile("" : : "r"(written) : "memory");
-}
-
-RLK_AMX void configure(int64_t room) {
-  TileConfig config;
-  for (size_t tile = 0; tile < 8; ++tile) {
-    config.rows[tile] = 16;
-    config.bytes[tile] = static_cast<uint16_t>(tile == 4 || tile == 5 ? 64 : 4 * room);
+void emulate_products(const AmxPanel& panel, const AmxGroup& group, int64_t room) {
+  for (int64_t column = 0; column < panel.columns; ++column) {
+    const char* left = panel.data + column / kAmxRows * panel.block_bytes + column % kAmxRows * panel.row_bytes;
+    for (int64_t row = 0; row < kAmxRows; ++row) {
+      double& sum = group.sums[column * group.stride + row];
+      if (panel.depth == 0) sum = 0;
+      for (int64_t first = 0; first < panel.steps && row < room; first += kSteps) {
+        float chain = 0;
+        for (int64_t step = first; step < std::min(first + kSteps, panel.steps); ++step) {
+          chain = emulated_products(chain, reinterpret_cast<const uint16_t*>(left + step * panel.step_bytes),
+                                    group.packed + (panel.depth + step * kAmxDepth) * room + row * 2, room * 2);
+        }
+        sum += chain;
+      }
+    }
   }
-  settle_memory(&config);
-  _tile_loadconfig(&config);
 }
+
+#if RLK_CPU_HAS_AMX
 
 // out[block][group][column][row] = sums over `steps` tiles from the panel's step `step` on, of the blocks that begin at
 // column `first`. kBlocks and kGroups are 1 or 2.
@@ -110,7 +99,7 @@ RLK_AMX void add_tile(const float* from, int64_t chains, int64_t chain_floats, i
 // One or two blocks of columns, from `first` on, with one or two groups.
 template <int kBlocks, int kGroups>
 RLK_AMX void multiply(const AmxPanel& panel, int64_t first, const AmxGroup* groups, int64_t room, float* out) {
-  constexpr int64_t kSteps = kAmxChain / kAmxDepth, kSums = kTileSums * kBlocks * kGroups;
+  constexpr int64_t kSums = kTileSums * kBlocks * kGroups;
   int64_t chains = 0;
   for (int64_t step = 0; step < panel.steps; step += kSteps, ++chains) {
     chain<kBlocks, kGroups>(panel, first, step, std::min(kSteps, panel.steps - step), groups, room,
@@ -126,12 +115,10 @@ RLK_AMX void multiply(const AmxPanel& panel, int64_t first, const AmxGroup* grou
   }
 }
 
-}  // namespace
-
-RLK_AMX void amx_products(const AmxPanel& panel, const AmxGroup* groups, int64_t group_count, int64_t room) {
+RLK_AMX void products(const AmxPanel& panel, const AmxGroup* groups, int64_t group_count, int64_t room) {
   alignas(64) float out[kAmxPanelChains * 4 * kTileSums];
   if (room < kAmxRows) std::memset(out, 0, sizeof out);  // tiles leave the lanes behind the room as they are
-  configure(room);
+  configure_tiles(room);
   for (int64_t g = 0; g < group_count; g += 2) {
     const bool two_groups = g + 1 < group_count;
     for (int64_t first = 0; first < panel.columns; first += 2 * kAmxRows) {
@@ -147,8 +134,15 @@ RLK_AMX void amx_products(const AmxPanel& panel, const AmxGroup* groups, int64_t
 
 #else
 
-void amx_products(const AmxPanel&, const AmxGroup*, int64_t, int64_t) {}
+void products(const AmxPanel&, const AmxGroup*, int64_t, int64_t) {}
 
 #endif
+
+}  // namespace
+
+void amx_products(const AmxPanel& panel, const AmxGroup* groups, int64_t group_count, int64_t room) {
+  if (!amx_is_emulated()) return products(panel, groups, group_count, room);
+  for (int64_t g = 0; g < group_count; ++g) emulate_products(panel, groups[g], room);
+}
 
 }  // namespace rlk::cpu

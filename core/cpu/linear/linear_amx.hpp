@@ -9,16 +9,14 @@
 
 namespace rlk::cpu {
 
-constexpr int64_t kAmxRows = 16;  // of hidden, in one tile: a group
-
 // What is multiplied at a time with groups of rows: a block of columns stays in L2 while they pass.
 constexpr int64_t kAmxPanelBytes = kLinearBlock * kAmxPanelDepth * 2;
 
 // Calls that are computed so on every thread: depth decides, and what the tensors are.
 bool takes_amx(const LinearOperands& operands);
 
-// A group of rows lies as [depth / 2][room][2] with zeros behind the depth and behind the rows; room is kAmxRows, or
-// the number of rows in a batch of fewer than that.
+// A group of kAmxRows rows lies as [depth / 2][room][2] with zeros behind the depth and behind the rows; room is
+// kAmxRows, or the number of rows in a batch of fewer than that.
 inline int64_t amx_packed_numbers(int64_t depth, int64_t room) {
   return round_up(depth, kAmxDepth) * room;
 }

@@ -5,6 +5,7 @@
 #include <rlk/abi/op.h>
 
 #include "core/cpu/logp/logp_block.hpp"
+#include "core/cpu/simd/amx.hpp"
 
 namespace rlk::cpu {
 
@@ -15,8 +16,7 @@ constexpr int64_t kLinearDepth = 128;     // of D, per packed block of weights: 
 constexpr int64_t kLinearSegment = 2048;  // vocabulary entries of a task without dx: bits depend on it
 constexpr int kLinearTilesPerTask = 6;    // that share a packed block of weights
 
-// Of products by tiles (linear_amx.hpp).
-constexpr int64_t kAmxDepth = 32;   // numbers of a row in a tile; calls of a smaller D take none
+// Of products by tiles (linear_amx.hpp); calls of a D below kAmxDepth take none.
 constexpr int64_t kAmxChain = 512;  // whose products are summed in fp32; a multiple of kAmxDepth
 constexpr int64_t kAmxPanelChains = 2;
 constexpr int64_t kAmxPanelDepth = kAmxPanelChains * kAmxChain;  // of weights that are packed at a time

@@ -11,7 +11,7 @@
 namespace rlk::cpu {
 namespace {
 
-std::atomic<bool> amx_allowed{true};
+std::atomic<bool> amx_allowed{true}, amx_emulated{false};
 
 #if defined(__x86_64__) && defined(__linux__)
 // The system saves tiles only for a process that asks for it; every thread may use them from then on.
@@ -33,11 +33,18 @@ bool find_amx() {
 
 bool has_amx() {
   static const bool kFound = find_amx();
-  return kFound && amx_allowed.load(std::memory_order_relaxed);
+  return amx_is_emulated() || (kFound && amx_allowed.load(std::memory_order_relaxed));
 }
 
 void allow_amx(bool allowed) {
   amx_allowed.store(allowed, std::memory_order_relaxed);
+}
+
+void emulate_amx(bool emulated) {
+  amx_emulated.store(emulated, std::memory_order_relaxed);
+}
+bool amx_is_emulated() {
+  return amx_emulated.load(std::memory_order_relaxed);
 }
 
 }  // namespace rlk::cpu

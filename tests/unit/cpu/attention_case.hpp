@@ -4,6 +4,7 @@
 #include <rlk/sdk/ops/attention.hpp>
 #include <rlk/sdk/ops/attention_backward.hpp>
 
+#include "core/cpu/simd/amx.hpp"
 #include "unit/cpu/operator.hpp"
 
 namespace rlk::test {
@@ -18,6 +19,17 @@ using AttentionBackward = CallOf<ops::AttentionBackward>;
 struct Heads {
   int64_t q, kv, size;
 };
+
+// Every instruction set in turn, then the tile unit number by number where this machine has none.
+template <typename Body>
+void for_each_attention_target(const Body& body) {
+  for_each_target(body);
+  if (cpu::has_amx()) return;
+  SCOPED_TRACE("emulated tiles");
+  cpu::emulate_amx(true);
+  body();
+  cpu::emulate_amx(false);
+}
 
 // lse is asked for. Strides are those of inputs and outputs.
 Attention dense_attention(Dtype dtype, int64_t batch, int64_t queries, int64_t keys, Heads heads,

@@ -27,7 +27,7 @@ Attention mean_of_visible(int64_t queries, int64_t keys) {
 }
 
 TEST(CpuAttentionOptions, ExtremeSoftcapsAreRight) {
-  for_each_target([] {
+  for_each_attention_target([] {
     for (double softcap : {1e-300, 1e-30, 1e-5, 1e5, 1e30, 1e300}) {
       for (Dtype dtype : {Dtype::f32, Dtype::bf16, Dtype::f64}) {
         SCOPED_TRACE(name(dtype) + " " + std::to_string(std::log10(softcap)));
@@ -52,7 +52,7 @@ TEST(CpuAttentionOptions, SoftcapBoundsTheScores) {
 }
 
 TEST(CpuAttentionOptions, NothingIsReadOfPaddingKeys) {
-  for_each_target([] {
+  for_each_attention_target([] {
     for (Dtype dtype : kFloatDtypes) {
       for (double softcap : {0.0, 1.5}) {
         for (double poison : {kNan, kInfinity, -kInfinity}) {
@@ -76,7 +76,7 @@ TEST(CpuAttentionOptions, NothingIsReadOfPaddingKeys) {
 }
 
 TEST(CpuAttentionOptions, PaddingAtTheEndChangesNoBit) {
-  for_each_target([] {
+  for_each_attention_target([] {
     for (Dtype dtype : kFloatDtypes) {
       for (int64_t length : {1, 40, 64, 100}) {
         Attention padded = dense_attention(dtype, 1, 5, 200, {2, 2, 16});
@@ -94,7 +94,7 @@ TEST(CpuAttentionOptions, PaddingAtTheEndChangesNoBit) {
 }
 
 TEST(CpuAttentionOptions, AQueryThatSeesOnlyPaddingGivesZeroAndMinusInfinity) {
-  for_each_target([] {
+  for_each_attention_target([] {
     Attention c = mean_of_visible(4, 4);
     c.params.window_left = 0, c.params.window_right = 0;  // each query sees its own key
     c.key_mask = Tensor(Dtype::u8, {1, 4}).fill([](int64_t j) { return j == 2 ? 0.0 : 1.0; });
@@ -120,7 +120,7 @@ TEST(CpuAttentionOptions, CausalCountsPaddingKeys) {
 
 // torch's scaled_dot_product_attention aligns is_causal at the top left: query 0 would see key 0 alone.
 TEST(CpuAttentionOptions, CausalIsAlignedBottomRightWhereLengthsDiffer) {
-  for_each_target([] {
+  for_each_attention_target([] {
     Attention more_keys = mean_of_visible(2, 4);
     more_keys.params.causal = Causal::on;
     const auto a = run(more_keys);
@@ -139,7 +139,7 @@ TEST(CpuAttentionOptions, CausalIsAlignedBottomRightWhereLengthsDiffer) {
 
 // The other side: torch's is_causal, in both directions, where one query meets a cache, and behind the last key.
 TEST(CpuAttentionOptions, CausalIsAlignedTopLeftOnDemand) {
-  for_each_target([] {
+  for_each_attention_target([] {
     Attention more_keys = mean_of_visible(2, 4);
     more_keys.params.causal = Causal::on, more_keys.params.causal_alignment = CausalAlignment::top_left;
     const auto a = run(more_keys);
@@ -161,7 +161,7 @@ TEST(CpuAttentionOptions, CausalIsAlignedTopLeftOnDemand) {
 }
 
 TEST(CpuAttentionOptions, WindowsAreMeasuredFromTheChosenDiagonal) {
-  for_each_target([] {
+  for_each_attention_target([] {
     Attention c = mean_of_visible(3, 9);
     c.params.window_left = 1, c.params.window_right = 2;
     const auto bottom_right = run(c);
@@ -183,7 +183,7 @@ TEST(CpuAttentionOptions, WindowsAreMeasuredFromTheChosenDiagonal) {
 }
 
 TEST(CpuAttentionOptions, AWindowThatHidesExactlyOneKeyHidesThatOne) {
-  for_each_target([] {
+  for_each_attention_target([] {
     for (int64_t length : {2, 33, 64, 65, 130}) {
       Attention left = mean_of_visible(1, length);
       left.params.window_left = length - 2;  // all but key 0
@@ -200,48 +200,56 @@ TEST(CpuAttentionOptions, AWindowThatHidesExactlyOneKeyHidesThatOne) {
 }
 
 TEST(CpuAttentionOptions, TailsOfEveryTileAreRight) {
-  for_each_target([] {
-    for (int64_t length : {1, 3, 15, 17, 31, 32, 33, 47, 49, 63, 64, 65, 95, 97, 127, 129}) {
-      SCOPED_TRACE(std::to_string(length));
-      Attention c = dense_attention(Dtype::f32, 1, length, length + length % 7, {1, 1, 17});
-      c.params.causal = (length % 2 == 0) ? Causal::on : Causal::off;
-      expect_golden(c);
+  for_each_attention_target([] {
+    for (const Dtype dtype : {Dtype::f32, Dtype::bf16}) {
+      for (int64_t length : {1, 3, 15, 17, 31, 32, 33, 47, 49, 63, 64, 65, 95, 97, 127, 129}) {
+        SCOPED_TRACE(std::to_string(length));
+        Attention c = dense_attention(dtype, 1, length, length + length % 7, {1, 1, 17});
+        c.params.causal = (length % 2 == 0) ? Causal::on : Causal::off;
+        expect_golden(c);
+      }
     }
   });
 }
 
 // Tiles of one task that begin at different keys of a block.
 TEST(CpuAttentionOptions, MasksAndWindowsOfLongSequencesAreRight) {
-  for_each_target([] {
-    Attention c = dense_attention(Dtype::f32, 1, 600, 600, {2, 1, 8});
-    c.params.window_left = 20, c.params.window_right = 3;
-    c.key_mask = key_mask(1, 600);
-    expect_golden(c);
-  });
-}
-
-// The largest score grows from each closed sum to the next.
-TEST(CpuAttentionOptions, ScoresThatGrowAlongTheSequenceAreRight) {
-  for_each_target([] {
-    for (const int64_t queries : {3, 20}) {  // few rows go another way than many
-      Attention c = dense_attention(Dtype::f32, 1, queries, 3300, {1, 1, 4});
-      c.q.fill([](int64_t i) { return 1.0 + static_cast<double>(i % 12) / 16; });
-      c.k.fill([](int64_t i) {
-        const int64_t block = i / 4;
-        return static_cast<double>(block) / 1000 + (i % 7 == 0 ? 0.1 : 0.0);
-      });
+  for_each_attention_target([] {
+    for (const Dtype dtype : {Dtype::f32, Dtype::bf16}) {
+      Attention c = dense_attention(dtype, 1, 600, 600, {2, 1, 8});
+      c.params.window_left = 20, c.params.window_right = 3;
+      c.key_mask = key_mask(1, 600);
       expect_golden(c);
     }
   });
 }
 
+// The largest score grows from each closed sum to the next.
+TEST(CpuAttentionOptions, ScoresThatGrowAlongTheSequenceAreRight) {
+  for_each_attention_target([] {
+    for (const Dtype dtype : {Dtype::f32, Dtype::bf16}) {
+      for (const int64_t queries : {3, 20}) {  // few rows go another way than many
+        Attention c = dense_attention(dtype, 1, queries, 3300, {1, 1, 4});
+        c.q.fill([](int64_t i) { return 1.0 + static_cast<double>(i % 12) / 16; });
+        c.k.fill([](int64_t i) {
+          const int64_t block = i / 4;
+          return static_cast<double>(block) / 1000 + (i % 7 == 0 ? 0.1 : 0.0);
+        });
+        expect_golden(c);
+      }
+    }
+  });
+}
+
 TEST(CpuAttentionOptions, ManyEqualKeysDoNotRoundOneWay) {
-  for_each_target([] {
-    for (const int64_t queries : {1, 12}) {
-      Attention c = dense_attention(Dtype::f32, 1, queries, 40000, {1, 1, 3});
-      c.k.fill([](int64_t i) { return i % 3 == 0 ? 0.3 : 0.7; });
-      c.v.fill([](int64_t) { return 0.1; });
-      expect_golden(c);
+  for_each_attention_target([] {
+    for (const Dtype dtype : {Dtype::f32, Dtype::bf16}) {
+      for (const int64_t queries : {1, 12}) {
+        Attention c = dense_attention(dtype, 1, queries, 40000, {1, 1, 3});
+        c.k.fill([](int64_t i) { return i % 3 == 0 ? 0.3 : 0.7; });
+        c.v.fill([](int64_t) { return 0.1; });
+        expect_golden(c);
+      }
     }
   });
 }

@@ -12,13 +12,14 @@
 #include <rlk/sdk/error.hpp>
 
 #include "unit/cpu/attention_case.hpp"
+#include "unit/cpu/token_case.hpp"
 
 namespace rlk::test {
 namespace {
 
 // One or two queries whose heads share keys: all tails of blocks, and rows that are read where they lie or are not.
 TEST(CpuAttention, MatchesGoldenForFewRows) {
-  for_each_target([] {
+  for_each_attention_target([] {
     for (Dtype dtype : kFloatDtypes) {
       for (Heads heads : {Heads{1, 1, 64}, Heads{2, 1, 96}, Heads{3, 1, 32}, Heads{8, 2, 128}, Heads{7, 1, 33}}) {
         for (int64_t keys : {15, 64, 129, 1100}) {
@@ -42,7 +43,7 @@ TEST(CpuAttention, MatchesGoldenForFewRows) {
 }
 
 TEST(CpuAttention, HiddenKeysAreNotTouchedEvenWhenTheyAreNanOrInfinite) {
-  for_each_target([] {
+  for_each_attention_target([] {
     for (Dtype dtype : kFloatDtypes) {
       for (double poison : {kNan, kInfinity}) {
         constexpr int64_t kRow = 48, kFirstBad = 40, kLength = 70;  // elements of a token, tokens
@@ -63,7 +64,7 @@ TEST(CpuAttention, HiddenKeysAreNotTouchedEvenWhenTheyAreNanOrInfinite) {
 
 // As above for so few queries that K and V stream past them.
 TEST(CpuAttention, HiddenKeysAreNotTouchedByFewQueriesEither) {
-  for_each_target([] {
+  for_each_attention_target([] {
     for (Dtype dtype : kFloatDtypes) {
       for (double poison : {kNan, kInfinity}) {
         for (int64_t size : {24, 32}) {
@@ -87,9 +88,9 @@ TEST(CpuAttention, HiddenKeysAreNotTouchedByFewQueriesEither) {
 // Whichever number of V it is: all of them are looked at, and the row's earlier keys are scaled as without it.
 TEST(CpuAttention, ASpecialValueOfAHiddenKeyIsNotMetWhereverItStands) {
   constexpr int64_t kLength = 70, kSize = 24;  // tokens, of which six are in a second block
-  for_each_target([] {
-    for (const int64_t queries : {kLength, int64_t{3}}) {
-      Attention clean = dense_attention(Dtype::f32, 1, queries, kLength, {1, 1, kSize});
+  for_each_attention_target([&] {
+    for (const auto& [dtype, queries] : {std::pair(Dtype::f32, kLength), {Dtype::f32, 3}, {Dtype::bf16, kLength}}) {
+      Attention clean = dense_attention(dtype, 1, queries, kLength, {1, 1, kSize});
       clean.params.causal = Causal::on;
       for (int64_t i = 64 * kSize; i < kLength * kSize; ++i) clean.k.set(i, 8 * clean.k.get(i));
       const auto want = run(clean);
@@ -100,8 +101,11 @@ TEST(CpuAttention, ASpecialValueOfAHiddenKeyIsNotMetWhereverItStands) {
           for (const double special : {kNan, -kInfinity}) {
             Attention poisoned = clean;
             poisoned.v.set(bad * kSize + i, special);
-            ASSERT_EQ(run(poisoned).out.bits(0, blind * kSize), want.out.bits(0, blind * kSize))
-                << queries << " queries, key " << bad << " number " << i << " " << special;
+            const auto got = run(poisoned);
+            SCOPED_TRACE(std::to_string(queries) + " queries, key " + std::to_string(bad) + " number " +
+                         std::to_string(i));
+            ASSERT_EQ(got.out.bits(0, blind * kSize), want.out.bits(0, blind * kSize)) << special;
+            ASSERT_FALSE(std::isfinite(got.out.get((queries - 1) * kSize + i))) << special;  // the last sees it
           }
         }
       }
@@ -109,9 +113,25 @@ TEST(CpuAttention, ASpecialValueOfAHiddenKeyIsNotMetWhereverItStands) {
   });
 }
 
+// The weights of the first two keys are 1, and their values cancel the first sixteen bits of the third's.
+TEST(CpuAttention, WeightsAreMultipliedWithAllTheirBits) {
+  for_each_attention_target([] {
+    const double score = -1.0859375, weight = std::exp(score);
+    const auto first_bits = [](double x) { return std::floor(x * 0x1p9) * 0x1p-9; };  // 8 of a number below 1/2
+    const double high = first_bits(weight), middle = first_bits((weight - high) * 0x1p8) * 0x1p-8;
+    Attention c;
+    c.q = numbers({1}, {1, 1, 1, 1}, Dtype::bf16);
+    c.k = numbers({0, 0, score}, {1, 3, 1, 1}, Dtype::bf16);
+    c.v = numbers({-high, -middle, 1}, {1, 3, 1, 1}, Dtype::bf16);
+    c.params.scale = 1;
+    const double rest = weight - high - middle;
+    EXPECT_NEAR(run(c).out.get(0), rest / (2 + weight), 0x1p-20);
+  });
+}
+
 // A query's bits are the same alone, in a batch, in a packed buffer at another place, and as the end of a longer chunk.
 TEST(CpuAttention, BitsDoNotDependOnBatchPackingOrChunking) {
-  for_each_target([] {
+  for_each_attention_target([] {
     for (Dtype dtype : kFloatDtypes) {
       for (auto [window, size] : std::vector<std::pair<int64_t, int64_t>>{{-1, 40}, {20, 40}, {-1, 64}, {20, 96}}) {
         const Heads heads{4, 2, size};
@@ -148,7 +168,7 @@ TEST(CpuAttention, BitsDoNotDependOnBatchPackingOrChunking) {
 }
 
 TEST(CpuAttention, LargeScoresAndScalesStayFinite) {
-  for_each_target([] {
+  for_each_attention_target([] {
     for (double scale : {1e-40, 5.0, 1e25}) {
       Attention c = dense_attention(Dtype::f32, 1, 5, 90, {1, 1, 16});
       c.params.scale = scale;
@@ -184,7 +204,8 @@ TEST(CpuAttention, LargeScoresAndScalesStayFinite) {
 }
 
 TEST(CpuAttention, WithoutMemoryForScratchACallFailsAndSaysWhatToDo) {
-  for_each_target([] { EXPECT_EXIT(attend_without_memory(), ::testing::ExitedWithCode(0), "free some memory"); });
+  for_each_attention_target(
+      [] { EXPECT_EXIT(attend_without_memory(), ::testing::ExitedWithCode(0), "free some memory"); });
 }
 #endif
 

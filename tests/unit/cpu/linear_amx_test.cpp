@@ -11,11 +11,21 @@ namespace {
 
 class CpuLinearAmx : public ::testing::Test {
 protected:
-  void SetUp() override {
-    const bool in_use = cpu::variant_name() != std::string_view(cpu::target_name());
-    if (!in_use) GTEST_SKIP() << "no tile unit here, or kernels built for another instruction set";
+  void SetUp() override { use_tiles(); }
+  void TearDown() override {
+    cpu::emulate_amx(false);
+    cpu::allow_amx(true);
   }
-  void TearDown() override { cpu::allow_amx(true); }
+
+  // The unit's, or number by number where there is none.
+  static void use_tiles() {
+    cpu::allow_amx(true);
+    cpu::emulate_amx(!cpu::has_amx());
+  }
+  static void use_vectors() {
+    cpu::emulate_amx(false);
+    cpu::allow_amx(false);
+  }
 
   static std::vector<double> logps(const LinearCase& c) {
     const Tensor logp = run_linear(c, cpu::tbb_parallel()).logp;
@@ -26,6 +36,9 @@ protected:
 };
 
 TEST_F(CpuLinearAmx, TheVariantSaysSo) {
+  if (cpu::amx_is_emulated() || cpu::variant_name() == std::string_view(cpu::target_name())) {
+    GTEST_SKIP() << "no tile unit here, or kernels built for another instruction set";
+  }
   EXPECT_STREQ(cpu::variant_name(), "AVX3_AMX");
   cpu::allow_amx(false);
   EXPECT_STREQ(cpu::variant_name(), cpu::target_name());
@@ -40,9 +53,9 @@ TEST_F(CpuLinearAmx, EverySizeIsThatOfTheOtherKernel) {
         SCOPED_TRACE(std::to_string(rows) + " x " + std::to_string(vocab) + " x " + std::to_string(depth));
         const LinearCase c = make_linear_case(Dtype::bf16, rows, vocab, depth, 7);
         const std::vector<double> tiles = logps(c);
-        cpu::allow_amx(false);
+        use_vectors();
         const std::vector<double> vectors = logps(c);
-        cpu::allow_amx(true);
+        use_tiles();
         for (size_t i = 0; i < tiles.size(); ++i) ASSERT_NEAR(tiles[i], vectors[i], 2e-4) << i;
       }
     }

@@ -79,7 +79,7 @@ void expect_bits_of_attention(const Attention& packed, Heads heads, int64_t size
 }
 
 TEST(CpuPagedAttention, DecodingHasTheBitsOfAttentionOverTheSameKeys) {
-  for_each_target([] {
+  for_each_attention_target([] {
     for (const Dtype dtype : {Dtype::f32, Dtype::bf16}) {
       for (const Heads heads : {Heads{4, 2, 64}, Heads{2, 2, 40}, Heads{20, 2, 16}}) {
         const Attention packed = packed_attention(dtype, {1, 1, 1, 1}, {1, 0, 130, 1100}, heads);

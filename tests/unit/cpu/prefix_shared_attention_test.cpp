@@ -65,7 +65,7 @@ void expect_bits_of_attention(const Shared& c, Lengths lengths, Heads heads) {
 }
 
 TEST(CpuPrefixSharedAttention, HasTheBitsOfAttentionOverPrefixAndOwnKeysInOnePiece) {
-  for_each_target([] {
+  for_each_attention_target([] {
     const Heads heads = {4, 2, 33};
     for (const Lengths lengths : {Lengths{2, 5, 1, 130, 3}, Lengths{1, 3, 40, 63, 67}, Lengths{2, 2, 3, 64, 0},
                                   Lengths{1, 4, 2, 0, 70}, Lengths{1, 15, 1, 1100, 70}, Lengths{1, 2, 3, 1, 1}}) {

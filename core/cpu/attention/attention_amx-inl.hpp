@@ -1,0 +1,129 @@
+// What the tile unit multiplies in a task of attention: queries, a block of keys, weights; for every Highway target.
+#if defined(RLK_CPU_ATTENTION_AMX_INL) == defined(HWY_TARGET_TOGGLE)
+#ifdef RLK_CPU_ATTENTION_AMX_INL
+#undef RLK_CPU_ATTENTION_AMX_INL
+#else
+#define RLK_CPU_ATTENTION_AMX_INL
+#endif
+
+#include <hwy/cache_control.h>
+#include <hwy/highway.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/cpu/attention/attention_amx.hpp"
+
+HWY_BEFORE_NAMESPACE();
+namespace rlk::cpu::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// A row of `size` numbers of bf16 as they are, zeros behind them.
+HWY_INLINE void copy_row(const void* from, int64_t stride, int64_t size, int64_t depth, uint16_t* to) {
+  const auto* const numbers = static_cast<const uint16_t*>(from);
+  if (stride == 1) {
+    std::memcpy(to, numbers, static_cast<size_t>(size) * sizeof(uint16_t));
+  } else {
+    for (int64_t i = 0; i < size; ++i) to[i] = numbers[i * stride];
+  }
+  std::fill(to + size, to + depth, uint16_t{0});
+}
+
+// Rows [begin, end) of Q as groups of [d / 2][row][2], `width` rows in all; `row` is room for one.
+inline void pack_queries(const AttentionTask& task, int64_t begin, int64_t end, int64_t width, uint16_t* row,
+                         uint16_t* packed) {
+  const int64_t depth = amx_depth(task.head_size);
+  std::fill_n(packed, width * depth, uint16_t{0});
+  for (int64_t t = 0; t < end - begin; ++t) {
+    copy_row(task.q.row(begin + t), task.q.d_stride, task.head_size, depth, row);
+    uint16_t* const to = packed + t / kAmxRows * kAmxRows * depth + t % kAmxRows * 2;
+    for (int64_t d = 0; d < depth; ++d) to[d / 2 * 2 * kAmxRows + d % 2] = row[d];
+  }
+}
+
+// kAmxKeys keys from `block` on, of which [from, to) are there; the others, and those that are masked, are 0.
+struct AmxBlock {
+  uint16_t *k = nullptr, *v = nullptr, *columns = nullptr;  // [key][d], [key][d], [d][key]
+  bool masked[kAmxKeys] = {};
+  bool has_special = false;  // an infinity or NaN in V: 0 in `columns`, because weights of 0 meet it there
+
+  // `hidden` says which are masked, from `from` on; null: none.
+  void load(const AttentionTask& task, int64_t block, int64_t from, int64_t to, const bool* hidden) {
+    const int64_t depth = amx_depth(task.head_size);
+    std::fill(masked, masked + kAmxKeys, false);
+    if (hidden != nullptr) std::copy(hidden, hidden + (to - from), masked + (from - block));
+    load(task.k, task.head_size, depth, block, from, to, k);
+    load(task.v, task.head_size, depth, block, from, to, v);
+    amx_transpose(v, depth, columns);
+    has_special = clear_special(columns, depth * kAmxKeys);
+  }
+
+private:
+  void load(const AttentionKeys& keys, int64_t size, int64_t depth, int64_t block, int64_t from, int64_t to,
+            uint16_t* rows) const {
+    constexpr int64_t kRowsAhead = 8;
+    std::fill_n(rows, (from - block) * depth, uint16_t{0});
+    std::fill_n(rows + (to - block) * depth, (block + kAmxKeys - to) * depth, uint16_t{0});
+    for (int64_t j = from; j < to; ++j) {
+      uint16_t* const row = rows + (j - block) * depth;
+      if (masked[j - block]) {
+        std::fill_n(row, depth, uint16_t{0});
+        continue;
+      }
+      const int64_t stride = keys.part_of(j).d_stride;
+      if (keys.piece == 0) {
+        if (j + kRowsAhead < to && stride == 1) {
+          const char* const ahead = static_cast<const char*>(keys.row(j + kRowsAhead));
+          for (int64_t byte = 0; byte < 2 * size; byte += 64) hwy::Prefetch(ahead + byte);
+        }
+        copy_row(keys.row(j), stride, size, depth, row);
+        continue;
+      }
+      std::fill_n(row, depth, uint16_t{0});
+      for (int64_t i = 0; i < size; i += keys.piece) {
+        copy_row(element(keys.row(j), i / keys.piece * keys.piece_stride, Dtype::bf16), stride, keys.piece, keys.piece,
+                 row + i);
+      }
+    }
+  }
+
+  // Whether there was one. The count is a multiple of 2048.
+  static bool clear_special(uint16_t* numbers, int64_t count) {
+    const hn::ScalableTag<uint16_t> d;
+    const auto special = hn::Set(d, kAmxSpecial);
+    auto found = hn::Zero(d);
+    for (int64_t i = 0; i < count; i += static_cast<int64_t>(hn::Lanes(d))) {
+      const auto here = hn::LoadU(d, numbers + i);
+      const auto is_special = hn::Eq(hn::And(here, special), special);
+      found = hn::Or(found, hn::VecFromMask(d, is_special));
+      hn::StoreU(hn::IfThenZeroElse(is_special, here), d, numbers + i);
+    }
+    return !hn::AllTrue(d, hn::Eq(found, hn::Zero(d)));
+  }
+};
+
+// Weights [key][row] as the parts of groups (amx_values): what fp32 has in its first sixteen bits, what is left in
+// those of the difference, and what is left again. Nothing else is.
+template <class D>
+HWY_INLINE void pack_weights(D d, const float* weights, int64_t width, uint16_t* packed) {
+  const hn::RebindToUnsigned<D> du;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  const auto top = hn::Set(du, 0xffff0000U);
+  for (int64_t row = 0; row < width; row += lanes) {
+    auto* const group = reinterpret_cast<uint32_t*>(packed + row / kAmxRows * kAmxWeights) + row % kAmxRows;
+    for (int64_t pair = 0; pair < kAmxKeys / 2; ++pair) {
+      auto even = hn::LoadU(d, weights + 2 * pair * width + row);
+      auto odd = hn::LoadU(d, weights + (2 * pair + 1) * width + row);
+      for (int64_t part = 0; part < kAmxParts; ++part) {
+        const auto even_top = hn::And(hn::BitCast(du, even), top), odd_top = hn::And(hn::BitCast(du, odd), top);
+        hn::StoreU(hn::Or(hn::ShiftRight<16>(even_top), odd_top), du, group + (part * kAmxKeys / 2 + pair) * kAmxRows);
+        even = hn::Sub(even, hn::BitCast(d, even_top));
+        odd = hn::Sub(odd, hn::BitCast(d, odd_top));
+      }
+    }
+  }
+}
+
+}  // namespace rlk::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif  // per target
