@@ -6,13 +6,13 @@
 #define RLK_CPU_ATTENTION_AMX_INL
 #endif
 
-#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #include <algorithm>
 #include <cstring>
 
 #include "core/cpu/attention/attention_amx.hpp"
+#include "core/cpu/simd/row_products-inl.hpp"
 
 HWY_BEFORE_NAMESPACE();
 namespace rlk::cpu::HWY_NAMESPACE {
@@ -41,48 +41,51 @@ inline void pack_queries(const AttentionTask& task, int64_t begin, int64_t end, 
   }
 }
 
-// kAmxKeys keys from `block` on, of which [from, to) are there; the others, and those that are masked, are 0.
+// A block of kAmxKeys keys from `block` on, of which [from, to) are there. More are wanted later, up to `end`.
+struct AmxKeys {
+  int64_t block, from, to, end;
+};
+
+// The keys of a block as bf16; those that are not there, and those that are masked, are 0.
 struct AmxBlock {
   uint16_t *k = nullptr, *v = nullptr, *columns = nullptr;  // [key][d], [key][d], [d][key]
   bool masked[kAmxKeys] = {};
   bool has_special = false;  // an infinity or NaN in V: 0 in `columns`, because weights of 0 meet it there
 
-  // `hidden` says which are masked, from `from` on; null: none.
-  void load(const AttentionTask& task, int64_t block, int64_t from, int64_t to, const bool* hidden) {
+  // `hidden` says which are masked, from keys.from on; null: none.
+  void load(const AttentionTask& task, const AmxKeys& keys, const bool* hidden) {
     const int64_t depth = amx_depth(task.head_size);
     std::fill(masked, masked + kAmxKeys, false);
-    if (hidden != nullptr) std::copy(hidden, hidden + (to - from), masked + (from - block));
-    load(task.k, task.head_size, depth, block, from, to, k);
-    load(task.v, task.head_size, depth, block, from, to, v);
+    if (hidden != nullptr) std::copy(hidden, hidden + (keys.to - keys.from), masked + (keys.from - keys.block));
+    load_rows(task.k, keys, task.head_size, depth, k);
+    load_rows(task.v, keys, task.head_size, depth, v);
     amx_transpose(v, depth, columns);
     has_special = clear_special(columns, depth * kAmxKeys);
   }
 
 private:
-  void load(const AttentionKeys& keys, int64_t size, int64_t depth, int64_t block, int64_t from, int64_t to,
-            uint16_t* rows) const {
-    constexpr int64_t kRowsAhead = 8;
-    std::fill_n(rows, (from - block) * depth, uint16_t{0});
-    std::fill_n(rows + (to - block) * depth, (block + kAmxKeys - to) * depth, uint16_t{0});
-    for (int64_t j = from; j < to; ++j) {
-      uint16_t* const row = rows + (j - block) * depth;
-      if (masked[j - block]) {
+  void load_rows(const AttentionKeys& in, const AmxKeys& keys, int64_t size, int64_t depth, uint16_t* rows) const {
+    std::fill_n(rows, (keys.from - keys.block) * depth, uint16_t{0});
+    std::fill_n(rows + (keys.to - keys.block) * depth, (keys.block + kAmxKeys - keys.to) * depth, uint16_t{0});
+    for (int64_t j = keys.from; j < keys.to; ++j) {
+      uint16_t* const row = rows + (j - keys.block) * depth;
+      if (masked[j - keys.block]) {
         std::fill_n(row, depth, uint16_t{0});
         continue;
       }
-      const int64_t stride = keys.part_of(j).d_stride;
-      if (keys.piece == 0) {
-        if (j + kRowsAhead < to && stride == 1) {
-          const char* const ahead = static_cast<const char*>(keys.row(j + kRowsAhead));
-          for (int64_t byte = 0; byte < 2 * size; byte += 64) hwy::Prefetch(ahead + byte);
+      const int64_t stride = in.part_of(j).d_stride;
+      if (in.piece == 0) {
+        // The next block comes from memory while this one is worked on.
+        if (j + kAmxKeys < keys.end && stride == 1) {
+          const char* const ahead = static_cast<const char*>(in.row(j + kAmxKeys));
+          for (int64_t byte = 0; byte < 2 * size; byte += 64) prefetch_far(ahead + byte);
         }
-        copy_row(keys.row(j), stride, size, depth, row);
+        copy_row(in.row(j), stride, size, depth, row);
         continue;
       }
       std::fill_n(row, depth, uint16_t{0});
-      for (int64_t i = 0; i < size; i += keys.piece) {
-        copy_row(element(keys.row(j), i / keys.piece * keys.piece_stride, Dtype::bf16), stride, keys.piece, keys.piece,
-                 row + i);
+      for (int64_t i = 0; i < size; i += in.piece) {
+        copy_row(element(in.row(j), i / in.piece * in.piece_stride, Dtype::bf16), stride, in.piece, in.piece, row + i);
       }
     }
   }

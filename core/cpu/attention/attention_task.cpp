@@ -136,7 +136,7 @@ private:
       }
       if (!keys_.find_masked(from, to)) continue;
       if (by_amx_) {
-        block_.load(*keys_.task, block, from, to, keys_.n_masked > 0 ? keys_.masked : nullptr);
+        block_.load(*keys_.task, {block, from, to, end}, keys_.n_masked > 0 ? keys_.masked : nullptr);
       } else {
         keys_.load(from, to);
       }
