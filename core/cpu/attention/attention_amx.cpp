@@ -113,31 +113,51 @@ RLK_AMX void tile_values(const uint16_t* columns, int64_t depth, const uint16_t*
   _tile_release();
 }
 
+// The forms with a mask: g++ 12 takes the others' registers for uninitialised.
+RLK_AMX inline __m512i low_pairs(__m512i a, __m512i b) {
+  return _mm512_maskz_unpacklo_epi32(0xffff, a, b);
+}
+RLK_AMX inline __m512i high_pairs(__m512i a, __m512i b) {
+  return _mm512_maskz_unpackhi_epi32(0xffff, a, b);
+}
+RLK_AMX inline __m512i low_fours(__m512i a, __m512i b) {
+  return _mm512_maskz_unpacklo_epi64(0xff, a, b);
+}
+RLK_AMX inline __m512i high_fours(__m512i a, __m512i b) {
+  return _mm512_maskz_unpackhi_epi64(0xff, a, b);
+}
+// Quarters 0 and 2 of a, then of b; quarters 1 and 3.
+RLK_AMX inline __m512i even_quarters(__m512i a, __m512i b) {
+  return _mm512_maskz_shuffle_i32x4(0xffff, a, b, 0x88);
+}
+RLK_AMX inline __m512i odd_quarters(__m512i a, __m512i b) {
+  return _mm512_maskz_shuffle_i32x4(0xffff, a, b, 0xdd);
+}
+
 // Sixteen rows of sixteen pairs, transposed: pair 4 q + n of every row goes to out + n * stride_low + q * stride_high.
 RLK_AMX inline void transpose_pairs(__m512i (&r)[16], uint16_t* out, int64_t stride_low, int64_t stride_high) {
   __m512i t[16];
 #pragma GCC unroll 16
   for (int i = 0; i < 16; i += 2) {
-    t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
-    t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
+    t[i] = low_pairs(r[i], r[i + 1]);
+    t[i + 1] = high_pairs(r[i], r[i + 1]);
   }
 #pragma GCC unroll 16
   for (int i = 0; i < 16; i += 4) {  // r[i + n]: pair n of each quarter, rows i .. i + 3
-    r[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
-    r[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
-    r[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
-    r[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
+    r[i] = low_fours(t[i], t[i + 2]);
+    r[i + 1] = high_fours(t[i], t[i + 2]);
+    r[i + 2] = low_fours(t[i + 1], t[i + 3]);
+    r[i + 3] = high_fours(t[i + 1], t[i + 3]);
   }
 #pragma GCC unroll 16
   for (int n = 0; n < 4; ++n) {
-    const __m512i low02 = _mm512_shuffle_i32x4(r[n], r[4 + n], 0x88),
-                  low13 = _mm512_shuffle_i32x4(r[n], r[4 + n], 0xdd);
-    const __m512i high02 = _mm512_shuffle_i32x4(r[8 + n], r[12 + n], 0x88);
-    const __m512i high13 = _mm512_shuffle_i32x4(r[8 + n], r[12 + n], 0xdd);
-    _mm512_storeu_si512(out + n * stride_low, _mm512_shuffle_i32x4(low02, high02, 0x88));
-    _mm512_storeu_si512(out + n * stride_low + stride_high, _mm512_shuffle_i32x4(low13, high13, 0x88));
-    _mm512_storeu_si512(out + n * stride_low + 2 * stride_high, _mm512_shuffle_i32x4(low02, high02, 0xdd));
-    _mm512_storeu_si512(out + n * stride_low + 3 * stride_high, _mm512_shuffle_i32x4(low13, high13, 0xdd));
+    const __m512i even0 = even_quarters(r[n], r[4 + n]), even1 = even_quarters(r[8 + n], r[12 + n]);
+    const __m512i odd0 = odd_quarters(r[n], r[4 + n]), odd1 = odd_quarters(r[8 + n], r[12 + n]);
+    uint16_t* const to = out + n * stride_low;
+    _mm512_storeu_si512(to, even_quarters(even0, even1));
+    _mm512_storeu_si512(to + stride_high, even_quarters(odd0, odd1));
+    _mm512_storeu_si512(to + 2 * stride_high, odd_quarters(even0, even1));
+    _mm512_storeu_si512(to + 3 * stride_high, odd_quarters(odd0, odd1));
   }
 }
 
