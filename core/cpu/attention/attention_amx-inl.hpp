@@ -18,15 +18,14 @@ HWY_BEFORE_NAMESPACE();
 namespace rlk::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// A row of `size` numbers of bf16 as they are, zeros behind them.
-HWY_INLINE void copy_row(const void* from, int64_t stride, int64_t size, int64_t depth, uint16_t* to) {
+// So many numbers of bf16 as they are.
+HWY_INLINE void copy_numbers(const void* from, int64_t stride, int64_t size, uint16_t* to) {
   const auto* const numbers = static_cast<const uint16_t*>(from);
   if (stride == 1) {
     std::memcpy(to, numbers, static_cast<size_t>(size) * sizeof(uint16_t));
   } else {
     for (int64_t i = 0; i < size; ++i) to[i] = numbers[i * stride];
   }
-  std::fill(to + size, to + depth, uint16_t{0});
 }
 
 // Rows [begin, end) of Q as groups of [d / 2][row][2], `width` rows in all; `row` is room for one.
@@ -35,9 +34,9 @@ inline void pack_queries(const AttentionTask& task, int64_t begin, int64_t end, 
   const int64_t depth = amx_depth(task.head_size);
   std::fill_n(packed, width * depth, uint16_t{0});
   for (int64_t t = 0; t < end - begin; ++t) {
-    copy_row(task.q.row(begin + t), task.q.d_stride, task.head_size, depth, row);
+    copy_numbers(task.q.row(begin + t), task.q.d_stride, task.head_size, row);
     uint16_t* const to = packed + t / kAmxRows * kAmxRows * depth + t % kAmxRows * 2;
-    for (int64_t d = 0; d < depth; ++d) to[d / 2 * 2 * kAmxRows + d % 2] = row[d];
+    for (int64_t d = 0; d < task.head_size; ++d) to[d / 2 * 2 * kAmxRows + d % 2] = row[d];
   }
 }
 
@@ -48,44 +47,54 @@ struct AmxKeys {
 
 // The keys of a block as bf16; those that are not there, and those that are masked, are 0.
 struct AmxBlock {
-  uint16_t *k = nullptr, *v = nullptr, *columns = nullptr;  // [key][d], [key][d], [d][key]
+  uint16_t *k_room = nullptr, *v_room = nullptr;  // [key][d]
+  uint16_t* columns = nullptr;                    // V as [d][key]
+  AmxRows k, v;                                   // where they lie, or in their rooms
   bool masked[kAmxKeys] = {};
   bool has_special = false;  // an infinity or NaN in V: 0 in `columns`, because weights of 0 meet it there
 
-  // `hidden` says which are masked, from keys.from on; null: none.
-  void load(const AttentionTask& task, const AmxKeys& keys, const bool* hidden) {
+  // `hidden` says which are masked, from keys.from on; null: none. K is copied where it is read more than once: rows a
+  // power of two apart have no room together in L1.
+  void load(const AttentionTask& task, const AmxKeys& keys, const bool* hidden, bool k_is_read_once) {
     const int64_t depth = amx_depth(task.head_size);
     std::fill(masked, masked + kAmxKeys, false);
     if (hidden != nullptr) std::copy(hidden, hidden + (keys.to - keys.from), masked + (keys.from - keys.block));
-    load_rows(task.k, keys, task.head_size, depth, k);
-    load_rows(task.v, keys, task.head_size, depth, v);
+    const bool all_count = hidden == nullptr && task.head_size == depth;
+    k = rows_of(task.k, keys, task.head_size, depth, all_count && k_is_read_once, k_room);
+    v = rows_of(task.v, keys, task.head_size, depth, all_count, v_room);
     amx_transpose(v, depth, columns);
     has_special = clear_special(columns, depth * kAmxKeys);
   }
 
 private:
-  void load_rows(const AttentionKeys& in, const AmxKeys& keys, int64_t size, int64_t depth, uint16_t* rows) const {
+  AmxRows rows_of(const AttentionKeys& in, const AmxKeys& keys, int64_t size, int64_t depth, bool may_stay,
+                  uint16_t* room) const {
+    const AttentionRows& part = in.part_of(keys.from);
+    const bool is_whole = in.piece == 0 && part.d_stride == 1;
+    for (int64_t j = keys.from; j < keys.to; ++j) {
+      // The next block comes from memory while this one is worked on.
+      if (!is_whole || j + kAmxKeys >= keys.end) break;
+      const char* const ahead = static_cast<const char*>(in.row(j + kAmxKeys));
+      for (int64_t byte = 0; byte < 2 * size; byte += 64) prefetch_far(ahead + byte);
+    }
+    const bool is_full = keys.from == keys.block && keys.to == keys.block + kAmxKeys;
+    if (may_stay && is_whole && is_full && in.even_end(keys.from) >= keys.to) {
+      return {static_cast<const uint16_t*>(in.row(keys.from)), part.token_stride};
+    }
+    copy_rows(in, keys, size, depth, room);
+    return {room, depth};
+  }
+
+  void copy_rows(const AttentionKeys& in, const AmxKeys& keys, int64_t size, int64_t depth, uint16_t* rows) const {
     std::fill_n(rows, (keys.from - keys.block) * depth, uint16_t{0});
     std::fill_n(rows + (keys.to - keys.block) * depth, (keys.block + kAmxKeys - keys.to) * depth, uint16_t{0});
     for (int64_t j = keys.from; j < keys.to; ++j) {
       uint16_t* const row = rows + (j - keys.block) * depth;
-      if (masked[j - keys.block]) {
-        std::fill_n(row, depth, uint16_t{0});
-        continue;
-      }
-      const int64_t stride = in.part_of(j).d_stride;
-      if (in.piece == 0) {
-        // The next block comes from memory while this one is worked on.
-        if (j + kAmxKeys < keys.end && stride == 1) {
-          const char* const ahead = static_cast<const char*>(in.row(j + kAmxKeys));
-          for (int64_t byte = 0; byte < 2 * size; byte += 64) prefetch_far(ahead + byte);
-        }
-        copy_row(in.row(j), stride, size, depth, row);
-        continue;
-      }
       std::fill_n(row, depth, uint16_t{0});
-      for (int64_t i = 0; i < size; i += in.piece) {
-        copy_row(element(in.row(j), i / in.piece * in.piece_stride, Dtype::bf16), stride, in.piece, in.piece, row + i);
+      if (masked[j - keys.block]) continue;
+      const int64_t stride = in.part_of(j).d_stride, piece = in.piece == 0 ? size : in.piece;
+      for (int64_t i = 0; i < size; i += piece) {
+        copy_numbers(element(in.row(j), i / piece * in.piece_stride, Dtype::bf16), stride, piece, row + i);
       }
     }
   }

@@ -1,5 +1,8 @@
 #include "core/cpu/attention/attention_amx.hpp"
 
+#include <algorithm>
+#include <cmath>
+
 #include "core/cpu/simd/amx_tiles.hpp"
 
 namespace rlk::cpu {
@@ -7,21 +10,22 @@ namespace {
 
 constexpr int64_t kPart = kAmxKeys * kAmxRows;  // numbers of one part of a group's weights
 
-void emulate_scores(const uint16_t* keys, int64_t depth, const uint16_t* queries, int64_t width, float* scores) {
+void emulate_scores(AmxRows keys, int64_t depth, const uint16_t* queries, int64_t width, float* scores) {
   for (int64_t key = 0; key < kAmxKeys; ++key) {
     for (int64_t row = 0; row < width; ++row) {
       const uint16_t* const right = queries + row / kAmxRows * kAmxRows * depth + row % kAmxRows * 2;
       float sum = 0;
       for (int64_t d = 0; d < depth; d += kAmxDepth) {
-        sum = emulated_products(sum, keys + key * depth + d, right + d * kAmxRows, 2 * kAmxRows);
+        sum = emulated_products(sum, keys.data + key * keys.stride + d, right + d * kAmxRows, 2 * kAmxRows);
       }
       scores[key * width + row] = sum;
     }
   }
 }
 
-void emulate_values(const uint16_t* columns, int64_t depth, const uint16_t* weights, int64_t width, float* sums) {
-  for (int64_t d = 0; d < depth; ++d) {
+void emulate_values(const uint16_t* columns, int64_t size, const uint16_t* weights, int64_t width, const float* factor,
+                    float* out) {
+  for (int64_t d = 0; d < size; ++d) {
     for (int64_t row = 0; row < width; ++row) {
       const uint16_t* const right = weights + row / kAmxRows * kAmxWeights + row % kAmxRows * 2;
       float sum = 0;
@@ -31,23 +35,23 @@ void emulate_values(const uint16_t* columns, int64_t depth, const uint16_t* weig
               emulated_products(sum, columns + d * kAmxKeys + key, right + part * kPart + key * kAmxRows, 2 * kAmxRows);
         }
       }
-      sums[d * width + row] = sum;
+      out[d * width + row] = std::fma(out[d * width + row], factor[row], sum);
     }
   }
 }
 
 #if RLK_CPU_HAS_AMX
 
-// Two tiles of keys and one or two groups of rows.
+// Two tiles of keys, from `keys` on, and one or two groups of rows.
 template <int kGroups>
-RLK_AMX void score_tiles(const uint16_t* keys, int64_t depth, const uint16_t* queries, int64_t width, float* scores) {
+RLK_AMX void score_tiles(AmxRows keys, int64_t depth, const uint16_t* queries, int64_t width, float* scores) {
   _tile_zero(0);
   _tile_zero(2);
   if constexpr (kGroups > 1) _tile_zero(1);
   if constexpr (kGroups > 1) _tile_zero(3);
   for (int64_t d = 0; d < depth; d += kAmxDepth) {
-    _tile_loadd(4, keys + d, depth * 2);
-    _tile_loadd(5, keys + kAmxRows * depth + d, depth * 2);
+    _tile_loadd(4, keys.data + d, keys.stride * 2);
+    _tile_loadd(5, keys.data + kAmxRows * keys.stride + d, keys.stride * 2);
     _tile_loadd(6, queries + d * kAmxRows, 64);
     if constexpr (kGroups > 1) _tile_loadd(7, queries + (depth + d) * kAmxRows, 64);
     _tile_dpbf16ps(0, 4, 6);
@@ -61,22 +65,23 @@ RLK_AMX void score_tiles(const uint16_t* keys, int64_t depth, const uint16_t* qu
   if constexpr (kGroups > 1) _tile_stored(3, scores + kAmxRows * width + kAmxRows, width * 4);
 }
 
-RLK_AMX void tile_scores(const uint16_t* keys, int64_t depth, const uint16_t* queries, int64_t width, float* scores) {
+RLK_AMX void tile_scores(AmxRows keys, int64_t depth, const uint16_t* queries, int64_t width, float* scores) {
   configure_tiles(kAmxRows);
-  settle_memory(keys);
+  settle_memory(keys.data);
   for (int64_t row = 0; row < width; row += 2 * kAmxRows) {
     for (int64_t key = 0; key < kAmxKeys; key += 2 * kAmxRows) {
       const auto of = row + kAmxRows < width ? score_tiles<2> : score_tiles<1>;
-      of(keys + key * depth, depth, queries + row * depth, width, scores + key * width + row);
+      of({keys.data + key * keys.stride, keys.stride}, depth, queries + row * depth, width, scores + key * width + row);
     }
   }
   settle_memory(scores);
   _tile_release();
 }
 
-// Two tiles of D and one or two groups of rows.
+// Two tiles of D and one or two groups of rows, into sums[d][row] with rows of two groups.
 template <int kGroups>
-RLK_AMX void value_tiles(const uint16_t* columns, const uint16_t* weights, int64_t width, float* sums) {
+RLK_AMX void value_tiles(const uint16_t* columns, const uint16_t* weights, float* sums) {
+  constexpr int64_t kRow = 2 * kAmxRows;
   _tile_zero(0);
   _tile_zero(2);
   if constexpr (kGroups > 1) _tile_zero(1);
@@ -94,22 +99,39 @@ RLK_AMX void value_tiles(const uint16_t* columns, const uint16_t* weights, int64
       if constexpr (kGroups > 1) _tile_dpbf16ps(3, 5, 7);
     }
   }
-  _tile_stored(0, sums, width * 4);
-  _tile_stored(2, sums + kAmxRows * width, width * 4);
-  if constexpr (kGroups > 1) _tile_stored(1, sums + kAmxRows, width * 4);
-  if constexpr (kGroups > 1) _tile_stored(3, sums + kAmxRows * width + kAmxRows, width * 4);
+  _tile_stored(0, sums, kRow * 4);
+  _tile_stored(2, sums + kAmxRows * kRow, kRow * 4);
+  if constexpr (kGroups > 1) _tile_stored(1, sums + kAmxRows, kRow * 4);
+  if constexpr (kGroups > 1) _tile_stored(3, sums + kAmxRows * kRow + kAmxRows, kRow * 4);
 }
 
-RLK_AMX void tile_values(const uint16_t* columns, int64_t depth, const uint16_t* weights, int64_t width, float* sums) {
+template <int kGroups>
+RLK_AMX void value_columns(const uint16_t* columns, int64_t size, const uint16_t* weights, int64_t width,
+                           const float* factor, float* out) {
+  constexpr int64_t kTiles = 2 * kAmxRows;
+  alignas(64) float sums[kTiles * kTiles];
+  for (int64_t d = 0; d < size; d += kTiles) {
+    value_tiles<kGroups>(columns + d * kAmxKeys, weights, sums);
+    settle_memory(sums);
+    for (int64_t i = 0; i < std::min(kTiles, size - d); ++i) {
+      for (int64_t group = 0; group < kGroups; ++group) {
+        float* const to = out + (d + i) * width + group * kAmxRows;
+        const __m512 scale = _mm512_loadu_ps(factor + group * kAmxRows);
+        const __m512 sum = _mm512_load_ps(sums + i * kTiles + group * kAmxRows);
+        _mm512_storeu_ps(to, _mm512_fmadd_ps(_mm512_loadu_ps(to), scale, sum));
+      }
+    }
+  }
+}
+
+RLK_AMX void tile_values(const uint16_t* columns, int64_t size, const uint16_t* weights, int64_t width,
+                         const float* factor, float* out) {
   configure_tiles(kAmxRows);
   settle_memory(weights);
   for (int64_t row = 0; row < width; row += 2 * kAmxRows) {
-    for (int64_t d = 0; d < depth; d += 2 * kAmxRows) {
-      const auto of = row + kAmxRows < width ? value_tiles<2> : value_tiles<1>;
-      of(columns + d * kAmxKeys, weights + row / kAmxRows * kAmxWeights, width, sums + d * width + row);
-    }
+    const auto of = row + kAmxRows < width ? value_columns<2> : value_columns<1>;
+    of(columns, size, weights + row / kAmxRows * kAmxWeights, width, factor + row, out + row);
   }
-  settle_memory(sums);
   _tile_release();
 }
 
@@ -161,14 +183,14 @@ RLK_AMX inline void transpose_pairs(__m512i (&r)[16], uint16_t* out, int64_t str
   }
 }
 
-RLK_AMX void transpose_by_vectors(const uint16_t* rows, int64_t depth, uint16_t* columns) {
+RLK_AMX void transpose_by_vectors(AmxRows rows, int64_t depth, uint16_t* columns) {
   for (int64_t key = 0; key < kAmxKeys; key += 32) {
     for (int64_t d = 0; d < depth; d += 32) {
       __m512i low[16], high[16];  // of two keys, interleaved: numbers 8 q .. 8 q + 3 and 8 q + 4 .. 8 q + 7
 #pragma GCC unroll 16
       for (int pair = 0; pair < 16; ++pair) {
-        const uint16_t* const row = rows + (key + 2 * pair) * depth + d;
-        const __m512i even = _mm512_loadu_si512(row), odd = _mm512_loadu_si512(row + depth);
+        const uint16_t* const row = rows.data + (key + 2 * pair) * rows.stride + d;
+        const __m512i even = _mm512_loadu_si512(row), odd = _mm512_loadu_si512(row + rows.stride);
         low[pair] = _mm512_unpacklo_epi16(even, odd);
         high[pair] = _mm512_unpackhi_epi16(even, odd);
       }
@@ -181,27 +203,28 @@ RLK_AMX void transpose_by_vectors(const uint16_t* rows, int64_t depth, uint16_t*
 
 #else
 
-void tile_scores(const uint16_t*, int64_t, const uint16_t*, int64_t, float*) {}
-void tile_values(const uint16_t*, int64_t, const uint16_t*, int64_t, float*) {}
-void transpose_by_vectors(const uint16_t*, int64_t, uint16_t*) {}
+void tile_scores(AmxRows, int64_t, const uint16_t*, int64_t, float*) {}
+void tile_values(const uint16_t*, int64_t, const uint16_t*, int64_t, const float*, float*) {}
+void transpose_by_vectors(AmxRows, int64_t, uint16_t*) {}
 
 #endif
 
 }  // namespace
 
-void amx_transpose(const uint16_t* rows, int64_t depth, uint16_t* columns) {
+void amx_transpose(AmxRows rows, int64_t depth, uint16_t* columns) {
   if (!amx_is_emulated()) return transpose_by_vectors(rows, depth, columns);
   for (int64_t key = 0; key < kAmxKeys; ++key) {
-    for (int64_t d = 0; d < depth; ++d) columns[d * kAmxKeys + key] = rows[key * depth + d];
+    for (int64_t d = 0; d < depth; ++d) columns[d * kAmxKeys + key] = rows.data[key * rows.stride + d];
   }
 }
 
-void amx_scores(const uint16_t* keys, int64_t depth, const uint16_t* queries, int64_t width, float* scores) {
+void amx_scores(AmxRows keys, int64_t depth, const uint16_t* queries, int64_t width, float* scores) {
   (amx_is_emulated() ? emulate_scores : tile_scores)(keys, depth, queries, width, scores);
 }
 
-void amx_values(const uint16_t* columns, int64_t depth, const uint16_t* weights, int64_t width, float* sums) {
-  (amx_is_emulated() ? emulate_values : tile_values)(columns, depth, weights, width, sums);
+void amx_values(const uint16_t* columns, int64_t size, const uint16_t* weights, int64_t width, const float* factor,
+                float* out) {
+  (amx_is_emulated() ? emulate_values : tile_values)(columns, size, weights, width, factor, out);
 }
 
 }  // namespace rlk::cpu

@@ -26,15 +26,22 @@ inline bool takes_amx(const AttentionTask& task) {
          !task.in_f64 && has_amx();
 }
 
-// columns[d][key] = rows[key][d] for kAmxKeys keys.
-void amx_transpose(const uint16_t* rows, int64_t depth, uint16_t* columns);
+// The rows of kAmxKeys keys, of bf16, `stride` numbers apart.
+struct AmxRows {
+  const uint16_t* data = nullptr;
+  int64_t stride = 0;
+};
+
+// columns[d][key] = rows[key][d].
+void amx_transpose(AmxRows rows, int64_t depth, uint16_t* columns);
 
 // scores[key][row] = sum over d of keys[key][d] queries[row][d], for `width` rows: a multiple of kAmxRows, of which
 // each group lies as [d / 2][row][2].
-void amx_scores(const uint16_t* keys, int64_t depth, const uint16_t* queries, int64_t width, float* scores);
+void amx_scores(AmxRows keys, int64_t depth, const uint16_t* queries, int64_t width, float* scores);
 
-// sums[d][row] = sum over keys of columns[d][key] weights[row][key]; a group's weights lie as
-// [part][key / 2][row][2].
-void amx_values(const uint16_t* columns, int64_t depth, const uint16_t* weights, int64_t width, float* sums);
+// out[d][row] = out[d][row] factor[row] + sum over keys of columns[d][key] weights[row][key] for d < size; a group's
+// weights lie as [part][key / 2][row][2].
+void amx_values(const uint16_t* columns, int64_t size, const uint16_t* weights, int64_t width, const float* factor,
+                float* out);
 
 }  // namespace rlk::cpu

@@ -58,10 +58,9 @@ public:
     int64_t tiles = 0;
     for (const AttentionTask& task : tasks) tiles += (task.end - task.begin + most - 1) / most;
     const int64_t of_tile = most * ((by_amx ? depth / 2 : size) + 2 * padded + 4) + 7 * kAligned;
-    const int64_t of_amx =
-        by_amx ? 3 * kAmxKeys * depth / 2 + kAmxTileRows / kAmxRows * kAmxWeights / 2 + depth * most : 0;
+    const int64_t of_amx = by_amx ? 3 * kAmxKeys * depth / 2 + kAmxTileRows / kAmxRows * kAmxWeights / 2 : 0;
     return static_cast<size_t>(tiles * of_tile + most * (kKeys + kBroadcasts + 3) + 2 * (kKeys + kBroadcasts) * padded +
-                               of_amx + 11 * kAligned);
+                               of_amx + 10 * kAligned);
   }
 
   TaskKernel(std::span<const AttentionTask> tasks, T* scratch)
@@ -80,11 +79,10 @@ public:
     keys_.v = take((kKeys + kBroadcasts) * padded_);
     if (!by_amx_) return;
     const int64_t depth = amx_depth(size_);
-    block_.k = take_bf16(kAmxKeys * depth);
-    block_.v = take_bf16(kAmxKeys * depth);
+    block_.k_room = take_bf16(kAmxKeys * depth);
+    block_.v_room = take_bf16(kAmxKeys * depth);
     block_.columns = take_bf16(kAmxKeys * depth);
     weights_ = take_bf16(kAmxTileRows / kAmxRows * kAmxWeights);
-    sums_ = take(depth * most_);
   }
 
   // The first `shared` keys are those of every task; of them whole blocks are read for all tasks together.
@@ -136,7 +134,8 @@ private:
       }
       if (!keys_.find_masked(from, to)) continue;
       if (by_amx_) {
-        block_.load(*keys_.task, {block, from, to, end}, keys_.n_masked > 0 ? keys_.masked : nullptr);
+        block_.load(*keys_.task, {block, from, to, end}, keys_.n_masked > 0 ? keys_.masked : nullptr,
+                    tiles.size() == 1 && tiles[0].width <= 2 * kAmxRows);
       } else {
         keys_.load(from, to);
       }
@@ -171,7 +170,7 @@ private:
     std::fill(tile.sum, tile.sum + width, T{0});
     std::fill(tile.shift, tile.shift + width, std::numeric_limits<T>::lowest());
     if (by_amx_) {
-      return pack_queries(task, begin, end, width, block_.k, reinterpret_cast<uint16_t*>(tile.q));
+      return pack_queries(task, begin, end, width, block_.k_room, reinterpret_cast<uint16_t*>(tile.q));
     }
     // Scaled for scores in base 2; lanes without a row are 0.
     const T factor = static_cast<T>(task.scale * 1.4426950408889634);
@@ -241,23 +240,15 @@ private:
     if (!all_visible) hide(tile, block_.masked, block, kKeys);
     softmax(tile, kKeys);
     pack_weights(d_, scores_, tile.width, weights_);
-    amx_values(block_.columns, amx_depth(size_), weights_, tile.width, sums_);
-    for (int64_t i = 0; i < size_; ++i) {
-      for (int64_t t = 0; t < tile.width; t += lanes()) {
-        T* const out = tile.out + i * tile.width + t;
-        const V sum = hn::LoadU(d_, sums_ + i * tile.width + t);
-        hn::StoreU(hn::MulAdd(hn::LoadU(d_, out), hn::LoadU(d_, factor_ + t), sum), d_, out);
-      }
-    }
+    amx_values(block_.columns, size_, weights_, tile.width, factor_, tile.out);
     if (block_.has_special) add_special(tile);
   }
 
   // The infinities and NaN of V, for those who see them.
   HWY_NOINLINE void add_special(const Tile& tile) {
-    const int64_t depth = amx_depth(size_);
     for (int64_t j = 0; j < kKeys; ++j) {
       for (int64_t i = 0; i < size_; ++i) {
-        const uint16_t number = block_.v[j * depth + i];
+        const uint16_t number = block_.v.data[j * block_.v.stride + i];
         if ((number & kAmxSpecial) != kAmxSpecial) continue;
         const V value = hn::Set(d_, std::bit_cast<float>(static_cast<uint32_t>(number) << 16));
         for (int64_t t = 0; t < tile.width; t += lanes()) {
@@ -397,7 +388,6 @@ private:
   T* factor_;                    // [row] what the block scales the output by
   T *first_, *last_;             // [row] visible range in the block
   uint16_t* weights_ = nullptr;  // by_amx: of the block, packed
-  T* sums_ = nullptr;            // and their sums of values, [d][row]
 };
 
 template <typename T>
