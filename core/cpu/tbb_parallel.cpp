@@ -19,7 +19,7 @@ void run_tbb(void* /*ctx*/, int64_t n, int64_t grain, Body body, void* user) {
 }
 
 void run_serial(void* /*ctx*/, int64_t n, int64_t /*grain*/, Body body, void* user) {
-  if (n > 0) body(user, 0, n);
+  body(user, 0, n);
 }
 
 }  // namespace

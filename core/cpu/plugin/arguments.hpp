@@ -18,7 +18,7 @@ bool has_integer_outputs_alone(const rlk_call_desc& call);
 // The classes of one call: portable too, where the declaration specifies the arithmetic and only integers are asked
 // for. Settings by which a call combines rows although the operator need not are told by `combines_rows`.
 template <class Op>
-uint32_t numerics_of(const sdk::Call<Op>& call, bool combines_rows = false) {
+uint32_t numerics_of(const sdk::Call<Op>& call, bool combines_rows) {
   const bool integers_alone = Op::kPortable && has_integer_outputs_alone(call.desc());
   const uint32_t numerics = kNumerics<Op> | (integers_alone ? RLK_NUMERICS_PORTABLE : 0);
   return numerics & ~(combines_rows ? RLK_NUMERICS_BATCH_INVARIANT : 0u);
@@ -39,7 +39,7 @@ sdk::Support support_of(uint32_t demanded, uint32_t offered, const char* why_not
 // combined.
 template <class Op>
 sdk::Support support(const sdk::Call<Op>& call, uint64_t workspace_bytes, double bytes, double operations,
-                     bool combines_rows = false) {
+                     bool combines_rows) {
   const char* const why_not = Op::kPortable ? "demanded: portable; offered without floating outputs only"
                               : Op::kBatchInvariant && !combines_rows
                                   ? "demanded: the same bits on every backend; offered: batch_invariant"
@@ -56,7 +56,6 @@ class CpuPlan : public sdk::Plan {
 public:
   CpuPlan(const typename Op::Params& params, ParallelFor parallel) : params_(params), parallel_(parallel) {
     serve_all(*this, Op::kSymbols);
-    numerics = kNumerics<Op>;
   }
 
 protected:

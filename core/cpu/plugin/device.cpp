@@ -50,7 +50,6 @@ std::string cpu_model() {
 
 void describe_cpu(const sdk::Host& host, rlk_device_properties& out) {
   out.flags = RLK_DEVICE_UNIFIED_MEMORY | RLK_DEVICE_INLINE_STREAMS | RLK_DEVICE_MAPPED_PINNED;
-  out.simt_width = 0;
   out.compute_units = host.thread_count();
   uint64_t free_bytes = 0;
   ask_system(free_bytes, out.memory_bytes);

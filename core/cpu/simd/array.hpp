@@ -42,11 +42,7 @@ struct Array {
   }
   static Array of(double* numbers) { return vector(numbers, Dtype::f64); }
   // Column j of a matrix.
-  Array column(int64_t j) const {
-    Array array = vector(element(data, j * strides[1], dtype), dtype, strides[0]);
-    array.shape[0] = shape[0];
-    return array;
-  }
+  Array column(int64_t j) const { return vector(element(data, j * strides[1], dtype), dtype, strides[0]); }
 
   bool present() const { return data != nullptr; }
   // Whether there is an argument at all: its data is not known before the call, and an empty one has none.
