@@ -4,13 +4,22 @@
 #include <rlk/abi.h>
 #include <rlk/ops/add.h>
 #include <rlk/ops/logp.h>
+#include <rlk/ops/policy_loss.h>
 #include <rlk/ops/sample.h>
+#include <rlk/ops/whiten.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstring>
+#include <fstream>
+#include <iterator>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "core/cpu/simd/target.hpp"
 #include "core/declaration/declaration.hpp"
 #include "core/declaration/error.hpp"
 
@@ -59,6 +68,49 @@ struct Bound {
   rlk_tensor tensor;
 };
 
+// A call as plugins are asked about it.
+struct Described {
+  std::vector<const rlk_tensor*> inputs, outputs;
+  std::vector<int64_t> symbols;
+  std::vector<int32_t> aliases = std::vector<int32_t>(outputs.size(), -1);
+
+  rlk_call_desc desc(const char* op, const void* params, uint32_t numerics) const {
+    rlk_call_desc desc{};
+    desc.struct_size = sizeof(desc);
+    desc.op_revision = 1;
+    desc.op = op;
+    desc.params = params;
+    desc.n_inputs = static_cast<uint32_t>(inputs.size());
+    desc.n_outputs = static_cast<uint32_t>(outputs.size());
+    desc.inputs = inputs.data();
+    desc.outputs = outputs.data();
+    desc.output_alias = aliases.data();
+    desc.symbols = symbols.data();
+    desc.n_symbols = static_cast<uint32_t>(symbols.size());
+    desc.numerics = numerics;
+    return desc;
+  }
+};
+
+Described whitening_of(const Bound& x) {
+  return {{&x.tensor, nullptr, nullptr, nullptr}, {&x.tensor}, x.shape};
+}
+Described loss_of(const Bound& logp, const Bound& loss) {
+  std::vector<const rlk_tensor*> inputs(RLK_POLICY_LOSS_N_INPUTS), outputs(RLK_POLICY_LOSS_N_OUTPUTS);
+  inputs[RLK_POLICY_LOSS_IN_LOGP] = &logp.tensor;
+  outputs[RLK_POLICY_LOSS_OUT_LOSS] = &loss.tensor;
+  return {inputs, outputs, {logp.shape[0], logp.shape[1], -1}};
+}
+
+// What Linux calls the processor; empty where it has no name for it.
+std::string model_name() {
+  std::ifstream file("/proc/cpuinfo");
+  const std::string text{std::istreambuf_iterator<char>(file), {}}, label = "\nmodel name\t: ";
+  const size_t at = text.find(label);
+  if (at == std::string::npos) return "";
+  return text.substr(at + label.size(), text.find('\n', at + 1) - at - label.size());
+}
+
 class CpuPlugin : public ::testing::Test {
 protected:
   void SetUp() override {
@@ -82,35 +134,33 @@ protected:
     return *plugin_->implementations[0];
   }
 
+  rlk_support query(const std::string& op, const void* params, const Described& call, uint32_t numerics) {
+    const rlk_implementation& row = implementation(op);
+    const rlk_call_desc desc = call.desc(row.op, params, numerics);
+    rlk_support support{};
+    support.struct_size = sizeof(support);
+    EXPECT_EQ(row.query(&row, device_, &desc, &support, &error_), RLK_OK) << error_.text;
+    return support;
+  }
+
   // Query, plan, prepare, enqueue. Returns the status of enqueue.
   rlk_status run(const std::string& op, const void* params, std::vector<const rlk_tensor*> inputs,
                  std::vector<const rlk_tensor*> outputs, std::vector<int64_t> symbols, uint32_t numerics,
                  rlk_support* support) {
     const rlk_implementation& row = implementation(op);
-    const std::vector<int32_t> aliases(outputs.size(), -1);
-    rlk_call_desc desc{};
-    desc.struct_size = sizeof(desc);
-    desc.op_revision = 1;
-    desc.op = row.op;
-    desc.params = params;
-    desc.n_inputs = static_cast<uint32_t>(inputs.size());
-    desc.n_outputs = static_cast<uint32_t>(outputs.size());
-    desc.inputs = inputs.data();
-    desc.outputs = outputs.data();
-    desc.output_alias = aliases.data();
-    desc.symbols = symbols.data();
-    desc.n_symbols = static_cast<uint32_t>(symbols.size());
-    desc.numerics = numerics;
-    support->struct_size = sizeof(*support);
-    EXPECT_EQ(row.query(&row, device_, &desc, support, &error_), RLK_OK) << error_.text;
+    const Described call{std::move(inputs), std::move(outputs), std::move(symbols)};
+    const rlk_call_desc desc = call.desc(row.op, params, numerics);
+    *support = query(op, params, call, numerics);
     if (support->level == RLK_SUPPORT_NO) return RLK_UNSUPPORTED;
 
     rlk_plugin_plan* plan = nullptr;
-    rlk_plan_info info{};
+    rlk_plan_info& info = info_;
+    info = {};
     info.struct_size = sizeof(info);
     EXPECT_EQ(row.plan_create(&row, device_, &desc, &plan, &info, &error_), RLK_OK) << error_.text;
     EXPECT_EQ(info.numerics, support->numerics);
     EXPECT_STREQ(info.variant, support->variant);
+    EXPECT_EQ(info.dynamic_symbols, (uint64_t{1} << desc.n_symbols) - 1) << "one plan serves all sizes";
     rlk_run run{};
     run.struct_size = sizeof(run);
     run.tag = 77;
@@ -122,7 +172,7 @@ protected:
     run.n_symbols = desc.n_symbols;
     run.data_error_record = &record_;
     EXPECT_EQ(row.plan_prepare(plan, &run, &run.workspace_bytes, &error_), RLK_OK) << error_.text;
-    EXPECT_LE(run.workspace_bytes, support->workspace_bound);
+    EXPECT_LE(run.workspace_bytes, std::min(support->workspace_bound, info.workspace_bound));
     std::vector<uint64_t> workspace(run.workspace_bytes / 8 + 1);
     run.workspace = workspace.data();
     const rlk_status status = row.plan_enqueue(plan, stream_, &run, &error_);
@@ -136,6 +186,7 @@ protected:
   rlk_plugin_instance* instance_ = nullptr;
   rlk_plugin_device* device_ = nullptr;
   rlk_plugin_stream* stream_ = nullptr;
+  rlk_plan_info info_{};
   rlk_data_error_record record_{};
 };
 
@@ -161,6 +212,31 @@ TEST_F(CpuPlugin, SaysWhoItIsAndThatTheMachineIsItsOwn) {
   EXPECT_GT(properties.memory_bytes, 0u);
   EXPECT_EQ(properties.numa_node, -1);
   EXPECT_EQ(plugin_->device_describe(instance_, 1, &properties, &error_), RLK_INVALID_ARGUMENT);
+}
+
+TEST_F(CpuPlugin, DescribesTheMachine) {
+  uint32_t count = 0;
+  EXPECT_EQ(plugin_->device_count(instance_, &count, &error_), RLK_OK);
+  EXPECT_EQ(count, 1u);
+  rlk_device_properties properties{};
+  properties.struct_size = sizeof(properties);
+  ASSERT_EQ(plugin_->device_describe(instance_, 0, &properties, &error_), RLK_OK);
+  const std::string model = model_name(), arch = properties.arch;
+  EXPECT_TRUE(arch.size() > 4 && arch.ends_with(std::string(" ") + rlk::cpu::variant_name())) << arch;
+  EXPECT_EQ(properties.name, model.empty() ? arch.substr(0, arch.find(' ')) : model.substr(0, 63));
+  EXPECT_EQ(properties.simt_width, 0u);
+  EXPECT_EQ(properties.compute_units, 1u) << "the host has no pool";
+  EXPECT_EQ(properties.l2_bytes, static_cast<uint64_t>(std::max(sysconf(_SC_LEVEL2_CACHE_SIZE), 0L)));
+  uint64_t free_bytes = 0, total_bytes = 0;
+  ASSERT_EQ(plugin_->device->memory_info(device_, &free_bytes, &total_bytes, &error_), RLK_OK);
+  EXPECT_EQ(total_bytes, properties.memory_bytes);
+  EXPECT_TRUE(free_bytes > 0 && free_bytes <= total_bytes) << free_bytes;
+}
+
+TEST_F(CpuPlugin, NamesTheSizesAtWhichAKernelChangesItsAlgorithm) {
+  ASSERT_GE(implementation("logp").n_switches, 1u);
+  EXPECT_STREQ(implementation("logp").switches[0]->symbol, "V");
+  EXPECT_EQ(implementation("add").n_switches, 0u);
 }
 
 TEST_F(CpuPlugin, OpensOneDeviceOnly) {
@@ -198,11 +274,12 @@ TEST_F(CpuPlugin, EventsAreReachedWhenRecordedAndMeasureTime) {
   ASSERT_EQ(plugin_->event->create(device_, RLK_EVENT_TIMING, &end, &error_), RLK_OK);
   EXPECT_EQ(plugin_->event->query(start, &error_), RLK_OK);  // nothing recorded
   EXPECT_EQ(plugin_->event->record(start, stream_, &error_), RLK_OK);
+  std::this_thread::sleep_for(std::chrono::milliseconds(2));
   EXPECT_EQ(plugin_->event->record(end, stream_, &error_), RLK_OK);
   EXPECT_EQ(plugin_->stream->wait_event(stream_, end, &error_), RLK_OK);
   double elapsed_ms = -1;
   ASSERT_EQ(plugin_->event->elapsed_ms(start, end, &elapsed_ms, &error_), RLK_OK);
-  EXPECT_GE(elapsed_ms, 0.0);
+  EXPECT_GE(elapsed_ms, 2.0);
   plugin_->event->destroy(start, &error_);
   plugin_->event->destroy(end, &error_);
 }
@@ -219,7 +296,20 @@ TEST_F(CpuPlugin, RunsACallFromQueryToOutput) {
       << error_.text;
   EXPECT_EQ(out, (std::vector<float>{6, 12, 18, 9, 15, 21}));
   EXPECT_GE(support.level, RLK_SUPPORT_OK);
-  EXPECT_GT(support.cost_us, 0.0);
+  EXPECT_EQ(info_.workspace_bound, 0u) << "prepare is asked for nothing";
+}
+
+// At 30 GB/s or 100 operations per nanosecond: implementations are chosen by it.
+TEST_F(CpuPlugin, EstimatesTheTimeOfACallFromItsSize) {
+  std::vector<float> data(1);
+  Bound x(data, kF32, {1, 300'000}), one(data, kF32, {1});
+  const rlk_add_params add = RLK_ADD_PARAMS_INIT;
+  const rlk_whiten_params whiten = RLK_WHITEN_PARAMS_INIT;
+  const rlk_policy_loss_params loss = RLK_POLICY_LOSS_PARAMS_INIT;
+  const Described sum{{&x.tensor, &x.tensor}, {&x.tensor}, {}};
+  EXPECT_NEAR(query("add", &add, sum, 0).cost_us, 121, 1);                    // by its bytes
+  EXPECT_NEAR(query("whiten", &whiten, whitening_of(x), 0).cost_us, 301, 1);  // by its operations
+  EXPECT_NEAR(query("policy_loss", &loss, loss_of(x, one), 0).cost_us, 601, 1);
 }
 
 TEST_F(CpuPlugin, DeclinesTheSameBitsOnEveryBackend) {
@@ -231,6 +321,23 @@ TEST_F(CpuPlugin, DeclinesTheSameBitsOnEveryBackend) {
                 &support),
             RLK_UNSUPPORTED);
   EXPECT_STREQ(support.reason_code, "NUMERICS");
+  EXPECT_STREQ(support.reason, "demanded: the same bits on every backend; offered: batch_invariant");
+}
+
+TEST_F(CpuPlugin, DeclinesRowsAloneWhereTheOperatorOrASettingCombinesThem) {
+  std::vector<float> data(6);
+  Bound x(data, kF32, {2, 3}), one(data, kF32, {1});
+  const auto expect_declined = [](const rlk_support& support) {
+    EXPECT_EQ(support.level, RLK_SUPPORT_NO);
+    EXPECT_STREQ(support.reason, "demanded: more than deterministic; the call combines rows");
+  };
+  const rlk_whiten_params whiten = RLK_WHITEN_PARAMS_INIT;
+  expect_declined(query("whiten", &whiten, whitening_of(x), RLK_NUMERICS_BATCH_INVARIANT));
+  rlk_policy_loss_params loss = RLK_POLICY_LOSS_PARAMS_INIT;
+  const Described call = loss_of(x, one);
+  EXPECT_NE(query("policy_loss", &loss, call, RLK_NUMERICS_BATCH_INVARIANT).level, RLK_SUPPORT_NO);
+  loss.kind = RLK_POLICY_LOSS_KIND_CLIP_COV;
+  expect_declined(query("policy_loss", &loss, call, RLK_NUMERICS_BATCH_INVARIANT));
 }
 
 // Integers that are specified to the bit are offered as portable, a log-probability beside them is not.
@@ -254,6 +361,7 @@ TEST_F(CpuPlugin, OffersTheSameBitsOnEveryBackendWhereTheDeclarationSpecifiesThe
   outputs[RLK_SAMPLE_OUT_LOGP] = &logp_tensor.tensor;
   EXPECT_EQ(run("sample", &params, inputs, outputs, {1, 3, -1}, RLK_NUMERICS_PORTABLE, &support), RLK_UNSUPPORTED);
   EXPECT_STREQ(support.reason_code, "NUMERICS");
+  EXPECT_STREQ(support.reason, "demanded: portable; offered without floating outputs only");
   ASSERT_EQ(run("sample", &params, inputs, outputs, {1, 3, -1}, 0, &support), RLK_OK) << error_.text;
   EXPECT_EQ(support.numerics & RLK_NUMERICS_PORTABLE, 0u);
   EXPECT_NEAR(logp[0], -std::log(1 + std::exp(-5.0) + std::exp(-4.0)), 1e-6);
