@@ -98,5 +98,20 @@ TEST(CpuConvert, OneElementFromFp64IsRoundedOnce) {
   }
 }
 
+TEST(CpuConvert, OneElementFromFp64MayBeNanInfiniteOrTooLarge) {
+  const auto full_nan = std::bit_cast<double>(0x7FFFFFFFFFFFFFFFu);  // its rounding would carry into the sign
+  for (Dtype dtype : kDtypes16) {
+    for (double value :
+         {full_nan, std::nan(""), kInfinity, 1e300, 3.39e38, 3.4e38, 65504.0, 65519.9, 65520.0, 65536.0}) {
+      for (double number : {value, -value}) {
+        uint16_t stored = 0;
+        cpu::store_element(&stored, dtype, 0, number);
+        EXPECT_TRUE(same_number(decode(dtype, encode(dtype, number)), decode(dtype, stored)))
+            << name(dtype) << " of " << number << ": stored " << stored;
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace rlk::test
