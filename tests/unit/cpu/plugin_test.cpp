@@ -246,7 +246,7 @@ TEST_F(CpuPlugin, OpensOneDeviceOnly) {
 }
 
 TEST_F(CpuPlugin, AllocatesAlignedMemoryAndRefusesWhatDoesNotFit) {
-  for (uint64_t bytes : {uint64_t{1}, uint64_t{300}, uint64_t{5} << 20}) {
+  for (uint64_t bytes : {uint64_t{1}, uint64_t{257}, uint64_t{5} << 20}) {
     void* memory = nullptr;
     ASSERT_EQ(plugin_->device->allocate(device_, RLK_MEMORY_DEVICE, bytes, &memory, &error_), RLK_OK);
     EXPECT_EQ(reinterpret_cast<uintptr_t>(memory) % 256, 0u);
