@@ -20,26 +20,30 @@ struct Free {
 struct Scratch {
   std::unique_ptr<void, Free> memory;
   size_t bytes = 0;
-  size_t watched = 0;  // behind so many bytes nobody may write, if it is not 0
+  size_t watched = 0;  // around so many bytes nobody may write, if it is not 0
 };
 
-std::atomic<bool> is_checked{false};
-constexpr size_t kBehind = 512;
+std::atomic<bool> is_checked{false}, is_denied{false};
+std::atomic<int64_t> denials{0};
+constexpr size_t kAround = 512;
 constexpr unsigned char kOfNan = 0xff, kUntouched = 0xa5;
 
-unsigned char* behind(const Scratch& scratch) {
-  return static_cast<unsigned char*>(scratch.memory.get()) + scratch.watched;
+// When it is watched.
+unsigned char* handed_out(const Scratch& scratch) {
+  return static_cast<unsigned char*>(scratch.memory.get()) + kAround;
 }
-void watch(Scratch& scratch, size_t bytes) {
+void* watch(Scratch& scratch, size_t bytes) {
   scratch.watched = bytes;
-  std::memset(scratch.memory.get(), kOfNan, bytes);
-  std::memset(behind(scratch), kUntouched, kBehind);
+  std::memset(scratch.memory.get(), kUntouched, kAround);
+  std::memset(handed_out(scratch), kOfNan, bytes);
+  std::memset(handed_out(scratch) + bytes, kUntouched, kAround);
+  return handed_out(scratch);
 }
-void check_what_is_behind(const Scratch& scratch) {
-  for (size_t i = 0; i < kBehind; ++i) {
-    if (behind(scratch)[i] == kUntouched) continue;
-    std::fprintf(stderr, "a task asked for %zu bytes of scratch and wrote to byte %zu\n", scratch.watched,
-                 scratch.watched + i);
+void check_what_is_around(const Scratch& scratch) {
+  const auto bytes = static_cast<ptrdiff_t>(scratch.watched), around = static_cast<ptrdiff_t>(kAround);
+  for (ptrdiff_t i = -around; i < bytes + around; i = i == -1 ? bytes : i + 1) {
+    if (handed_out(scratch)[i] == kUntouched) continue;
+    std::fprintf(stderr, "a task asked for %td bytes of scratch and wrote to byte %td\n", bytes, i);
     std::abort();
   }
 }
@@ -50,19 +54,28 @@ void check_scratch_use() {
   is_checked = true;
 }
 
+int64_t deny_scratch(bool denied) {
+  is_denied = denied;
+  return denials.exchange(0);
+}
+
 void* thread_scratch(size_t bytes) try {
+  if (is_denied.load(std::memory_order_relaxed)) {
+    ++denials;
+    return nullptr;
+  }
   Scratch& scratch = sdk::thread_own<Scratch>();
-  if (scratch.watched != 0) check_what_is_behind(scratch);
+  if (scratch.watched != 0) check_what_is_around(scratch);
   scratch.watched = 0;
   const bool checked = is_checked.load(std::memory_order_relaxed);
-  const size_t wanted = bytes + (checked ? kBehind : 0);
+  const size_t wanted = bytes + (checked ? 2 * kAround : 0);
   if (scratch.bytes < wanted) {
     const size_t rounded = (wanted + 4095) / 4096 * 4096;
     scratch.memory.reset();  // first, so that both never exist at once
     scratch.memory.reset(std::aligned_alloc(64, rounded));
     scratch.bytes = scratch.memory != nullptr ? rounded : 0;
   }
-  if (checked && scratch.memory != nullptr && bytes > 0) watch(scratch, bytes);
+  if (checked && scratch.memory != nullptr && bytes > 0) return watch(scratch, bytes);
   return scratch.memory.get();
 } catch (const std::bad_alloc&) {
   return nullptr;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 namespace rlk::cpu {
 
@@ -9,9 +10,12 @@ namespace rlk::cpu {
 // kept until the thread ends, so ask only for bounded amounts.
 void* thread_scratch(size_t bytes);
 
-// For tests: scratch is handed out full of NaN, and who wrote behind what it had asked for ends the program, with a
-// text, at the thread's next call.
+// For tests: scratch is handed out full of NaN, and who wrote in front of or behind what it had asked for ends the
+// program, with a text, at the thread's next call.
 void check_scratch_use();
+
+// For tests: while it is denied no thread gets any. Returns how often that was so since the last call.
+int64_t deny_scratch(bool denied);
 
 // RLK_OUT_OF_MEMORY: what a kernel throws on its caller's thread, when all tasks have ended, if one had no scratch.
 [[noreturn]] void throw_no_scratch();
