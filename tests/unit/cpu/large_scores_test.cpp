@@ -198,6 +198,23 @@ TEST(LargeScores, GradientsOfCertainTokensAreOneMinusProbability) {
   });
 }
 
+// Those of linear_logp_backward, in fp32 at least: each row alone, whose logits are its weights.
+List linear_gradients_of(const LogpCase& c) {
+  List list;
+  for (int64_t n = 0; n < c.ids.size(); ++n) {
+    LinearCase row = make_linear_case(c.logits.dtype(), 1, 3, 1, 2);
+    row.hidden.set(0, 1);
+    for (int64_t v = 0; v < 3; ++v) row.weight.set(v, c.logits.get(3 * n + v));
+    row.ids.set_int(0, c.ids.get_int(n));
+    row.params.temperature = c.params.temperature;
+    row.lse = Tensor(c.lse.dtype(), {1}).set(0, c.lse.get(n));
+    row.grad_logp = Tensor(c.grad_logp.dtype(), {1}).set(0, c.grad_logp.get(n));
+    const LinearGradients got = run_linear_backward(row, cpu::serial_parallel());
+    for (int64_t v = 0; v < 3; ++v) list.push_back(got.grad_bias.get(v));
+  }
+  return list;
+}
+
 // The lse that is passed is rounded: p may be off by what that rounding makes of exp, and by no more.
 TEST(LargeScores, GradientsFollowTheGivenLse) {
   for_each_target([] {
@@ -209,6 +226,7 @@ TEST(LargeScores, GradientsFollowTheGivenLse) {
           c.params.temperature = temperature;
           add_gradients(c, false, false, 3);
           const Tensor got = run_logp_backward(c, cpu::serial_parallel()).grad_logits;
+          const List of_linear = linear_gradients_of(c);
           const double eps = dtype == Dtype::bf16 ? 0x1p-8 : dtype == Dtype::f16 ? 0x1p-11 : 0x1p-21;
           for (int64_t i = 0; i < got.size(); ++i) {
             const int64_t n = i / 3;
@@ -219,6 +237,8 @@ TEST(LargeScores, GradientsFollowTheGivenLse) {
             const double size = std::fabs(c.grad_logp.get(n)) * std::max(1.0, p) * (1 + std::fabs(log_p));
             if (std::fabs(want) > largest_of(dtype) / 2) continue;
             EXPECT_NEAR(got.get(i), want, eps * size / temperature + 1e-7) << n << " " << i % 3;
+            EXPECT_NEAR(of_linear[static_cast<size_t>(i)], want, 0x1p-21 * size / temperature + 1e-7)
+                << n << " " << i % 3;
           }
         }
       }

@@ -1,4 +1,7 @@
-// linear_logp and its backward read nothing behind their tensors: each one ends where the next page may not be touched.
+// linear_logp, linear_cross_entropy and their backwards read nothing behind their tensors: each one ends where the next
+// page may not be touched.
+#include <rlk/sdk/ops/linear_cross_entropy.hpp>
+#include <rlk/sdk/ops/linear_cross_entropy_backward.hpp>
 #include <rlk/sdk/ops/linear_logp.hpp>
 #include <rlk/sdk/ops/linear_logp_backward.hpp>
 
@@ -50,6 +53,12 @@ void run_guarded(const cpu::CallOf<Op>& call) {
   EXPECT_EQ(cpu::kernel<Op>().run(call, {serial, guarded.data()}).kind, cpu::kNoDataError);
 }
 
+cpu::Array array(const Guarded& memory, const Tensor& like) {
+  cpu::Array guarded = array_of(like);
+  guarded.data = memory.data();
+  return guarded;
+}
+
 // 101 entries are whole vectors of every size and a tail, which has fewer entries than the rows that are read at once.
 TEST(CpuLinearLogp, ReadsAndWritesNothingBehindItsTensors) {
   for_each_target([] {
@@ -59,24 +68,22 @@ TEST(CpuLinearLogp, ReadsAndWritesNothingBehindItsTensors) {
         SCOPED_TRACE(name(dtype) + " " + std::to_string(rows) + " " + std::to_string(vocab));
         LinearCase c = make_linear_case(dtype, rows, vocab, depth, 11);
         c.bias = random_tensor(dtype, {vocab}, 1.0, 6);
+        c.keep_mask = Tensor(Dtype::u8, {rows, vocab}).fill([](int64_t i) { return i % 5 == 3 ? 0 : 1; });
         add_gradients(c, false, false, 12);
         const LinearOutputs forward = run_linear(c, cpu::serial_parallel());
         const LinearGradients backward = run_linear_backward(c, cpu::serial_parallel());
 
-        const auto array = [](const Guarded& memory, const Tensor& like) {
-          cpu::Array guarded = array_of(like);
-          guarded.data = memory.data();
-          return guarded;
-        };
         const Dtype wide = accumulator(dtype);
         Tensor logp(wide, {rows}), grad_hidden(dtype, {rows, depth}), grad_weight(wide, {vocab, depth});
         const Guarded hidden(c.hidden), weight(c.weight), bias(c.bias), ids(c.ids), lse(c.lse), g(c.grad_logp);
+        const Guarded keep_mask(c.keep_mask);
         const Guarded out(logp), out_hidden(grad_hidden), out_weight(grad_weight);
         cpu::CallOf<ops::LinearLogp> call;
         call.hidden = array(hidden, c.hidden);
         call.weight = array(weight, c.weight);
         call.bias = array(bias, c.bias);
         call.ids = array(ids, c.ids);
+        call.keep_mask = array(keep_mask, c.keep_mask);
         call.logp = array(out, logp);
         call.N = rows;
         call.V = vocab;
@@ -96,6 +103,37 @@ TEST(CpuLinearLogp, ReadsAndWritesNothingBehindItsTensors) {
       }
     }
   });
+}
+
+// Their class weights, in the last block.
+TEST(CpuLinearCrossEntropy, ReadsNothingBehindItsClassWeights) {
+  for (const int64_t vocab : {64, 65}) {
+    const LinearCase c = make_linear_case(Dtype::f32, 3, vocab, 5, 11);
+    Tensor class_weight = Tensor(Dtype::f32, {vocab}).fill([](int64_t) { return 0.5; });
+    Tensor loss(Dtype::f32, {1}), rows(Dtype::f32, {3}), grad_hidden(Dtype::f32, {3, 5});
+    loss.set(0, 1);
+    rows.fill([](int64_t) { return 1; });
+    const Guarded guarded(class_weight);
+    cpu::CallOf<ops::LinearCrossEntropyBackward> back;
+    back.hidden = array_of(c.hidden);
+    back.weight = array_of(c.weight);
+    back.ids = array_of(c.ids);
+    back.class_weight = array(guarded, class_weight);
+    back.lse = array_of(rows);
+    back.grad_loss = array_of(loss);
+    back.grad_hidden = array_of(grad_hidden);
+    back.N = 3;
+    back.V = vocab;
+    back.D = 5;
+    back.params.label_smoothing = 0.1;
+    run_guarded<ops::LinearCrossEntropyBackward>(back);
+    auto call = sdk::forward_of<cpu::CallOf<ops::LinearCrossEntropy>>(back);
+    call.loss = array_of(loss);
+    call.N = 3;
+    call.V = vocab;
+    call.D = 5;
+    run_guarded<ops::LinearCrossEntropy>(call);
+  }
 }
 
 }  // namespace

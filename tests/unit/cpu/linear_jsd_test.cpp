@@ -10,6 +10,7 @@
 
 #include <cmath>
 
+#include "core/cpu/linear/linear_operands.hpp"
 #include "unit/cpu/dual.hpp"
 #include "unit/cpu/token_case.hpp"
 
@@ -163,6 +164,16 @@ TEST(CpuLinearJsd, IsJsdOfTheProducts) {
   expect_near(gradients.grad_bias, want_gradients.grad_bias, 1e-12);
 }
 
+TEST(CpuLinearJsd, MatchesGoldenForRowsAroundThoseOfATask) {
+  for_each_target([] {
+    const int64_t rows = cpu::kLinearTilesPerTask * cpu::linear_tile_rows(true);
+    for (const int64_t more : {0, 1, 2}) {  // one is masked
+      const Loss c = make_case(rows + more, 5, 3);
+      EXPECT_TRUE(matches(run(c).loss, golden_answer(c).loss, Dtype::f64));
+    }
+  });
+}
+
 TEST(CpuLinearJsd, HoldsAFewPercentOfTheLogits) {
   cpu::CallOf<ops::LinearJsdBackward> backward;
   backward.N = 16384;
@@ -181,25 +192,32 @@ TEST(CpuLinearJsd, HoldsAFewPercentOfTheLogits) {
   EXPECT_LT(cpu::workspace_bytes<ops::LinearJsdBackward>(backward, 16), logits / 50);
 }
 
+// Of several blocks the other model has finite logits in the last one only.
 TEST(CpuLinearJsd, ARowOfEitherModelWithoutAFiniteLogitIsADataErrorAndMaskedRowsAreNotRead) {
-  for (const bool of_teacher : {false, true}) {
-    Loss c = make_case(5, 7, 3);
-    for (int64_t d = 0; d < 3; ++d) c.hidden.set(2 * 3 + d, kNan);  // is masked
-    EXPECT_EQ(run(c).loss.get(2), 0);
-    EXPECT_TRUE(std::isfinite(run(backward_of(c)).grad_weight.get(0)));
-    Tensor& bias = of_teacher ? c.teacher_bias : c.bias;
-    for (int64_t v = 0; v < 7; ++v) bias.set(v, -kInfinity);
-    c.mask.set_int(0, 0);
-    const auto got = run(c);
-    const auto gradients = run(backward_of(c));
-    for (const cpu::DataError& error : {got.error, gradients.error}) {
-      EXPECT_EQ(error.kind, cpu::kNoFiniteLogit);
-      EXPECT_EQ(error.row, 1);
-    }
-    EXPECT_EQ(golden_answer(c).error.row, 1);
-    EXPECT_EQ(gradients.grad_hidden.get(0), 0);
-    for (const Tensor* tensor : {&got.loss, &got.lse, &got.teacher_lse, &got.student_kl, &gradients.grad_weight}) {
-      EXPECT_TRUE(std::isnan(tensor->get(3)));
+  for (const int64_t vocab : {1, 7, 70}) {
+    for (const bool of_teacher : {false, true}) {
+      SCOPED_TRACE(std::to_string(vocab) + (of_teacher ? " teacher" : " student"));
+      Loss c = make_case(5, vocab, 3);
+      for (int64_t d = 0; d < 3; ++d) c.hidden.set(2 * 3 + d, kNan);  // is masked
+      EXPECT_EQ(run(c).loss.get(2), 0);
+      EXPECT_TRUE(std::isfinite(run(backward_of(c)).grad_weight.get(0)));
+      Tensor &bias = of_teacher ? c.teacher_bias : c.bias, &other = of_teacher ? c.bias : c.teacher_bias;
+      for (int64_t v = 0; v < vocab; ++v) bias.set(v, -kInfinity);
+      for (int64_t v = 0; v < vocab - 6 && vocab > 64; ++v) other.set(v, -kInfinity);
+      c.mask.set_int(0, 0);
+      const auto got = run(c);
+      const auto gradients = run(backward_of(c));
+      for (const cpu::DataError& error : {got.error, gradients.error}) {
+        EXPECT_EQ(error.kind, cpu::kNoFiniteLogit);
+        EXPECT_EQ(error.row, 1);
+        EXPECT_EQ(error.value, 0);
+      }
+      EXPECT_EQ(golden_answer(c).error.row, 1);
+      EXPECT_EQ(gradients.grad_hidden.get(0), 0);
+      for (const Tensor* tensor : {&got.loss, &got.lse, &got.teacher_lse, &got.student_kl}) {
+        EXPECT_TRUE(std::isnan(tensor->get(3)));
+      }
+      EXPECT_TRUE(std::isnan(gradients.grad_weight.get(0)));
     }
   }
 }

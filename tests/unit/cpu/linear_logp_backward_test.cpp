@@ -72,6 +72,14 @@ TEST(CpuLinearLogpBackward, MatchesGoldenForMoreRowsThanABatch) {
   expect_golden(c);
 }
 
+TEST(CpuLinearLogpBackward, MatchesGoldenForAKeepMaskOfSeveralTilesAndBlocks) {
+  LinearCase c = make_linear_case(Dtype::f32, 60, 131, 9, 7);
+  c.bias = random_tensor(Dtype::f32, {131}, 1.0, 6);
+  c.keep_mask = Tensor(Dtype::u8, {60, 131}).fill([](int64_t i) { return i % 3 == 0 ? 0 : 1; });
+  add_gradients(c, true, true, 12);
+  expect_golden(c);
+}
+
 // Nothing of an ignored row enters a sum: also not a NaN times 0.
 TEST(CpuLinearLogpBackward, IgnoredRowsGiveExactZerosAndAreNotRead) {
   LinearCase c = make_linear_case(Dtype::f32, 10, 100, 20, 3);
@@ -190,6 +198,22 @@ TEST(CpuLinearLogpBackward, EqualTermsDoNotAddUpTheirRounding) {
   expect_golden(c);
 }
 
+// Logits that differ by more than fp32 has once they are divided by the temperature, and an lse (row 1) that does.
+TEST(CpuLinearLogpBackward, ScoresBeyondFp32GiveFiniteGradients) {
+  for_each_target([] {
+    LinearCase c = make_linear_case(Dtype::f32, 2, 150, 2, 9);
+    c.params.temperature = 0x1p-10;
+    c.hidden.fill([](int64_t i) { return i == 0 ? 1.0 : i == 2 ? 128.0 : 0.0; });
+    c.weight.fill([](int64_t i) { return i == 2 * 7 ? 0x1p117 : i == 2 * 140 ? -0x1p117 : 0.01; });
+    c.ids.set_int(0, 8).set_int(1, 8);
+    add_gradients(c, false, false, 12);
+    c.grad_logp.fill([](int64_t) { return 0x1p-10; });
+    EXPECT_EQ(c.lse.get(1), kInfinity);
+    const LinearGradients got = run_linear_backward(c, cpu::serial_parallel());
+    for (int64_t v = 0; v < 150; ++v) EXPECT_NEAR(got.grad_bias.get(v), v == 7 ? -1 : v == 8 ? 2 : 0, 1e-6) << v;
+  });
+}
+
 // What a row's elements share, 2e39 here, is infinite in fp32; times a p that is 0 there it would be NaN.
 TEST(CpuLinearLogpBackward, FactorsBeyondFp32GiveFiniteGradients) {
   for_each_target([] {
@@ -198,8 +222,10 @@ TEST(CpuLinearLogpBackward, FactorsBeyondFp32GiveFiniteGradients) {
       c.params.temperature = 0.05;
       c.params.softcap = capped;
       c.hidden.fill([](int64_t i) { return i % 2 == 0 ? 1.0 : 0.0; });
-      c.weight.fill(
-          [](int64_t i) { return i % 2 == 0 && i / 2 % 50 == 7 ? 20.0 - 5.0 * static_cast<double>(i / 100) : 0.01; });
+      c.weight.fill([](int64_t i) {
+        if (i == 2 * 64) return 19.5;  // the first of a block
+        return i % 2 == 0 && i / 2 % 50 == 7 ? 20.0 - 5.0 * static_cast<double>(i / 100) : 0.01;
+      });
       for (int64_t n = 0; n < 3; ++n) c.ids.set_int(n, 7);
       add_gradients(c, true, false, 12);
       c.grad_logp.fill([](int64_t n) { return n == 1 ? 1e38 : 0.5; });

@@ -80,6 +80,16 @@ TEST(CpuLinearLogp, MatchesGoldenForMoreRowsThanABatch) {
   expect_golden(c);
 }
 
+TEST(CpuLinearLogp, MatchesGoldenForRowsAroundThoseOfATask) {
+  for_each_target([] {
+    const int64_t rows = cpu::kLinearTilesPerTask * cpu::linear_tile_rows(false);
+    for (const int64_t more : {-1, 0, 1}) {
+      LinearCase c = make_linear_case(Dtype::f32, rows + more, 5, 3, 7);
+      expect_golden(c);
+    }
+  });
+}
+
 TEST(CpuLinearLogp, HandComputedValues) {
   LinearCase c = make_linear_case(Dtype::f64, 1, 3, 2, 1);
   c.hidden.set(0, 1).set(1, 2);
@@ -133,8 +143,12 @@ TEST(CpuLinearLogp, NanStaysInItsRow) {
       const LinearOutputs got = expect_golden(c);
       for (int64_t n : {1, 3}) EXPECT_TRUE(std::isnan(got.logp.get(n))) << n;
       for (int64_t n : {0, 2, 4}) EXPECT_TRUE(std::isfinite(got.logp.get(n))) << n;
-      c.bias = Tensor(dtype, {70}).fill([](int64_t v) { return v == 69 ? kNan : -kInfinity; });
-      expect_golden(c);
+      for (const int64_t at : {0, 64, 69}) {  // alone in the first block, the first and the last of the second
+        for (const double odd : {kNan, kInfinity}) {
+          c.bias = Tensor(dtype, {70}).fill([&](int64_t v) { return v == at ? odd : -kInfinity; });
+          expect_golden(c);
+        }
+      }
     }
   });
 }
