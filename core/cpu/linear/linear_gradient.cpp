@@ -21,7 +21,7 @@ namespace rlk::cpu::HWY_NAMESPACE {
 // A chunk's arrays by tile.
 template <typename T>
 struct ChunkTiles : Tiles<T> {
-  ChunkTiles(const LinearChunk& c, int64_t first_tile, int64_t last_tile)
+  explicit ChunkTiles(const LinearChunk& c, int64_t first_tile = 0, int64_t last_tile = 0)
       : Tiles<T>{c.operands, c.batch, first_tile, last_tile}, chunk(c) {}
 
   const LinearChunk& chunk;
@@ -211,7 +211,7 @@ HWY_NOINLINE bool scores_task(const LinearChunk& chunk, const LogpRows& rows, in
 
 template <typename T>
 HWY_NOINLINE void put_row(const LinearChunk& chunk, int64_t row, int64_t column, const double* values) {
-  const ChunkTiles<T> tiles(chunk, 0, 0);
+  const ChunkTiles<T> tiles(chunk);
   const int64_t tile = row / tile_rows_of<T>(), width = tiles.width(tile), columns = tiles.columns_of_block(column);
   T* const dx = tiles.dx(tile, column) + (row - tiles.begin(tile));
   for (int64_t j = 0; j < columns; ++j) dx[j * width] = static_cast<T>(values[j]);
@@ -239,7 +239,7 @@ HWY_NOINLINE bool hidden_task(const LinearChunk& chunk, int64_t first_tile, int6
 template <typename T>
 HWY_NOINLINE bool weight_task(const LinearChunk& chunk, int64_t column, int64_t depth, const Array& grad,
                               bool is_first) {
-  const ChunkTiles<T> tiles(chunk, 0, 0);
+  const ChunkTiles<T> tiles(chunk);
   const LinearOperands& operands = chunk.operands;
   const int64_t most = tile_rows_of<T>();
   const int64_t columns = std::min(kGradientColumns, chunk.end - column);
@@ -273,7 +273,7 @@ HWY_NOINLINE bool weight_task(const LinearChunk& chunk, int64_t column, int64_t 
 
 template <typename T>
 HWY_NOINLINE void bias_task(const LinearChunk& chunk, int64_t column, double* sums) {
-  const ChunkTiles<T> tiles(chunk, 0, 0);
+  const ChunkTiles<T> tiles(chunk);
   for (int64_t tile = 0; tile < tiles.all(); ++tile) {
     const T* dx = tiles.dx(tile, column);
     for (int64_t j = 0; j < tiles.columns_of_block(column); ++j) {
@@ -286,7 +286,7 @@ HWY_NOINLINE void bias_task(const LinearChunk& chunk, int64_t column, double* su
 
 template <typename T>
 HWY_NOINLINE void store_row(const LinearChunk& chunk, int64_t row, const Array& grad) {
-  const ChunkTiles<T> tiles(chunk, 0, 0);
+  const ChunkTiles<T> tiles(chunk);
   const int64_t tile = row / tile_rows_of<T>();
   for (int64_t d = 0; d < chunk.operands.depth; ++d) {
     grad.put(chunk.batch.rows[row], d, tiles.grad_hidden(tile, d)[row - tiles.begin(tile)]);

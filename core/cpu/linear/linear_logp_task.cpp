@@ -26,29 +26,19 @@ class Task {
   using V = hn::VFromD<D>;
 
 public:
-  static size_t scratch_bytes() {
-    const int64_t tile = tile_rows_of<T>(), tiles = kLinearTilesPerTask;
-    Carve carve(nullptr);
-    carve.take<RowSums>(tiles * tile);
-    carve.take<LongSum>(tiles * tile);
-    carve.take<double>(tiles * kLinearBlock * tile);
-    carve.take<T>(kPackedWeights<T> + kLinearBlock * tile + 4 * tile);
-    return static_cast<size_t>(carve.bytes());
-  }
+  explicit Task(const LinearLogpTask& task)
+      : task_(task), tiles_{task.operands, task.batch, task.first_tile, task.last_tile} {}
 
-  Task(const LinearLogpTask& task, void* scratch)
-      : task_(task), tiles_{task.operands, task.batch, task.first_tile, task.last_tile} {
+  // Takes its scratch; the bytes of it.
+  size_t lay_out(Carve carve) {
     const int64_t tile = tile_rows_of<T>(), tiles = kLinearTilesPerTask;
-    Carve carve(scratch);
     rows_ = carve.take<RowSums>(tiles * tile);
     score_sums_ = carve.take<LongSum>(tiles * tile);
     products_ = carve.take<double>(tiles * kLinearBlock * tile);
-    weights_ = carve.take<T>(kPackedWeights<T> + kLinearBlock * tile + 4 * tile);
-    scores_ = weights_ + kPackedWeights<T>;
-    max_ = scores_ + kLinearBlock * tile;
-    sum_ = max_ + tile;
-    weighted_ = sum_ + tile;
-    squares_ = weighted_ + tile;
+    weights_ = carve.take<T>(kPackedWeights<T>);
+    scores_ = carve.take<T>(kLinearBlock * tile);
+    for (T** const of_rows : {&max_, &sum_, &weighted_, &squares_}) *of_rows = carve.take<T>(tile);
+    return static_cast<size_t>(carve.bytes());
   }
 
   void run() {
@@ -189,9 +179,11 @@ private:
 
 template <typename T>
 HWY_NOINLINE bool run_task(const LinearLogpTask& task) {
-  void* scratch = thread_scratch(Task<T>::scratch_bytes());
+  Task<T> run(task);
+  void* const scratch = thread_scratch(run.lay_out(Carve(nullptr)));
   if (scratch == nullptr) return false;
-  Task<T>(task, scratch).run();
+  run.lay_out(Carve(scratch));
+  run.run();
   return true;
 }
 
