@@ -111,7 +111,7 @@ bool row_gradient(const Backward& call, const Scores& scores, int64_t n, Told* t
   const auto weight = [&](int64_t k) {
     const double s = log_p(call.ids.integer(n, k)), w = std::exp(at_least(call.teacher_logp.get(n, k), bound));
     if (std::isnan(s)) return s;
-    return clamped_slope(w, s, -bound, bound_or_none(0), at_bound);
+    return w * clamp_gradient(s, -bound, bound_or_none(0), at_bound);  // a NaN stays one
   };
   LongSum sum;
   for (int64_t k = 0; k < call.K; ++k) {

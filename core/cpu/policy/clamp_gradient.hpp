@@ -25,10 +25,4 @@ inline double clamp_gradient(double x, double low, double high, double at_bound)
   return (x == low ? at_bound : 1.0) * (x == high ? at_bound : 1.0);
 }
 
-// A slope behind that clamp; 0 also where the slope is infinite.
-inline double clamped_slope(double slope, double x, double low, double high, double at_bound) {
-  const double passes = clamp_gradient(x, low, high, at_bound);
-  return passes == 0 ? 0 : passes * slope;
-}
-
 }  // namespace rlk::cpu

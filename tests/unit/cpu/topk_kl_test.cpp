@@ -137,6 +137,22 @@ TEST(CpuTopkKl, TheClampPassesWhatIsAskedForAtItsBound) {
   }
 }
 
+TEST(CpuTopkKl, ANanOfTheTeacherMakesItsRowNanAlsoWhereTheStudentIsClamped) {
+  Backward call;
+  call.logits = Tensor(Dtype::f64, {1, 4}).fill([](int64_t) { return 2.0; });
+  call.ids = Tensor(Dtype::i64, {1, 1}).set_int(0, 2);
+  call.teacher_logp = numbers({kNan}, {1, 1});
+  call.lse = numbers({5});
+  call.grad_loss = numbers({1});
+  call.params.logp_clamp = 1;
+  const Tensor got = run(call).grad_logits;
+  const auto golden = golden_answer(call).grad_logits;
+  for (int64_t v = 0; v < 4; ++v) {
+    EXPECT_TRUE(std::isnan(got.get(v))) << v;
+    EXPECT_TRUE(std::isnan(golden.value[static_cast<size_t>(v)])) << v;
+  }
+}
+
 TEST(CpuTopkKl, ActiveIdsOutOfRangeAreDataErrorsAndMaskedOnesAreNotLookedUp) {
   TopkKl c = make_case(Dtype::f32, 5, 11, 3);
   Backward backward = backward_of(c);
