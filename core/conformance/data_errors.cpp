@@ -74,7 +74,7 @@ void plant_id(int fault, const DomainDecl& domain, ConcreteCall& call, Argument&
   if (rows.empty()) return;
   const int64_t low = domain.low.eval(call.values()), high = domain.high.eval(call.values());
   constexpr auto kLargest = std::numeric_limits<int64_t>::max(), kSmallest = std::numeric_limits<int64_t>::min();
-  const int64_t bad[] = {high, low - 3, kLargest, kSmallest, high, kFar};
+  const int64_t bad[] = {high, low - 3, kLargest, kSmallest, -kFar, kFar};
   const auto plant = [&](int64_t row, int64_t id) {
     set_int(ids, row, id);
     call.faults.push_back({RLK_DATA_ID_OUT_OF_RANGE, row, get_int(ids, row)});
@@ -156,7 +156,7 @@ void plant_block(int fault, size_t input, ConcreteCall& call) {
   for (int64_t k = 0; k < blocks.rows(); ++k) {
     const int64_t row = spot == Spot::last ? blocks.rows() - 1 - k : (begin + k) % blocks.rows();
     if (blocks.used(row) == 0) continue;
-    const int64_t at = row * blocks.columns() + blocks.used(row) - 1;
+    const int64_t at = row * blocks.columns() + (spot == Spot::first ? 0 : blocks.used(row) - 1);
     set_int(table, at, bad[fault]);
     call.faults.push_back({RLK_DATA_ID_OUT_OF_RANGE, row, get_int(table, at)});
     return;
