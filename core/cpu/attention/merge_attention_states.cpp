@@ -30,17 +30,17 @@ void merge_attention_states(const CallOf<sdk::ops::MergeAttentionStates>& call, 
       const int64_t n = row / call.H, h = row % call.H;
       const double lse_a = lse_of(call.lse_a, n, h), lse_b = lse_of(call.lse_b, n, h);
       const double largest = std::isnan(lse_a) || lse_a > lse_b ? lse_a : lse_b;
-      const bool is_empty = largest == -kInfinity;
-      const double a = is_empty ? 0 : std::exp(lse_a - largest), b = is_empty ? 0 : std::exp(lse_b - largest);
-      const double sum = a + b;
-      const auto weight_a = static_cast<TC>(is_empty ? 0 : a / sum), weight_b = static_cast<TC>(is_empty ? 0 : b / sum);
+      // Two empty parts are equal, too: their weights multiply zeros.
+      const auto share_of = [largest](double lse) { return lse == largest ? 1 : std::exp(lse - largest); };
+      const double a = share_of(lse_a), b = share_of(lse_b), sum = a + b;
+      const auto weight_a = static_cast<TC>(a / sum), weight_b = static_cast<TC>(b / sum);
       // Nothing is read of an empty part.
       const Line part_a = lse_a == -kInfinity ? or_zero(Line()) : head_of(call.out_a, n, h);
       const Line part_b = lse_b == -kInfinity ? or_zero(Line()) : head_of(call.out_b, n, h);
       map_lines<TC>(to(head_of(call.out, n, h)), from(part_a, part_b), call.D, [=](auto d, auto x, auto y) HWY_ATTR {
         return hn::MulAdd(x, hn::Set(d, weight_a), hn::Mul(y, hn::Set(d, weight_b)));
       });
-      if (call.lse.present()) call.lse.put(n, h, is_empty ? -kInfinity : largest + std::log(sum));
+      if (call.lse.present()) call.lse.put(n, h, largest + std::log(sum));
     });
   });
 }

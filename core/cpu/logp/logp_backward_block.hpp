@@ -18,7 +18,7 @@ struct RowGradient {
   const Array* weights = nullptr;
 
   double grad_score(int64_t column) const {
-    return weights != nullptr && grad_scores != 0 ? grad_scores * weights->get(column) : grad_scores;
+    return weights != nullptr ? grad_scores * weights->get(column) : grad_scores;
   }
   // Whether what a row's elements share is far from where fp32 ends: infinity times a p of 0 would be NaN.
   bool fits_f32(double slope) const {

@@ -140,8 +140,6 @@ PolicyCallOrBackward policy_call(const Call& call, double* advantages, double* l
   policy.logp = of_tokens(call, logp, Dtype::f64);
   policy.old_logp = call.old_logp;
   policy.mask = of_tokens(call, counts, Dtype::u8);
-  static constexpr double kZero = 0;
-  policy.advantages = {const_cast<double*>(&kZero), Dtype::f64, 2, {call.B, call.T}, {0, 0}};
   policy.sequence_advantages = Array::of(advantages);
   return policy;
 }
@@ -273,7 +271,7 @@ DataError grpo_loss_backward(const Backward& call, const Context& context) {
   policy.params.denominator = n;
   policy.params.beta = call.params.beta;
   policy.params.clamp_gradient = call.params.clamp_gradient;
-  if (call.params.beta != 0) policy.ref_logp = call.ref_logp;
+  policy.ref_logp = call.ref_logp;
   policy.grad_loss = call.grad_loss;
   policy.grad_logp = policy.logp;
   kernel<sdk::ops::PolicyLossBackward>().run(policy, {hook, scratch.rest()});

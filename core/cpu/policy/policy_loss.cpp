@@ -128,7 +128,7 @@ DataError policy_loss_backward(const Backward& call, const Context& context) {
     loss_weights.add_sequence(batch.own[b].active);
   }
   const double grad_loss = call.grad_loss.get(0);
-  const double of_bonus = own_bonus ? grad_loss / entropy_divisor(params, selected) : 0.0;
+  const double of_bonus = grad_loss / entropy_divisor(params, selected);
   policy_gradients(batch, {call.grad_logp, call.grad_entropy, grad_loss, loss_weights, own_bonus, of_bonus}, chunks,
                    context.parallel);
   return {};

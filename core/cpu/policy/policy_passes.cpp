@@ -285,7 +285,6 @@ HWY_INLINE void for_each_key(const PolicyBatch& batch, int64_t b, int64_t begin,
 void covariance_keys(const PolicyBatch& batch, PolicyBatchSums* own, CovarianceKey* keys, const ParallelFor& hook) {
   for_each_sequence(batch.sequences, hook, [&](int64_t b) HWY_ATTR {
     CovarianceKey* const first = keys + batch.first_token(b);
-    own[b].keys = 0;
     const auto of_block = [&](int64_t at, int64_t n, const PolicyInputs& inputs) HWY_ATTR {
       for_each_key(batch, b, at, n, inputs, [&](int64_t, const CovarianceKey& key) { first[own[b].keys++] = key; });
     };

@@ -66,15 +66,13 @@ void find_batch_terms(PolicyBatch& batch, PolicyBatchSums* own, const ParallelFo
       weight += own[b].weight;
       weights += own[b].weights;
     }
-    if (needs_mean(params)) mean = weights > 0 ? weight / weights : 0;
+    if (needs_mean(params)) mean = weight / weights;  // of no weights NaN, which divides nothing
     if (by_quantile) {
       batch.terms.selects = true;
       batch.terms.least_entropy = quantile(params.top_entropy_quantile, entropies, entropies + active);
     }
-    if (by_covariance) {
-      auto* keys = reinterpret_cast<CovarianceKey*>(entropies + (by_quantile ? batch.sequences.elements() : 0));
-      choose_by_covariance(batch, own, keys, hook);
-    }
+    // The keys may lie over the entropies, which are not needed any more.
+    if (by_covariance) choose_by_covariance(batch, own, reinterpret_cast<CovarianceKey*>(entropies), hook);
   }
   if (params.rollout_is_normalize == RolloutIsNormalize::on && mean > kLeastMean) batch.terms.weight_divisor = mean;
 }
@@ -100,13 +98,13 @@ bool combines_sequences(const PolicyParams& params) {
 }
 
 int64_t policy_workspace_bytes(const PolicyParams& params, const Sequences& sequences) {
-  const int64_t entropies = needs_quantile(params) ? sequences.elements() : 0;
-  const int64_t keys = takes_by_covariance(params.kind) ? sequences.elements() : 0;
+  const size_t of_token = takes_by_covariance(params.kind) ? sizeof(CovarianceKey)
+                          : needs_quantile(params)         ? sizeof(double)
+                                                           : 0;
   const auto bytes = [](int64_t count, size_t each) { return count * static_cast<int64_t>(each); };
   return bytes(sequences.count + 1, sizeof(int64_t)) + bytes(sequences.count, sizeof(PolicySequence)) +
          bytes(PolicyBatch::most_chunks(sequences), sizeof(PolicyChunkSums)) +
-         bytes(sequences.count, sizeof(PolicyBatchSums)) + bytes(entropies, sizeof(double)) +
-         bytes(keys, sizeof(CovarianceKey));
+         bytes(sequences.count, sizeof(PolicyBatchSums)) + bytes(sequences.elements(), of_token);
 }
 
 double entropy_divisor(const PolicyParams& params, double selected) {

@@ -27,9 +27,7 @@ constexpr size_t kPolicyLines = 9;
 inline std::array<Line, kPolicyLines> policy_lines(const PolicyBatch& batch, int64_t b, int64_t begin,
                                                    bool only_active = false) {
   const PolicyCall& call = batch.call;
-  const auto line = [&](const Array& array) {
-    return array.present() ? line_of(batch.sequences, array, b).from(begin) : Line();
-  };
+  const auto line = [&](const Array& array) { return line_of(batch.sequences, array, b).from(begin); };
   const bool needs_logp = !only_active || batch.has_rollout;
   const Line logp = needs_logp ? line(call.logp) : Line();
   return from(or_zero(logp), needs_logp && call.old_logp.present() ? line(call.old_logp) : or_zero(logp),
@@ -246,7 +244,7 @@ HWY_INLINE PolicyVector share_of(const PolicyBatch& batch, const PolicySequence&
   const PolicyParams& params = batch.params;
   if (params.importance_ratio == ImportanceRatio::sequence) return hn::Set(d, own.log_ratio_slope / own.active);
   if (params.importance_ratio == ImportanceRatio::sequence_sum) return hn::Set(d, own.log_ratio_slope);
-  const PolicyVector x = clamped(d, hn::Sub(token.logp, token.old_logp), batch.rules.x_low, batch.rules.x_high);
+  const PolicyVector x = hn::Sub(token.logp, token.old_logp);  // no slope where it is clamped
   const PolicyVector slope = hn::Mul(geometric_term(d, batch, token.advantage, x).slope, own_slope(batch, token));
   const auto is_meant = params.gmpo_mean == GmpoMean::active ? counts.active : counts.selected;
   return hn::IfThenElseZero(is_meant, hn::Div(slope, hn::Set(d, own.meant)));

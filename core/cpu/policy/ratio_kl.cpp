@@ -31,7 +31,7 @@ HWY_INLINE V log_ratio(D /*d*/, bool has_old, V logp, V old_logp) {
 
 void ratio_kl(const RatioKlForward& call, const Context& context) {
   const auto& params = call.params;
-  const bool has_old = call.old_logp.present(), has_ref = call.ref_logp.present();
+  const bool has_old = call.old_logp.present();
   const bool weighted = params.kl_weight == KlWeight::ratio;
   const double x_bound = bound_or_none(params.log_ratio_clamp), d_bound = bound_or_none(params.diff_clamp);
   const double bound = bound_or_none(params.value_clamp), masked_ratio = params.masked_ratio;
@@ -49,13 +49,13 @@ void ratio_kl(const RatioKlForward& call, const Context& context) {
   map<double>(context, to(call.ratio, call.kl), numbers_of(call),
               [=](auto d, auto logp, auto old_logp, auto ref_logp, auto mask, auto& ratio, auto& kl) HWY_ATTR {
                 ratio = ratio_of(d, logp, old_logp, ref_logp, mask);
-                kl = has_ref ? kl_of(d, logp, old_logp, ref_logp, mask) : hn::Zero(d);
+                kl = kl_of(d, logp, old_logp, ref_logp, mask);
               });
 }
 
 void ratio_kl_backward(const RatioKlBackward& call, const Context& context) {
   const auto& params = call.params;
-  const bool has_old = call.old_logp.present(), has_kl = call.grad_kl.present() && call.ref_logp.present();
+  const bool has_old = call.old_logp.present(), has_kl = call.grad_kl.present();
   const bool weighted = params.kl_weight == KlWeight::ratio;
   const double x_bound = bound_or_none(params.log_ratio_clamp), d_bound = bound_or_none(params.diff_clamp);
   const double bound = bound_or_none(params.value_clamp), at_bound = gradient_at_bound(params.clamp_gradient);
@@ -78,8 +78,7 @@ void ratio_kl_backward(const RatioKlBackward& call, const Context& context) {
   map<double>(context, to(call.grad_logp), from(logp, old_logp, ref_logp, mask, call.grad_ratio, or_zero(call.grad_kl)),
               [=](auto d, auto own, auto old, auto ref, auto kept, auto of_ratio, auto of_kl) HWY_ATTR {
                 const auto delta = log_ratio(d, has_old, own, old);
-                const auto ratio = exp(d, clamped(d, delta, -x_bound, x_bound));
-                auto slope = hn::Mul(of_ratio, clamped_slope(d, ratio, delta, -x_bound, x_bound, at_bound));
+                auto slope = hn::Mul(of_ratio, clamped_slope(d, exp(d, delta), delta, -x_bound, x_bound, at_bound));
                 if (has_kl) slope = hn::MulAdd(of_kl, kl_slope(d, delta, hn::Sub(ref, own)), slope);
                 return if_kept(d, kept, slope);
               });
