@@ -6,6 +6,7 @@
 #include "core/cpu/logp/logp_backward.hpp"
 #include "core/cpu/tbb_parallel.hpp"
 #include "unit/cpu/logp_case.hpp"
+#include "unit/cpu/token_case.hpp"
 
 namespace rlk::test {
 namespace {
@@ -147,6 +148,48 @@ TEST(CpuLogpBackward, GradientsWhoseDifferenceLeavesFp32AreNotLost) {
     c.grad_logp.fill([](int64_t) { return -3e38; });
     c.grad_lse.fill([](int64_t) { return 3e38; });
     expect_golden(c);
+  });
+}
+
+// A row whose first token has all of the probability.
+LogpCase certain_case(double other) {
+  LogpCase c = make_logp_case(Dtype::f32, 1, 3, 1);
+  c.logits = numbers({0, other, other}, {1, 3}, Dtype::f32);
+  c.ids.set_int(0, 0);
+  add_gradients(c, false, true, 2);
+  c.lse.set(0, 0);
+  c.entropy.set(0, 0);
+  return c;
+}
+
+// Infinity times a probability of 0 would be NaN.
+TEST(CpuLogpBackward, WhatLeavesFp32OnlyWithItsFactorsIsMultipliedInFp64) {
+  for_each_target([] {
+    LogpCase small = certain_case(-1);
+    small.params.temperature = 1e-10;
+    small.grad_logp.set(0, 1e30);
+    small.grad_entropy.set(0, 0);
+    LogpCase entropy = certain_case(-1000);
+    entropy.params.temperature = 0.5;
+    entropy.grad_entropy.set(0, 3e38);
+    for (const LogpCase* c : {&small, &entropy}) {
+      const Tensor got = run_logp_backward(*c, cpu::serial_parallel()).grad_logits;
+      for (int64_t v = 0; v < 3; ++v) EXPECT_EQ(got.get(v), 0) << v;
+    }
+  });
+}
+
+// As scores beyond the accumulator's dtype have.
+TEST(CpuLogpBackward, BesideAnInfiniteLseNoTokenHasAProbability) {
+  for_each_target([] {
+    for (const Dtype dtype : kFloatDtypes) {
+      LogpCase c = make_logp_case(dtype, 1, 37, 1);
+      add_gradients(c, false, false, 2);
+      c.lse.set(0, kInfinity);
+      c.grad_logp.set(0, 0.5);
+      const Tensor got = run_logp_backward(c, cpu::serial_parallel()).grad_logits;
+      for (int64_t v = 0; v < 37; ++v) EXPECT_EQ(got.get(v), v == c.ids.get_int(0) ? 0.5 : 0) << name(dtype) << v;
+    }
   });
 }
 

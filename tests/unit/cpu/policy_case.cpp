@@ -35,6 +35,14 @@ PolicyCase make_policy_case(Dtype dtype, int64_t sequences, int64_t tokens, uint
   return c;
 }
 
+PolicyCase one_token(double logp, double old_logp, double advantage) {
+  PolicyCase c;
+  c.logp = numbers({logp}, {1, 1});
+  c.old_logp = numbers({old_logp}, {1, 1});
+  c.advantages = numbers({advantage}, {1, 1});
+  return c;
+}
+
 void mask_some(PolicyCase& c) {
   c.mask = Tensor(Dtype::u8, c.logp.shape(), Strides::gaps);
   const int64_t tokens = c.logp.shape()[1], last = c.logp.shape()[0] - 1;

@@ -23,6 +23,8 @@ struct PolicyCase : CallOf<ops::PolicyLoss> {
 // [sequences, tokens] random tensors of every kind, no mask; ratios from 0.2 to 5.
 PolicyCase make_policy_case(Dtype dtype, int64_t sequences, int64_t tokens, uint32_t seed,
                             Strides strides = Strides::contiguous);
+// [1, 1]: one token that has nothing else.
+PolicyCase one_token(double logp, double old_logp, double advantage);
 // Masks every third token and the whole last sequence, and puts NaN wherever a masked token has a number.
 void mask_some(PolicyCase& c);
 // The same tokens as [S] with cu_seqlens.

@@ -241,6 +241,20 @@ TEST(PolicyCovariance, EqualCovariancesAreTakenByRisingPlace) {
   EXPECT_DOUBLE_EQ(got.per_token.get(1), term(1));
 }
 
+// Equal advantages: 0 times a log-probability below the mean is -0, and no smaller than 0.
+TEST(PolicyCovariance, ZerosOfBothSignsAreOneCovariance) {
+  PolicyCase c;
+  c.params.kind = Kind::kl_cov;
+  c.params.cov_coefficient = 1;
+  c.logp = numbers({-2, -1}, {1, 2});
+  c.old_logp = numbers({-2.5, -1.5}, {1, 2});
+  c.advantages = numbers({1, 1}, {1, 2});
+  const PolicyOutputs got = run_policy_loss(c);
+  EXPECT_DOUBLE_EQ(got.per_token.get(0), -std::exp(0.5) + 0.5);
+  EXPECT_DOUBLE_EQ(got.per_token.get(1), -std::exp(0.5));
+  EXPECT_DOUBLE_EQ(golden_answer(c).per_token.value[0], got.per_token.get(0));
+}
+
 TEST(PolicyCovariance, NaNsTakeNoTokenAndAreNeverDropped) {
   for (const Kind kind : {Kind::clip_cov, Kind::kl_cov}) {
     Verl o;

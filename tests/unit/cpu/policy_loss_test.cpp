@@ -12,13 +12,6 @@ namespace {
 using namespace ops::policy_loss;  // NOLINT(google-build-using-namespace): its enumerations
 using ops::policy_loss_backward::ClampGradient;
 
-PolicyCase one_token(double logp, double old_logp, double advantage) {
-  PolicyCase c;
-  c.logp = Tensor(Dtype::f64, {1, 1}).set(0, logp);
-  c.old_logp = Tensor(Dtype::f64, {1, 1}).set(0, old_logp);
-  c.advantages = Tensor(Dtype::f64, {1, 1}).set(0, advantage);
-  return c;
-}
 double loss_of(PolicyCase& c) {
   return run_policy_loss(c).loss;
 }
@@ -129,18 +122,22 @@ TEST(PolicyLoss, GmpoTokensWithoutAnAdvantageLeaveTheGeometricMeanAlone) {
 }
 
 TEST(PolicyLoss, LogRatioClampsOnEachSidePassWhatIsAskedForAtEquality) {
-  PolicyCase c = one_token(-0.5, -1, -2.0);
-  c.params.log_ratio_clamp_high = 0.5;
-  EXPECT_EQ(slopes_of(c), (Slopes{0, std::exp(0.5), 2 * std::exp(0.5)}));
-  c.logp.set(0, -0.25);
-  EXPECT_EQ(slope_of(c), 0);
-  EXPECT_DOUBLE_EQ(loss_of(c), 2 * std::exp(0.5));
-  c = one_token(-1.5, -1, 2.0);
-  c.params.log_ratio_clamp_low = 0.5;
-  EXPECT_EQ(slopes_of(c), (Slopes{0, -std::exp(-0.5), -2 * std::exp(-0.5)}));
-  c.logp.set(0, -3);
-  EXPECT_EQ(slope_of(c), 0);
-  EXPECT_DOUBLE_EQ(loss_of(c), -2 * std::exp(-0.5));
+  for (const ImportanceRatio of : {ImportanceRatio::token, ImportanceRatio::sequence}) {
+    PolicyCase c = one_token(-0.5, -1, -2.0);
+    c.params.importance_ratio = of;
+    c.params.log_ratio_clamp_high = 0.5;
+    EXPECT_EQ(slopes_of(c), (Slopes{0, std::exp(0.5), 2 * std::exp(0.5)}));
+    c.logp.set(0, -0.25);
+    EXPECT_EQ(slope_of(c), 0);
+    EXPECT_DOUBLE_EQ(loss_of(c), 2 * std::exp(0.5));
+    c = one_token(-1.5, -1, 2.0);
+    c.params.importance_ratio = of;
+    c.params.log_ratio_clamp_low = 0.5;
+    EXPECT_EQ(slopes_of(c), (Slopes{0, -std::exp(-0.5), -2 * std::exp(-0.5)}));
+    c.logp.set(0, -3);
+    EXPECT_EQ(slope_of(c), 0);
+    EXPECT_DOUBLE_EQ(loss_of(c), -2 * std::exp(-0.5));
+  }
 }
 
 TEST(PolicyLoss, KlClampsAreOffOrBoundDifferenceAndValue) {
