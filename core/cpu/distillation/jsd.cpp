@@ -96,7 +96,7 @@ DataError jsd(const Forward& call, const Context& context) {
       of_student.add(sums.student);
     });
     const JsdSums total{of_teacher.value(), of_student.value()};
-    put_divergence(call, n, total.loss(beta), lse, teacher_lse, total.student_kl(beta));
+    put_divergence(call, n, total.loss(beta), lse, teacher_lse, total.student);
     return true;
   });
 }

@@ -12,7 +12,7 @@ struct RowScale {
 };
 
 // The sums over columns [begin, end) of p log(p / to) and q log(q / to), where `to` is the other distribution for beta
-// 0 and 1, else their mixture. Only the one that beta asks for counts at 0 and 1.
+// 0 and 1, else their mixture. Only the one that beta asks for counts at 0 and 1; at 0 that of the student is 0.
 struct JsdSums {
   double teacher = 0, student = 0;
 
@@ -20,7 +20,6 @@ struct JsdSums {
   double loss(double beta) const {
     return beta == 0 ? teacher : beta == 1 ? student : beta * teacher + (1 - beta) * student;
   }
-  double student_kl(double beta) const { return beta == 0 ? 0 : student; }
 };
 template <class Call>
 void put_divergence(const Call& call, int64_t n, double loss, double lse, double teacher_lse, double student_kl) {

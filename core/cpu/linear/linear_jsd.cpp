@@ -219,8 +219,7 @@ private:
       total.student.add(segments[segment].student.value());
     }
     const JsdSums sums{total.teacher.value(), total.student.value()};
-    put_divergence(call_, n, sums.loss(call_.params.beta), workspace_.lse[n], workspace_.teacher_lse[n],
-                   sums.student_kl(call_.params.beta));
+    put_divergence(call_, n, sums.loss(call_.params.beta), workspace_.lse[n], workspace_.teacher_lse[n], sums.student);
   }
 
   const Forward& call_;
