@@ -42,27 +42,42 @@ void emulate_values(const uint16_t* columns, int64_t size, const uint16_t* weigh
 
 #if RLK_CPU_HAS_AMX
 
-// Two tiles of keys, from `keys` on, and one or two groups of rows.
+// Sums are tiles 0 and 2 for the first group of rows, 1 and 3 for the second; factors 4 and 5, and 6 and 7 for the
+// groups.
 template <int kGroups>
-RLK_AMX void score_tiles(AmxRows keys, int64_t depth, const uint16_t* queries, int64_t width, float* scores) {
+RLK_AMX inline void zero_sums() {
   _tile_zero(0);
   _tile_zero(2);
   if constexpr (kGroups > 1) _tile_zero(1);
   if constexpr (kGroups > 1) _tile_zero(3);
+}
+template <int kGroups>
+RLK_AMX inline void multiply_tiles() {
+  _tile_dpbf16ps(0, 4, 6);
+  _tile_dpbf16ps(2, 5, 6);
+  if constexpr (kGroups > 1) _tile_dpbf16ps(1, 4, 7);
+  if constexpr (kGroups > 1) _tile_dpbf16ps(3, 5, 7);
+}
+template <int kGroups>
+RLK_AMX inline void store_sums(float* to, int64_t width) {
+  _tile_stored(0, to, width * 4);
+  _tile_stored(2, to + kAmxRows * width, width * 4);
+  if constexpr (kGroups > 1) _tile_stored(1, to + kAmxRows, width * 4);
+  if constexpr (kGroups > 1) _tile_stored(3, to + kAmxRows * width + kAmxRows, width * 4);
+}
+
+// Two tiles of keys, from `keys` on, and one or two groups of rows.
+template <int kGroups>
+RLK_AMX void score_tiles(AmxRows keys, int64_t depth, const uint16_t* queries, int64_t width, float* scores) {
+  zero_sums<kGroups>();
   for (int64_t d = 0; d < depth; d += kAmxDepth) {
     _tile_loadd(4, keys.data + d, keys.stride * 2);
     _tile_loadd(5, keys.data + kAmxRows * keys.stride + d, keys.stride * 2);
     _tile_loadd(6, queries + d * kAmxRows, 64);
     if constexpr (kGroups > 1) _tile_loadd(7, queries + (depth + d) * kAmxRows, 64);
-    _tile_dpbf16ps(0, 4, 6);
-    _tile_dpbf16ps(2, 5, 6);
-    if constexpr (kGroups > 1) _tile_dpbf16ps(1, 4, 7);
-    if constexpr (kGroups > 1) _tile_dpbf16ps(3, 5, 7);
+    multiply_tiles<kGroups>();
   }
-  _tile_stored(0, scores, width * 4);
-  _tile_stored(2, scores + kAmxRows * width, width * 4);
-  if constexpr (kGroups > 1) _tile_stored(1, scores + kAmxRows, width * 4);
-  if constexpr (kGroups > 1) _tile_stored(3, scores + kAmxRows * width + kAmxRows, width * 4);
+  store_sums<kGroups>(scores, width);
 }
 
 RLK_AMX void tile_scores(AmxRows keys, int64_t depth, const uint16_t* queries, int64_t width, float* scores) {
@@ -82,10 +97,7 @@ RLK_AMX void tile_scores(AmxRows keys, int64_t depth, const uint16_t* queries, i
 template <int kGroups>
 RLK_AMX void value_tiles(const uint16_t* columns, const uint16_t* weights, float* sums) {
   constexpr int64_t kRow = 2 * kAmxRows;
-  _tile_zero(0);
-  _tile_zero(2);
-  if constexpr (kGroups > 1) _tile_zero(1);
-  if constexpr (kGroups > 1) _tile_zero(3);
+  zero_sums<kGroups>();
   for (int64_t key = 0; key < kAmxKeys; key += kAmxDepth) {
     _tile_loadd(4, columns + key, kAmxKeys * 2);
     _tile_loadd(5, columns + kAmxRows * kAmxKeys + key, kAmxKeys * 2);
@@ -93,16 +105,10 @@ RLK_AMX void value_tiles(const uint16_t* columns, const uint16_t* weights, float
       const uint16_t* const right = weights + part * kPart + key * kAmxRows;
       _tile_loadd(6, right, 64);
       if constexpr (kGroups > 1) _tile_loadd(7, right + kAmxWeights, 64);
-      _tile_dpbf16ps(0, 4, 6);
-      _tile_dpbf16ps(2, 5, 6);
-      if constexpr (kGroups > 1) _tile_dpbf16ps(1, 4, 7);
-      if constexpr (kGroups > 1) _tile_dpbf16ps(3, 5, 7);
+      multiply_tiles<kGroups>();
     }
   }
-  _tile_stored(0, sums, kRow * 4);
-  _tile_stored(2, sums + kAmxRows * kRow, kRow * 4);
-  if constexpr (kGroups > 1) _tile_stored(1, sums + kAmxRows, kRow * 4);
-  if constexpr (kGroups > 1) _tile_stored(3, sums + kAmxRows * kRow + kAmxRows, kRow * 4);
+  store_sums<kGroups>(sums, kRow);
 }
 
 template <int kGroups>
