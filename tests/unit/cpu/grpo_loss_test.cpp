@@ -241,7 +241,7 @@ TEST(GrpoLoss, TheClipPassesWhatIsAskedForAtItsBound) {
     auto call = backward_of(c, forward);
     const auto gradient = [&](ClampGradient rule) {
       call.params.clamp_gradient = rule;
-      const Tensor got = run(call).grad_logits;
+      Tensor got = run(call).grad_logits;
       const auto golden = golden_answer(call).grad_logits;
       for (int64_t i = 0; i < 10; ++i) EXPECT_NEAR(got.get(i), golden.value[static_cast<size_t>(i)], 1e-14);
       return got;
