@@ -194,7 +194,7 @@ RLK_AMX void transpose_by_vectors(AmxRows rows, int64_t depth, uint16_t* columns
     for (int64_t d = 0; d < depth; d += 32) {
       __m512i low[16], high[16];  // of two keys, interleaved: numbers 8 q .. 8 q + 3 and 8 q + 4 .. 8 q + 7
 #pragma GCC unroll 16
-      for (int pair = 0; pair < 16; ++pair) {
+      for (int64_t pair = 0; pair < 16; ++pair) {
         const uint16_t* const row = rows.data + (key + 2 * pair) * rows.stride + d;
         const __m512i even = _mm512_loadu_si512(row), odd = _mm512_loadu_si512(row + rows.stride);
         low[pair] = _mm512_unpacklo_epi16(even, odd);

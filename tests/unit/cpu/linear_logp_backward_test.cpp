@@ -224,7 +224,8 @@ TEST(CpuLinearLogpBackward, FactorsBeyondFp32GiveFiniteGradients) {
       c.hidden.fill([](int64_t i) { return i % 2 == 0 ? 1.0 : 0.0; });
       c.weight.fill([](int64_t i) {
         if (i == 2 * 64) return 19.5;  // the first of a block
-        return i % 2 == 0 && i / 2 % 50 == 7 ? 20.0 - 5.0 * static_cast<double>(i / 100) : 0.01;
+        const int64_t fifty = i / 100;
+        return i % 2 == 0 && i / 2 % 50 == 7 ? 20.0 - 5.0 * static_cast<double>(fifty) : 0.01;
       });
       for (int64_t n = 0; n < 3; ++n) c.ids.set_int(n, 7);
       add_gradients(c, true, false, 12);
