@@ -28,15 +28,18 @@ HWY_INLINE void copy_numbers(const void* from, int64_t stride, int64_t size, uin
   }
 }
 
-// Rows [begin, end) of Q as groups of [d / 2][row][2], `width` rows in all; `row` is room for one.
-inline void pack_queries(const AttentionTask& task, int64_t begin, int64_t end, int64_t width, uint16_t* row,
+// Rows [begin, end) of Q as groups of [d / 2][row][2], `width` rows in all; `rows` is room for as many.
+inline void pack_queries(const AttentionTask& task, int64_t begin, int64_t end, int64_t width, uint16_t* rows,
                          uint16_t* packed) {
   const int64_t depth = amx_depth(task.head_size);
-  std::fill_n(packed, width * depth, uint16_t{0});
+  std::fill_n(rows, width * depth, uint16_t{0});
   for (int64_t t = 0; t < end - begin; ++t) {
-    copy_numbers(task.q.row(begin + t), task.q.d_stride, task.head_size, row);
-    uint16_t* const to = packed + t / kAmxRows * kAmxRows * depth + t % kAmxRows * 2;
-    for (int64_t d = 0; d < task.head_size; ++d) to[d / 2 * 2 * kAmxRows + d % 2] = row[d];
+    copy_numbers(task.q.row(begin + t), task.q.d_stride, task.head_size, rows + t * depth);
+  }
+  for (int64_t group = 0; group < width; group += kAmxRows) {  // pairs are transposed as one number
+    const auto row_at = [&](int64_t t) { return reinterpret_cast<const float*>(rows + (group + t) * depth); };
+    transpose_rows<float, float>(row_at, kAmxRows, depth / 2, reinterpret_cast<float*>(packed + group * depth),
+                                 kAmxRows);
   }
 }
 

@@ -172,15 +172,28 @@ private:
     if (by_amx_) {
       return pack_queries(task, begin, end, width, block_.k_room, reinterpret_cast<uint16_t*>(tile.q));
     }
-    // Scaled for scores in base 2; lanes without a row are 0.
-    const T factor = static_cast<T>(task.scale * 1.4426950408889634);
-    for (int64_t t = 0; t < width; ++t) {
+    load_queries(tile);
+    const V factor = hn::Set(d_, static_cast<T>(task.scale * 1.4426950408889634));  // scores in base 2
+    for (int64_t i = 0; i < size_ * width; i += lanes()) {
+      hn::StoreU(hn::Mul(hn::LoadU(d_, tile.q + i), factor), d_, tile.q + i);
+    }
+  }
+
+  // Lanes without a row are 0.
+  void load_queries(const Tile& tile) {
+    const AttentionRows& q = tile.task->q;
+#if RLK_CPU_VECTOR_ARRAYS
+    const bool done = q.d_stride == 1 && with_vectors_of<T>(q.dtype, [&](auto tag) HWY_ATTR {
+                        using E = decltype(tag);
+                        const auto row_at = [&](int64_t t) { return static_cast<const E*>(q.row(tile.begin + t)); };
+                        transpose_rows<T, E>(row_at, tile.end - tile.begin, size_, tile.q, tile.width);
+                      });
+    if (done) return;
+#endif
+    for (int64_t t = 0; t < tile.width; ++t) {
       std::fill(keys_.v, keys_.v + size_, T{0});
-      const int64_t row = begin + t;
-      if (row < end) {
-        widen(task.q.row(row), task.q.dtype, task.q.d_stride, size_, keys_.v);
-      }
-      for (int64_t i = 0; i < size_; ++i) tile.q[i * width + t] = keys_.v[i] * factor;
+      if (tile.begin + t < tile.end) widen(q.row(tile.begin + t), q.dtype, q.d_stride, size_, keys_.v);
+      for (int64_t i = 0; i < size_; ++i) tile.q[i * tile.width + t] = keys_.v[i];
     }
   }
 
@@ -368,10 +381,12 @@ private:
   void store_outputs(const Tile& tile) {
     const T* const sums = tile.any_closed ? tile.total_sum : tile.sum;
     const T* const out = tile.any_closed ? tile.total : tile.out;
-    for (int64_t row = tile.begin; row < tile.end; ++row) {
-      const int64_t t = row - tile.begin;
-      for (int64_t i = 0; i < size_; ++i) keys_.v[i] = out[i * tile.width + t];
-      store_row(*tile.task, row, keys_.v, tile.shift[t], sums[t]);
+    const int64_t stride = round_up(size_, lanes()), rows = tile.end - tile.begin;
+    for (int64_t t = 0; t < rows; t += lanes()) {
+      transpose_rows<T, T>([&](int64_t i) { return out + i * tile.width + t; }, size_, lanes(), keys_.v, stride);
+      for (int64_t row = t; row < std::min(rows, t + lanes()); ++row) {
+        store_row(*tile.task, tile.begin + row, keys_.v + (row - t) * stride, tile.shift[row], sums[row]);
+      }
     }
   }
 

@@ -22,15 +22,6 @@ namespace rlk::cpu::HWY_NAMESPACE {
 
 #if RLK_CPU_VECTOR_ARRAYS
 
-// A vector of what the first `count` < lanes elements are, and zeros.
-template <class D, typename E>
-HWY_INLINE hn::VFromD<D> load_some(D d, const E* from, int64_t count) {
-  E some[kLanes<hn::TFromD<D>>];
-  std::memset(&some, 0, sizeof some);
-  std::memcpy(&some, from, static_cast<size_t>(count) * sizeof(E));
-  return load(d, static_cast<const E*>(some));
-}
-
 // to[line * to_stride + i] = from[line * from_stride + i] for i < count; zeros up to whole vectors, for which there is
 // room.
 template <typename T, typename E>
@@ -42,47 +33,6 @@ HWY_NOINLINE void copy_lines(const E* from, int64_t from_stride, int64_t lines, 
     for (; i + kLanes<T> <= count; i += kLanes<T>) hn::StoreU(load(d, from + i), d, to + i);
     if (i < count) hn::StoreU(load_some(d, from + i, count - i), d, to + i);
   }
-}
-
-// to[i * stride + row] = row_at(row)[i] for i < count and row < rows; zeros for further rows up to whole vectors, for
-// which there is room.
-template <typename T, typename E, class RowAt>
-HWY_NOINLINE void transpose_rows(const RowAt& row_at, int64_t rows, int64_t count, T* to, int64_t stride) {
-  constexpr int64_t kSide = kLanes<T>;
-  const hn::ScalableTag<T> d;
-  hn::VFromD<decltype(d)> square[kSide];
-  for (int64_t row = 0; row < rows; row += kSide) {
-    const int64_t here = std::min(kSide, rows - row);
-    const E* from[kSide];
-    for (int64_t k = 0; k < kSide; ++k) from[k] = row_at(row + std::min(k, here - 1));
-    for (int64_t i = 0; i < count; i += kSide) {
-      const int64_t columns = std::min(kSide, count - i);
-#pragma GCC unroll 16
-      for (int k = 0; k < kSide; ++k) {
-        square[k] = k >= here          ? hn::Zero(d)
-                    : columns == kSide ? load(d, from[k] + i)
-                                       : load_some(d, from[k] + i, columns);
-      }
-      transpose_square<T>(square);
-#pragma GCC unroll 16
-      for (int k = 0; k < kSide; ++k) {
-        if (k < columns) hn::StoreU(square[k], d, to + (i + k) * stride + row);
-      }
-    }
-  }
-}
-
-// As E, where vectors of T are made of its elements: false for dtypes that are fetched number by number.
-template <typename T, class Function>
-HWY_INLINE bool with_vectors_of(Dtype dtype, const Function& function) {
-  bool done = false;
-  with_element(dtype, [&](auto tag) HWY_ATTR {
-    if constexpr (kWidens<T, decltype(tag)>) {
-      function(tag);
-      done = true;
-    }
-  });
-  return done;
 }
 
 #endif  // RLK_CPU_VECTOR_ARRAYS
