@@ -40,11 +40,12 @@ database=build/release/compile_commands.json
 # once.
 mkdir -p build/tidy
 python3 - $database build/tidy/compile_commands.json << 'END'
-import json, sys
+import json, re, sys
 with open(sys.argv[1]) as database:
     commands = {command["file"]: command for command in json.load(database)}
 for command in commands.values():
-    command["command"] = command["command"].replace("-fno-gnu-unique", "").replace("-Wno-restrict", "")
+    command["command"] = re.sub(r" -fno-gnu-unique| -Wno-restrict| -Winvalid-pch| -include \S*/cmake_pch\.hxx", "",
+                                command["command"])
 with open(sys.argv[2], "w") as out:
     json.dump(list(commands.values()), out, indent=1)
 END

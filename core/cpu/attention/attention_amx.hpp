@@ -10,7 +10,7 @@
 namespace rlk::cpu {
 
 constexpr int64_t kAmxKeys = 64;                                  // of a block
-constexpr int64_t kAmxTileRows = 3 * kAmxRows;                    // whose scores are computed together
+constexpr int64_t kAmxTileRows = 4 * kAmxRows;                    // whose scores are computed together
 constexpr int64_t kAmxParts = 3;                                  // of a weight
 constexpr int64_t kAmxWeights = kAmxParts * kAmxKeys * kAmxRows;  // numbers of a group of kAmxRows rows
 constexpr uint16_t kAmxSpecial = 0x7f80;                          // the exponent of infinities and NaN
