@@ -14,6 +14,7 @@
 #include <hwy/highway.h>
 
 #include "core/cpu/linear/linear_product-inl.hpp"
+#include "core/cpu/simd/lines-inl.hpp"
 
 HWY_BEFORE_NAMESPACE();
 namespace rlk::cpu::HWY_NAMESPACE {
@@ -262,11 +263,16 @@ HWY_NOINLINE bool weight_task(const LinearChunk& chunk, int64_t column, int64_t 
     add_product(static_cast<const T*>(tiles.dx(tile, column)), columns, tiles.width(tile), 1,
                 static_cast<const T*>(hidden), width, rows, sums);
   }
+  double before[kMaxVecs * hn::MaxLanes(hn::ScalableTag<T>())];
   for (int64_t j = 0; j < columns; ++j) {
-    for (int64_t i = 0; i < depths; ++i) {
-      const double before = is_first ? 0 : grad.get(column + j, depth + i);
-      grad.put(column + j, depth + i, before + sums[j * width + i]);
+    double* const row = sums + j * width;
+    const int64_t first = (column + j) * grad.strides[0] + depth * grad.strides[1];
+    const Line line{element(grad.data, first, grad.dtype), grad.dtype, grad.strides[1]};
+    if (!is_first) {
+      read_line(line, depths, static_cast<double*>(before));
+      for (int64_t i = 0; i < depths; ++i) row[i] += before[i];
     }
+    write_line(static_cast<const double*>(row), depths, line);
   }
   return true;
 }
