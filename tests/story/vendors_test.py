@@ -78,6 +78,7 @@ class Together(simt_vendor.Vendor):
             return answer, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
         alone = processor_time()[1]  # the CPU's own canary
+
         def vendors_time():
             return processor_time(RLK_PLUGIN_PATH=LIBRARIES, RLK_PLUGINS_SELECT=",".join(self.RUNTIMES))
 

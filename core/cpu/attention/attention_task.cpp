@@ -381,6 +381,7 @@ private:
   void store_outputs(const Tile& tile) {
     const T* const sums = tile.any_closed ? tile.total_sum : tile.sum;
     const T* const out = tile.any_closed ? tile.total : tile.out;
+    // As many rows at a time as a vector has lanes: keys_.v, room for a block of keys, has more than that.
     const int64_t stride = round_up(size_, lanes()), rows = tile.end - tile.begin;
     for (int64_t t = 0; t < rows; t += lanes()) {
       transpose_rows<T, T>([&](int64_t i) { return out + i * tile.width + t; }, size_, lanes(), keys_.v, stride);

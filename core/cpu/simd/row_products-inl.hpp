@@ -14,6 +14,7 @@
 #include <hwy/highway.h>
 
 #include <algorithm>
+#include <cstring>
 #include <type_traits>
 
 #include "core/cpu/simd/convert-inl.hpp"
