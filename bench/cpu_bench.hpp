@@ -2,7 +2,9 @@
 #pragma once
 
 #include <benchmark/benchmark.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <bit>
 #include <cstdlib>
 #include <memory>
@@ -18,6 +20,14 @@ using cpu::Dtype;
 using State = benchmark::State;
 
 inline const cpu::ParallelFor kPool = cpu::tbb_parallel();
+
+// Of the last cache, or what BENCH_CACHE_BYTES says; at least 16 MiB. What is to come from memory has as much in every
+// tensor, and the limit reads four times as much.
+inline int64_t cache_bytes() {
+  const char* given = std::getenv("BENCH_CACHE_BYTES");
+  const int64_t bytes = given != nullptr ? std::atoll(given) : sysconf(_SC_LEVEL3_CACHE_SIZE);  // 0: nobody knows
+  return std::max(bytes, int64_t{16} << 20);
+}
 
 // Warm memory: as fp32 random numbers, as pairs of bf16 twice the same one.
 class Buffer {

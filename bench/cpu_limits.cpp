@@ -19,7 +19,8 @@ HWY_EXPORT(multiply_add);
 
 namespace {
 
-constexpr int64_t kReadRows = 512, kReadColumns = 65536;  // 128 MiB
+constexpr int64_t kReadColumns = 65536;  // 256 KiB
+const int64_t kReadRows = 4 * cache_bytes() / (kReadColumns * 4);
 constexpr int64_t kTasks = 16, kSteps = 100000;
 
 void read_once() {
@@ -63,7 +64,7 @@ benchmark::Counter rate(double amount) {
 void limit_read(State& state) {
   read_once();
   for (auto _ : state) read_once();
-  state.counters["GB/s"] = rate(kReadRows * kReadColumns * 4e-9);
+  state.counters["GB/s"] = rate(static_cast<double>(kReadRows * kReadColumns) * 4e-9);
 }
 
 void limit_multiply_add(State& state) {
@@ -78,7 +79,7 @@ BENCHMARK(limit_multiply_add)->UseRealTime()->Unit(benchmark::kMillisecond);
 }  // namespace
 
 void set_bytes(State& state, int64_t bytes) {
-  const double limit = kReadRows * kReadColumns * 4.0 / median_time(read_once);
+  const double limit = static_cast<double>(kReadRows * kReadColumns) * 4.0 / median_time(read_once);
   state.counters["GB/s"] = rate(static_cast<double>(bytes) * 1e-9);
   state.counters["of_read"] = rate(static_cast<double>(bytes) / limit);
 }

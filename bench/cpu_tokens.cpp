@@ -1,5 +1,5 @@
-// Operators with one number per token, on 4 million tokens: more than a cache holds. Bytes are the tensors of tokens,
-// each read or written once.
+// Operators with one number per token, on tensors of the last cache's size each. Bytes are the tensors of tokens, each
+// read or written once.
 
 #include <rlk/sdk/ops/gae.hpp>
 #include <rlk/sdk/ops/group_advantages.hpp>
@@ -20,7 +20,8 @@
 namespace rlk::bench {
 namespace {
 
-constexpr int64_t kSequences = 512, kLength = 8192, kTokens = kSequences * kLength;
+constexpr int64_t kLength = 8192;
+const int64_t kSequences = cache_bytes() / (kLength * 4), kTokens = kSequences * kLength;
 
 // [kSequences, kLength] of fp32.
 cpu::Array array(const Buffer& buffer) {

@@ -340,9 +340,11 @@ HWY_INLINE void losses_of_chunks(const PolicyBatch& batch, PolicyChunkSums* sums
         const auto active = counts.active;
         hn::StoreU(hn::IfThenElseZero(active, loss.value), d, values + i);
         of.add(kSumLoss, active, loss.value);
-        of.add(kSumBonus, counts.selected, token.entropy);
         of.count(kSumActive, active);
-        of.count(kSumSelected, counts.selected);
+        if constexpr (!kPlain) {  // a plain batch selects all, and has no bonus
+          of.add(kSumBonus, counts.selected, token.entropy);
+          of.count(kSumSelected, counts.selected);
+        }
         if constexpr (kMetrics) {
           of.add(kSumKl, active, loss.kl);
           of.add(kSumMinusX, active, hn::Sub(token.old_logp, token.logp));
@@ -364,6 +366,7 @@ HWY_INLINE void losses_of_chunks(const PolicyBatch& batch, PolicyChunkSums* sums
     };
     for_each_policy_block(policy_lines(batch, b, begin), begin, count, of_block);
     of.put(sums[chunk]);
+    if constexpr (kPlain) sums[chunk].of[kSumSelected] = sums[chunk].of[kSumActive];
   });
 }
 void losses(const PolicyBatch& batch, bool metrics, PolicyChunkSums* sums, const ParallelFor& hook) {

@@ -7,8 +7,8 @@
 //
 // f is a generic lambda over vectors: [](auto d, auto x) HWY_ATTR { return hn::Mul(x, x); }. It sees the same numbers
 // in the same lanes whatever the strides are, so that bits do not depend on layout. Contiguous numbers that are TC
-// already are read and written where they are; everything else goes through a buffer in L1, a block at a time. An
-// output may be the very memory of an input.
+// already, or fp32, are read and written where they are; everything else goes through a buffer in L1, a block at a
+// time. An output may be the very memory of an input.
 #if defined(RLK_CPU_LINES_INL) == defined(HWY_TARGET_TOGGLE)
 #ifdef RLK_CPU_LINES_INL
 #undef RLK_CPU_LINES_INL
@@ -96,14 +96,15 @@ HWY_INLINE hn::VFromD<hn::Rebind<float, D>> to_odd_float(D d, hn::VFromD<D> v) {
   return hn::DemoteTo(hn::Rebind<float, D>(), chosen);
 }
 
+#if HWY_TARGET != HWY_EMU128 && HWY_TARGET != HWY_SCALAR
+constexpr bool kNarrows = true;
+#else
+constexpr bool kNarrows = false;  // these targets make the largest number of an infinity
+#endif
+
 // Whole vectors of count elements; returns how many elements that were.
 template <class TC, typename T>
 HWY_INLINE int64_t write_vectors(const TC* from, int64_t count, T* to) {
-#if HWY_TARGET != HWY_EMU128 && HWY_TARGET != HWY_SCALAR
-  constexpr bool kNarrows = true;
-#else
-  constexpr bool kNarrows = false;  // these targets make the largest number of an infinity
-#endif
   const hn::ScalableTag<TC> d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   int64_t i = 0;
@@ -140,41 +141,118 @@ HWY_INLINE bool is_direct(const Line& line) {
   return line.stride == 1 && line.dtype == (sizeof(TC) == 8 ? Dtype::f64 : Dtype::f32);
 }
 
-// The inputs of a stretch, block by block: pointers to TC of which whole vectors can be read, 0 behind the count.
+// Whether every number of a dtype is an fp32.
+inline bool fits_float(Dtype dtype) {
+  return dtype == Dtype::f32 || dtype == Dtype::bf16 || dtype == Dtype::f16 || dtype == Dtype::u8;
+}
+
+// The inputs of a stretch, block by block: pointers to TC of which whole vectors can be read, 0 behind the count. Where
+// TC is double and every line fits fp32 they point to fp32, which becomes fp64 in registers: fp32 in memory, what
+// tensors of tokens mostly are, is read where it is.
 template <class TC, size_t kIn>
 class Inputs {
 public:
   // Of lines of so many elements.
   Inputs(const std::array<Line, kIn>& lines, int64_t count) : lines_(lines) {
-    for (size_t k = 0; count > 0 && k < kIn; ++k) {
-      if (lines_[k].stride == 0) read_line(lines_[k], kLineBlock, buffer_[k]);  // once is enough
-    }
+    widens_ = sizeof(TC) == 8;
+    for (const Line& line : lines_) widens_ = widens_ && fits_float(line.dtype);
+    widens_ ? repeat_numbers<float>(count) : repeat_numbers<TC>(count);
   }
   // Elements [begin, begin + count): where they are only when that is whole vectors.
   HWY_INLINE void read(int64_t begin, int64_t count) {
+    widens_ ? read_as<float>(begin, count) : read_as<TC>(begin, count);
+  }
+  template <class D, class F, class... Outputs, size_t... k>
+  HWY_INLINE auto apply(D d, const F& f, int64_t i, std::index_sequence<k...>, Outputs&... outputs) const {
+    hn::VFromD<D> numbers[kIn];
+    if constexpr (sizeof(TC) == 8) {
+      if (widens_) {
+        const hn::Rebind<float, D> half;
+        ((numbers[k] = hn::PromoteTo(d, hn::LoadU(half, static_cast<const float*>(at_[k]) + i))), ...);
+        return f(d, numbers[k]..., outputs...);
+      }
+    }
+    ((numbers[k] = hn::LoadU(d, static_cast<const TC*>(at_[k]) + i)), ...);
+    return f(d, numbers[k]..., outputs...);
+  }
+
+private:
+  template <class T>
+  HWY_INLINE void repeat_numbers(int64_t count) {
+    for (size_t k = 0; count > 0 && k < kIn; ++k) {
+      if (lines_[k].stride == 0) read_line(lines_[k], kLineBlock, buffer<T>(k));  // once is enough
+    }
+  }
+  template <class T>
+  HWY_INLINE void read_as(int64_t begin, int64_t count) {
     const auto lanes = static_cast<int64_t>(hn::Lanes(hn::ScalableTag<TC>()));
     const int64_t padded = (count + lanes - 1) / lanes * lanes;
     for (size_t k = 0; k < kIn; ++k) {
       const Line line = lines_[k].from(begin);
-      at_[k] = buffer_[k];
+      T* const own = buffer<T>(k);
+      at_[k] = own;
       if (line.stride == 0) continue;
-      if (padded == count && is_direct<TC>(line)) {
-        at_[k] = static_cast<const TC*>(line.data);
+      if (padded == count && is_direct<T>(line)) {
+        at_[k] = line.data;
         continue;
       }
-      read_line(line, count, buffer_[k]);
-      std::fill(buffer_[k] + count, buffer_[k] + padded, TC{});
+      read_line(line, count, own);
+      std::fill(own + count, own + padded, T{});
     }
   }
-  template <class D, class F, class... Outputs, size_t... k>
-  HWY_INLINE auto apply(D d, const F& f, int64_t i, std::index_sequence<k...>, Outputs&... outputs) const {
-    return f(d, hn::LoadU(d, at_[k] + i)..., outputs...);
+  template <class T>
+  T* buffer(size_t k) {
+    return reinterpret_cast<T*>(buffer_[k]);
+  }
+
+  const std::array<Line, kIn>& lines_;
+  bool widens_;
+  const void* at_[kIn];
+  HWY_ALIGN unsigned char buffer_[kIn][kLineBlock * sizeof(TC)];
+};
+
+// The outputs of a stretch, block by block: where they are when a block is whole vectors of theirs. Where TC is double
+// and every line is of contiguous fp32 they are made fp32 in registers.
+template <class TC, size_t kOut>
+class Outputs {
+public:
+  explicit Outputs(const std::array<Line, kOut>& lines) : lines_(lines) {
+    narrows_ = sizeof(TC) == 8 && kNarrows;
+    for (const Line& line : lines_) narrows_ = narrows_ && is_direct<float>(line);
+  }
+  HWY_INLINE void begin(int64_t begin, int64_t count) {
+    const auto lanes = static_cast<int64_t>(hn::Lanes(hn::ScalableTag<TC>()));
+    for (size_t k = 0; k < kOut; ++k) {
+      const bool in_place = count % lanes == 0 && (narrows_ || is_direct<TC>(lines_[k]));
+      at_[k] = in_place ? lines_[k].from(begin).data : buffer_[k];
+    }
+  }
+  template <class D, class... V>
+  HWY_INLINE void put(D d, int64_t i, const V&... numbers) const {
+    size_t k = 0;
+    if constexpr (sizeof(TC) == 8) {
+      if (narrows_) {
+        const hn::Rebind<float, D> half;
+        (hn::StoreU(hn::DemoteTo(half, numbers), half, static_cast<float*>(at_[k++]) + i), ...);
+        return;
+      }
+    }
+    (hn::StoreU(numbers, d, static_cast<TC*>(at_[k++]) + i), ...);
+  }
+  HWY_INLINE void end(int64_t begin, int64_t count) const {
+    for (size_t k = 0; k < kOut; ++k) {
+      if (at_[k] != buffer_[k]) continue;
+      const Line line = lines_[k].from(begin);
+      narrows_ ? write_line(static_cast<const float*>(at_[k]), count, line)
+               : write_line(static_cast<const TC*>(at_[k]), count, line);
+    }
   }
 
 private:
-  const std::array<Line, kIn>& lines_;
-  const TC* at_[kIn];
-  HWY_ALIGN TC buffer_[kIn][kLineBlock];
+  const std::array<Line, kOut>& lines_;
+  bool narrows_;
+  void* at_[kOut];
+  HWY_ALIGN unsigned char buffer_[kOut][kLineBlock * sizeof(TC)];
 };
 
 template <class TC, size_t kOut, size_t kIn, class F>
@@ -186,34 +264,25 @@ HWY_INLINE void map_lines(const std::array<Line, kOut>& out, const std::array<Li
   constexpr std::make_index_sequence<kIn> kAll{};
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   Inputs<TC, kIn> inputs(in, count);
-  HWY_ALIGN TC buffer[kOut][kLineBlock];
+  Outputs<TC, kOut> outputs(out);
   for (int64_t begin = 0; begin < count; begin += kLineBlock) {
     const int64_t n = std::min(kLineBlock, count - begin);
     inputs.read(begin, n);
-    TC* to[kOut];
-    for (size_t k = 0; k < kOut; ++k) {
-      const bool in_place = n % lanes == 0 && is_direct<TC>(out[k]);
-      to[k] = in_place ? static_cast<TC*>(out[k].from(begin).data) : buffer[k];
-    }
+    outputs.begin(begin, n);
     for (int64_t i = 0; i < n; i += lanes) {
       if constexpr (kOut == 1) {
-        hn::StoreU(inputs.apply(d, f, i, kAll), d, to[0] + i);
+        outputs.put(d, i, inputs.apply(d, f, i, kAll));
       } else if constexpr (kOut == 2) {
         V a = hn::Zero(d), b = a;
         inputs.apply(d, f, i, kAll, a, b);
-        hn::StoreU(a, d, to[0] + i);
-        hn::StoreU(b, d, to[1] + i);
+        outputs.put(d, i, a, b);
       } else {
         V a = hn::Zero(d), b = a, c = a;
         inputs.apply(d, f, i, kAll, a, b, c);
-        hn::StoreU(a, d, to[0] + i);
-        hn::StoreU(b, d, to[1] + i);
-        hn::StoreU(c, d, to[2] + i);
+        outputs.put(d, i, a, b, c);
       }
     }
-    for (size_t k = 0; k < kOut; ++k) {
-      if (to[k] == buffer[k]) write_line(static_cast<const TC*>(buffer[k]), n, out[k].from(begin));
-    }
+    outputs.end(begin, n);
   }
 }
 

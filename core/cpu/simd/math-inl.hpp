@@ -37,27 +37,40 @@ struct Exp2<double> {
 constexpr float kExp2F32[7] = {
     0x1.44138ap-13f, 0x1.5f0890p-10f, 0x1.3b2a54p-7f, 0x1.c6af6cp-5f, 0x1.ebfbe0p-3f, 0x1.62e430p-1f, 1.0f};
 
-// (2^f - 1) / f on [-1/2, 1/2], interpolated at Chebyshev nodes.
+// The polynomial with these coefficients, highest power first.
 template <class D>
-HWY_INLINE hn::VFromD<D> exp2_minus_one_ratio(D d, hn::VFromD<D> f) {
-  if constexpr (sizeof(hn::TFromD<D>) == 4) {
-    auto q = hn::MulAdd(hn::Set(d, kExp2F32[0]), f, hn::Set(d, kExp2F32[1]));
-    for (int i = 2; i < 6; ++i) q = hn::MulAdd(q, f, hn::Set(d, kExp2F32[i]));
-    return q;
-  } else {
-    auto q = hn::MulAdd(hn::Set(d, 2.5729324177362305e-11), f, hn::Set(d, 4.4558179083360645e-10));
-    q = hn::MulAdd(q, f, hn::Set(d, 7.0548973041554995e-09));
-    q = hn::MulAdd(q, f, hn::Set(d, 1.0178057087733941e-07));
-    q = hn::MulAdd(q, f, hn::Set(d, 1.3215486808705563e-06));
-    q = hn::MulAdd(q, f, hn::Set(d, 1.5252733841556773e-05));
-    q = hn::MulAdd(q, f, hn::Set(d, 0.00015403530393370734));
-    q = hn::MulAdd(q, f, hn::Set(d, 0.001333355814640647));
-    q = hn::MulAdd(q, f, hn::Set(d, 0.00961812910762848));
-    q = hn::MulAdd(q, f, hn::Set(d, 0.055504108664821625));
-    q = hn::MulAdd(q, f, hn::Set(d, 0.24022650695910072));
-    return hn::MulAdd(q, f, hn::Set(d, 0.6931471805599453));
-  }
+HWY_INLINE hn::VFromD<D> polynomial(D d, hn::VFromD<D> x, const float (&c)[6]) {
+  auto sum = hn::MulAdd(hn::Set(d, c[0]), x, hn::Set(d, c[1]));
+  for (int i = 2; i < 6; ++i) sum = hn::MulAdd(sum, x, hn::Set(d, c[i]));
+  return sum;
 }
+// In pairs and pairs of pairs: a chain of eleven products would keep a processor waiting, whose window holds hardly two
+// vectors with what is around an exponential. The last step is of the chain: it leaves one rounding of the sum.
+template <class D>
+HWY_INLINE hn::VFromD<D> polynomial(D d, hn::VFromD<D> x, const double (&c)[12]) {
+  const auto pair = [&](int i) HWY_ATTR { return hn::MulAdd(hn::Set(d, c[i]), x, hn::Set(d, c[i + 1])); };
+  const auto x2 = hn::Mul(x, x), x4 = hn::Mul(x2, x2);
+  const auto high = hn::MulAdd(hn::Set(d, c[0]), x2, pair(1));
+  const auto middle = hn::MulAdd(pair(3), x2, pair(5));
+  const auto low = hn::MulAdd(pair(7), x2, pair(9));
+  const auto rest = hn::MulAdd(hn::MulAdd(high, x4, middle), x4, low);
+  return hn::MulAdd(rest, x, hn::Set(d, c[11]));
+}
+
+// (2^f - 1) / f on [-1/2, 1/2], interpolated at Chebyshev nodes.
+template <typename T>
+struct Exp2Ratio;
+template <>
+struct Exp2Ratio<float> {
+  static constexpr float kOf[6] = {kExp2F32[0], kExp2F32[1], kExp2F32[2], kExp2F32[3], kExp2F32[4], kExp2F32[5]};
+};
+template <>
+struct Exp2Ratio<double> {
+  static constexpr double kOf[12] = {2.5729324177362305e-11, 4.4558179083360645e-10, 7.0548973041554995e-09,
+                                     1.0178057087733941e-07, 1.3215486808705563e-06, 1.5252733841556773e-05,
+                                     0.00015403530393370734, 0.001333355814640647,   0.00961812910762848,
+                                     0.055504108664821625,   0.24022650695910072,    0.6931471805599453};
+};
 
 // max(low, y) and min(high, y), but NaN where y is NaN. x86 and Arm's instructions do that with this order of operands.
 template <class D>
@@ -96,7 +109,7 @@ HWY_INLINE hn::VFromD<D> exp2_bounded(D d, hn::VFromD<D> y) {
   const auto round = hn::Set(d, Exp2<T>::kRound);
   const auto shifted = hn::Add(y, round);
   const auto f = hn::Sub(y, hn::Sub(shifted, round));
-  const auto power = hn::MulAdd(exp2_minus_one_ratio(d, f), f, hn::Set(d, T{1}));
+  const auto power = hn::MulAdd(polynomial(d, f, Exp2Ratio<T>::kOf), f, hn::Set(d, T{1}));
   const auto exponent = hn::ShiftLeft<Exp2<T>::kMantissa>(hn::BitCast(du, shifted));
   return hn::BitCast(d, hn::Add(hn::BitCast(du, power), exponent));
 }
@@ -128,7 +141,7 @@ HWY_INLINE hn::VFromD<D> exp2(D d, hn::VFromD<D> y) {
   using T = hn::TFromD<D>;
 #if RLK_CPU_SCALEF
   const auto f = distance_to_integer(y);
-  const auto power = hn::MulAdd(exp2_minus_one_ratio(d, f), f, hn::Set(d, T{1}));
+  const auto power = hn::MulAdd(polynomial(d, f, Exp2Ratio<T>::kOf), f, hn::Set(d, T{1}));
   return scale_by_power(power, hn::Sub(y, f));
 #else
   const auto is_tiny = hn::Lt(y, hn::Set(d, Exp2<T>::kLowest));
@@ -205,7 +218,7 @@ HWY_INLINE hn::VFromD<D> tanh_scaled(D d, hn::VFromD<D> x, hn::TFromD<D> factor,
   const auto round = hn::Set(d, Exp2<T>::kRound);
   const auto shifted = hn::Add(y, round);
   const auto f = hn::Sub(y, hn::Sub(shifted, round));
-  const auto small = hn::Mul(exp2_minus_one_ratio(d, f), f);  // 2^f - 1
+  const auto small = hn::Mul(polynomial(d, f, Exp2Ratio<T>::kOf), f);  // 2^f - 1
   const auto exponent = hn::ShiftLeft<Exp2<T>::kMantissa>(hn::BitCast(du, shifted));
   const auto scale = hn::BitCast(d, hn::Add(hn::BitCast(du, one), exponent));  // 2^k
   const auto w = hn::MulAdd(scale, small, hn::Sub(scale, one));

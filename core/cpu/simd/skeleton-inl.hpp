@@ -104,8 +104,8 @@ HWY_INLINE void for_each_row(const Context& context, int64_t rows, int64_t colum
   });
 }
 
-// Calls function(chunk, lines, count) with contiguous TC lines of all arrays (broadcast to the first) for every
-// kChunkElements elements.
+// Calls function(chunk, lines, count) with a line of every array (broadcast to the first) for every kChunkElements
+// elements: what is not one line is gathered as contiguous TC.
 template <class TC, size_t kIn, class Function>
 HWY_INLINE void for_each_chunk(const Context& context, const std::array<Array, kIn>& in, const Function& function) {
   const Walk<kIn> walk(in);
@@ -119,8 +119,7 @@ HWY_INLINE void for_each_chunk(const Context& context, const std::array<Array, k
                    int64_t filled = 0;
                    walk.stretches(begin, begin + count, [&](const std::array<Line, kIn>& lines, int64_t n) HWY_ATTR {
                      for (size_t k = 0; k < kIn; ++k) {
-                       const bool in_place = n == count && is_direct<TC>(lines[k]);
-                       if (in_place) {
+                       if (n == count) {
                          whole[k] = lines[k];
                          continue;
                        }
