@@ -25,7 +25,7 @@ inline const cpu::ParallelFor kPool = cpu::tbb_parallel();
 // tensor, and the limit reads four times as much.
 inline int64_t cache_bytes() {
   const char* given = std::getenv("BENCH_CACHE_BYTES");
-  const int64_t bytes = given != nullptr ? std::atoll(given) : sysconf(_SC_LEVEL3_CACHE_SIZE);  // 0: nobody knows
+  const int64_t bytes = given != nullptr ? std::atoll(given) : sysconf(_SC_LEVEL3_CACHE_SIZE);  // 0 or -1: not known
   return std::max(bytes, int64_t{16} << 20);
 }
 

@@ -7,8 +7,8 @@
 //
 // f is a generic lambda over vectors: [](auto d, auto x) HWY_ATTR { return hn::Mul(x, x); }. It sees the same numbers
 // in the same lanes whatever the strides are, so that bits do not depend on layout. Contiguous numbers that are TC
-// already, or fp32, are read and written where they are; everything else goes through a buffer in L1, a block at a
-// time. An output may be the very memory of an input.
+// already are read and written where they are, and so is contiguous fp32 where TC is double (see Inputs and Outputs);
+// everything else goes through a buffer in L1, a block at a time. An output may be the very memory of an input.
 #if defined(RLK_CPU_LINES_INL) == defined(HWY_TARGET_TOGGLE)
 #ifdef RLK_CPU_LINES_INL
 #undef RLK_CPU_LINES_INL
@@ -146,7 +146,7 @@ inline bool fits_float(Dtype dtype) {
   return dtype == Dtype::f32 || dtype == Dtype::bf16 || dtype == Dtype::f16 || dtype == Dtype::u8;
 }
 
-// The inputs of a stretch, block by block: pointers to TC of which whole vectors can be read, 0 behind the count. Where
+// The inputs of a stretch, block by block: TC of which whole vectors can be read, 0 behind the count. Where
 // TC is double and every line fits fp32 they point to fp32, which becomes fp64 in registers: fp32 in memory, what
 // tensors of tokens mostly are, is read where it is.
 template <class TC, size_t kIn>
@@ -162,18 +162,18 @@ public:
   HWY_INLINE void read(int64_t begin, int64_t count) {
     widens_ ? read_as<float>(begin, count) : read_as<TC>(begin, count);
   }
-  template <class D, class F, class... Outputs, size_t... k>
-  HWY_INLINE auto apply(D d, const F& f, int64_t i, std::index_sequence<k...>, Outputs&... outputs) const {
+  template <class D, class F, class... Results, size_t... k>
+  HWY_INLINE auto apply(D d, const F& f, int64_t i, std::index_sequence<k...>, Results&... results) const {
     hn::VFromD<D> numbers[kIn];
     if constexpr (sizeof(TC) == 8) {
       if (widens_) {
         const hn::Rebind<float, D> half;
         ((numbers[k] = hn::PromoteTo(d, hn::LoadU(half, static_cast<const float*>(at_[k]) + i))), ...);
-        return f(d, numbers[k]..., outputs...);
+        return f(d, numbers[k]..., results...);
       }
     }
     ((numbers[k] = hn::LoadU(d, static_cast<const TC*>(at_[k]) + i)), ...);
-    return f(d, numbers[k]..., outputs...);
+    return f(d, numbers[k]..., results...);
   }
 
 private:

@@ -44,8 +44,8 @@ HWY_INLINE hn::VFromD<D> polynomial(D d, hn::VFromD<D> x, const float (&c)[6]) {
   for (int i = 2; i < 6; ++i) sum = hn::MulAdd(sum, x, hn::Set(d, c[i]));
   return sum;
 }
-// In pairs and pairs of pairs: a chain of eleven products would keep a processor waiting, whose window holds hardly two
-// vectors with what is around an exponential. The last step is of the chain: it leaves one rounding of the sum.
+// In pairs and pairs of pairs: in a chain of eleven products each waits for the one before. The last step stays as in
+// the chain, which keeps the sum's error at about one rounding.
 template <class D>
 HWY_INLINE hn::VFromD<D> polynomial(D d, hn::VFromD<D> x, const double (&c)[12]) {
   const auto pair = [&](int i) HWY_ATTR { return hn::MulAdd(hn::Set(d, c[i]), x, hn::Set(d, c[i + 1])); };
