@@ -1,30 +1,53 @@
 // Each chunk is walked from a = 0 first, which says what it adds and how often it multiplies what comes in by the
 // decay; these few numbers are composed from the end of the sequence on; then every chunk is walked again from the
 // right a.
+//
+// A walk is one chain of products and sums, which leaves most of a processor idle: several sequences, or chunks, are
+// walked side by side, each in the order that it has alone.
 #include "core/cpu/advantages/reverse_scan.hpp"
 
 #include <algorithm>
 #include <cmath>
 
-namespace rlk::cpu {
-namespace {
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "core/cpu/advantages/reverse_scan.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "core/cpu/simd/lines-inl.hpp"
+
+HWY_BEFORE_NAMESPACE();
+namespace rlk::cpu::HWY_NAMESPACE {
 
 constexpr int64_t kChunk = 2048;  // tokens
+constexpr int64_t kBlock = 128;   // tokens that are read at a time
+constexpr int kTogether = 4;      // walks side by side: their blocks fit in L1
 using MaskRule = ReverseScanArgs::MaskRule;
 
 struct State {
   double next_value, sum;
 };
 
+// Of sequence b the tokens first .. last.
+struct Stretch {
+  int64_t b, first, last;
+};
+
 struct Chunk {
-  int64_t b, first, last;  // of sequence b the tokens first .. last
-  double value;            // v' for the chunk before this one
-  double sum;              // what the chunk adds, later what comes into it
-  int64_t steps;           // how often what comes into it is multiplied by the decay
-  int32_t passes_value;    // the chunk has no value: v' is that of the chunk behind
-  int32_t resets;          // nothing that comes in leaves
+  Stretch at;
+  double value;          // v' for the chunk before this one
+  double sum;            // what the chunk adds, later what comes into it
+  int64_t steps;         // how often what comes into it is multiplied by the decay
+  int32_t passes_value;  // the chunk has no value: v' is that of the chunk behind
+  int32_t resets;        // nothing that comes in leaves
 };
 static_assert(sizeof(Chunk) % 8 == 0);
+
+// Some tokens of a sequence. What their walk makes takes the place of what it read.
+struct Block {
+  int64_t size;
+  HWY_ALIGN double rewards[kBlock], values[kBlock], mask[kBlock];
+};
 
 class Scan {
 public:
@@ -32,8 +55,9 @@ public:
 
   // One past the last active token.
   int64_t end_of(int64_t b) const {
+    const Line mask = line(args_.mask, b);
     int64_t end = args_.sequences.tokens(b);
-    while (end > 0 && !args_.mask.keeps(args_.sequences.at(b, end - 1))) --end;
+    while (end > 0 && !mask.keeps(end - 1)) --end;
     return end;
   }
 
@@ -42,19 +66,38 @@ public:
             args_.start_sum.present() ? args_.start_sum.get(b) : 0};
   }
 
-  void walk(int64_t b, int64_t first, int64_t last, State state) const {
-    for (int64_t t = last - 1; t >= first; --t) {
-      const Position at = args_.sequences.at(b, t);
-      const bool kept = step(state, at);
-      args_.sums.put(at, kept ? state.sum : 0);
-      if (args_.targets.present()) args_.targets.put(at, kept ? state.sum + state.next_value : 0);
+  // Up to kTogether stretches, each from the state behind it, which becomes that in front of it.
+  template <bool kWrites>
+  void walk(const Stretch* stretches, State* states, int count) const {
+    Block blocks[kTogether];
+    int64_t last[kTogether];
+    for (int k = 0; k < count; ++k) last[k] = stretches[k].last;
+    for (bool goes_on = true; goes_on;) {
+      goes_on = false;
+      int64_t common = count == kTogether ? kBlock : 0;
+      for (int k = 0; k < count; ++k) {
+        blocks[k].size = std::min(kBlock, last[k] - stretches[k].first);
+        last[k] -= blocks[k].size;
+        goes_on = goes_on || last[k] > stretches[k].first;
+        common = std::min(common, blocks[k].size);
+        read(stretches[k].b, last[k], blocks[k]);
+      }
+      for (int64_t i = 1; i <= common; ++i) {
+        for (int k = 0; k < kTogether; ++k) step(blocks[k], blocks[k].size - i, states[k]);
+      }
+      for (int k = 0; k < count; ++k) {
+        for (int64_t i = blocks[k].size - common - 1; i >= 0; --i) step(blocks[k], i, states[k]);
+        if constexpr (kWrites) write(blocks[k], stretches[k].b, last[k]);
+      }
     }
   }
 
   void clear(int64_t b, int64_t first) const {
-    for (int64_t t = first; t < args_.sequences.tokens(b); ++t) {
-      args_.sums.put(args_.sequences.at(b, t), 0);
-      if (args_.targets.present()) args_.targets.put(args_.sequences.at(b, t), 0);
+    static constexpr double kZeros[kBlock] = {};
+    for (int64_t t = first, end = args_.sequences.tokens(b); t < end; t += kBlock) {
+      const int64_t count = std::min(kBlock, end - t);
+      write_line(kZeros, count, line(args_.sums, b).from(t));
+      if (args_.targets.present()) write_line(kZeros, count, line(args_.targets, b).from(t));
     }
   }
 
@@ -62,10 +105,10 @@ public:
   void find_value(Chunk& chunk) const {
     chunk.passes_value = args_.mask_rule == MaskRule::carry ? 1 : 0;
     chunk.value = 0;
-    for (int64_t t = chunk.first; t < chunk.last; ++t) {
-      const Position at = args_.sequences.at(chunk.b, t);
-      if (args_.mask.keeps(at)) {
-        chunk.value = value_at(at);
+    const Line mask = line(args_.mask, chunk.at.b);
+    for (int64_t t = chunk.at.first; t < chunk.at.last; ++t) {
+      if (mask.keeps(t)) {
+        chunk.value = or_zero(line(args_.values, chunk.at.b)).get(t);
         chunk.passes_value = 0;
         return;
       }
@@ -73,17 +116,14 @@ public:
     }
   }
 
-  // What the chunk adds and what it does to what comes in, given the value behind it.
-  void summarise(Chunk& chunk, double next_value) const {
-    State state = {next_value, 0};
-    chunk.steps = 0;
-    chunk.resets = 0;
-    for (int64_t t = chunk.last - 1; t >= chunk.first; --t) {
-      const bool kept = step(state, args_.sequences.at(chunk.b, t));
-      if (kept || args_.mask_rule == MaskRule::zero) ++chunk.steps;
-      if (!kept && args_.mask_rule == MaskRule::reset) chunk.resets = 1;
-    }
-    chunk.sum = state.sum;
+  // What a chunk does to what comes in.
+  void count_steps(Chunk& chunk) const {
+    const Line mask = line(args_.mask, chunk.at.b);
+    int64_t kept = 0;
+    for (int64_t t = chunk.at.first; t < chunk.at.last; ++t) kept += mask.keeps(t) ? 1 : 0;
+    const int64_t size = chunk.at.last - chunk.at.first;
+    chunk.steps = args_.mask_rule == MaskRule::zero ? size : kept;
+    chunk.resets = args_.mask_rule == MaskRule::reset && kept < size ? 1 : 0;
   }
 
   // What leaves a chunk. Where a term of the sum leaves fp64, an infinity may still meet a decay of 0 or its opposite
@@ -94,11 +134,38 @@ public:
     const double sum = chunk.sum + decayed(incoming, chunk.steps);
     if (std::isfinite(sum)) return sum;
     State state = {next_value, incoming};
-    for (int64_t t = chunk.last - 1; t >= chunk.first; --t) step(state, args_.sequences.at(chunk.b, t));
+    walk<false>(&chunk.at, &state, 1);
     return state.sum;
   }
 
 private:
+  Line line(const Array& array, int64_t b) const { return line_of(args_.sequences, array, b); }
+
+  // Block.size tokens from `first` on.
+  void read(int64_t b, int64_t first, Block& block) const {
+    read_line(line(args_.rewards, b).from(first), block.size, block.rewards);
+    read_line(or_zero(line(args_.values, b).from(first)), block.size, block.values);
+    read_line(or_one(line(args_.mask, b).from(first)), block.size, block.mask);
+  }
+  void write(const Block& block, int64_t b, int64_t first) const {
+    write_line(block.rewards, block.size, line(args_.sums, b).from(first));
+    if (args_.targets.present()) write_line(block.values, block.size, line(args_.targets, b).from(first));
+  }
+
+  // From the token behind to token i.
+  HWY_INLINE void step(Block& block, int64_t i, State& state) const {
+    const bool kept = block.mask[i] != 0;
+    if (kept || args_.mask_rule == MaskRule::zero) {
+      const double reward = kept ? block.rewards[i] : 0, value = kept ? block.values[i] : 0;
+      const double delta = reward + args_.discount * state.next_value - value;
+      state = {value, delta + args_.decay * state.sum};
+    } else if (args_.mask_rule == MaskRule::reset) {
+      state = {0, 0};
+    }
+    block.rewards[i] = kept ? state.sum : 0;
+    block.values[i] = kept ? state.sum + state.next_value : 0;
+  }
+
   // number * decay^steps, which is often a number where decay^steps is 0 or infinite.
   double decayed(double number, int64_t steps) const {
     int number_exponent = 0, decay_exponent = 0;
@@ -115,22 +182,6 @@ private:
     return std::ldexp(fraction, static_cast<int>(std::clamp<int64_t>(exponent, -4096, 4096)));
   }
 
-  double value_at(Position at) const { return args_.values.present() ? args_.values.get(at) : 0; }
-
-  // From the token behind to this one; whether it is active.
-  bool step(State& state, Position at) const {
-    const bool kept = args_.mask.keeps(at);
-    if (!kept && args_.mask_rule == MaskRule::carry) return false;
-    if (!kept && args_.mask_rule == MaskRule::reset) {
-      state = {0, 0};
-      return false;
-    }
-    const double value = kept ? value_at(at) : 0;
-    const double delta = (kept ? args_.rewards.get(at) : 0) + args_.discount * state.next_value - value;
-    state = {value, delta + args_.decay * state.sum};
-    return kept;
-  }
-
   const ReverseScanArgs& args_;
 };
 
@@ -141,39 +192,52 @@ public:
       : scan_(scan), chunks_(chunks) {
     for (int64_t b = 0; b < args.sequences.count; ++b) {
       for (int64_t last = ends[b]; last > 0; last -= kChunk) {
-        chunks_[count_++] = {b, std::max<int64_t>(last - kChunk, 0), last, 0, 0, 0, 0, 0};
+        chunks_[count_++] = {{b, std::max<int64_t>(last - kChunk, 0), last}, 0, 0, 0, 0, 0};
       }
     }
   }
 
   void run(const ParallelFor& hook) {
-    for_each(hook, [&](int64_t c) { scan_.find_value(chunks_[c]); });
+    parallel_for(hook, count_, kTogether, [&](int64_t begin, int64_t end) {
+      for (int64_t c = begin; c < end; ++c) {
+        scan_.find_value(chunks_[c]);
+        scan_.count_steps(chunks_[c]);
+      }
+    });
     for (int64_t c = 0; c < count_; ++c) {
       if (chunks_[c].passes_value != 0) chunks_[c].value = value_behind(c);
     }
-    for_each(hook, [&](int64_t c) { scan_.summarise(chunks_[c], value_behind(c)); });
+    walk<false>(hook);
     double sum = 0;
     for (int64_t c = 0; c < count_; ++c) {
-      if (is_last(c)) sum = scan_.start_of(chunks_[c].b).sum;
+      if (is_last(c)) sum = scan_.start_of(chunks_[c].at.b).sum;
       const double leaving = scan_.composed(chunks_[c], value_behind(c), sum);
       chunks_[c].sum = sum;
       sum = leaving;
     }
-    for_each(hook, [&](int64_t c) {
-      const Chunk& chunk = chunks_[c];
-      scan_.walk(chunk.b, chunk.first, chunk.last, {value_behind(c), chunk.sum});
-    });
+    walk<true>(hook);
   }
 
 private:
-  bool is_last(int64_t c) const { return c == 0 || chunks_[c - 1].b != chunks_[c].b; }
+  bool is_last(int64_t c) const { return c == 0 || chunks_[c - 1].at.b != chunks_[c].at.b; }
   double value_behind(int64_t c) const {
-    return is_last(c) ? scan_.start_of(chunks_[c].b).next_value : chunks_[c - 1].value;
+    return is_last(c) ? scan_.start_of(chunks_[c].at.b).next_value : chunks_[c - 1].value;
   }
-  template <typename Function>
-  void for_each(const ParallelFor& hook, Function&& function) const {
-    parallel_for(hook, count_, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t c = begin; c < end; ++c) function(c);
+  // Every chunk from the sum that comes into it, or (without writing) from 0 for what it adds.
+  template <bool kWrites>
+  void walk(const ParallelFor& hook) const {
+    parallel_for(hook, count_, kTogether, [&](int64_t begin, int64_t end) {
+      for (int64_t first = begin; first < end; first += kTogether) {
+        const int count = static_cast<int>(std::min<int64_t>(kTogether, end - first));
+        Stretch stretches[kTogether];
+        State states[kTogether];
+        for (int k = 0; k < count; ++k) {
+          stretches[k] = chunks_[first + k].at;
+          states[k] = {value_behind(first + k), kWrites ? chunks_[first + k].sum : 0};
+        }
+        scan_.walk<kWrites>(stretches, states, count);
+        for (int k = 0; !kWrites && k < count; ++k) chunks_[first + k].sum = states[k].sum;
+      }
     });
   }
 
@@ -182,9 +246,47 @@ private:
   int64_t count_ = 0;
 };
 
-}  // namespace
+void reverse_scan_of(const ReverseScanArgs& args, const ParallelFor& hook) {
+  const Scan scan(args);
+  // Of long sequences; 0 for the others. Where none can be long there is no workspace.
+  auto* ends = args.sequences.length > kChunk ? static_cast<int64_t*>(args.workspace) : nullptr;
+  std::atomic<bool> any_long{false};
+  const int64_t tokens = args.sequences.elements() / std::max<int64_t>(1, args.sequences.count);
+  const int64_t grain = std::max<int64_t>(kTogether, kGrainElements / std::max<int64_t>(1, tokens));
+  parallel_for(hook, args.sequences.count, grain, [&](int64_t begin, int64_t end) {
+    Stretch stretches[kTogether];
+    State states[kTogether];
+    int waiting = 0;
+    for (int64_t b = begin; b < end; ++b) {
+      const int64_t last = scan.end_of(b);
+      scan.clear(b, last);
+      if (last > kChunk) any_long.store(true, std::memory_order_relaxed);
+      if (ends != nullptr) ends[b] = last > kChunk ? last : 0;
+      if (last > 0 && last <= kChunk) {
+        stretches[waiting] = {b, 0, last};
+        states[waiting++] = scan.start_of(b);
+      }
+      if (waiting == kTogether || b + 1 == end) {
+        scan.walk<true>(stretches, states, waiting);
+        waiting = 0;
+      }
+    }
+  });
+  if (!any_long) return;
+  LongSequences(args, scan, ends, reinterpret_cast<Chunk*>(ends + args.sequences.count)).run(hook);
+}
+
+}  // namespace rlk::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace rlk::cpu {
+
+HWY_EXPORT(reverse_scan_of);
 
 int64_t reverse_scan_workspace_bytes(int64_t sequences, int64_t longest, int64_t total) {
+  using HWY_NAMESPACE::Chunk;
+  using HWY_NAMESPACE::kChunk;
   if (longest <= kChunk) return 0;
   // A long sequence has less than twice as many chunks as would fill it.
   const int64_t chunks = 2 * (total / kChunk + 1);
@@ -192,19 +294,8 @@ int64_t reverse_scan_workspace_bytes(int64_t sequences, int64_t longest, int64_t
 }
 
 void reverse_scan(const ReverseScanArgs& args, const ParallelFor& hook) {
-  const Scan scan(args);
-  // Of long sequences; 0 for the others. Where none can be long there is no workspace.
-  auto* ends = args.sequences.length > kChunk ? static_cast<int64_t*>(args.workspace) : nullptr;
-  std::atomic<bool> any_long{false};
-  for_each_sequence(args.sequences, hook, [&](int64_t b) {
-    const int64_t end = scan.end_of(b);
-    scan.clear(b, end);
-    if (end <= kChunk) scan.walk(b, 0, end, scan.start_of(b));
-    if (end > kChunk) any_long.store(true, std::memory_order_relaxed);
-    if (ends != nullptr) ends[b] = end > kChunk ? end : 0;
-  });
-  if (!any_long) return;
-  LongSequences(args, scan, ends, reinterpret_cast<Chunk*>(ends + args.sequences.count)).run(hook);
+  HWY_DYNAMIC_DISPATCH(reverse_scan_of)(args, hook);
 }
 
 }  // namespace rlk::cpu
+#endif  // HWY_ONCE
