@@ -28,6 +28,11 @@ struct State {
   double next_value, sum;
 };
 
+struct Rule {
+  double discount, decay;
+  MaskRule mask;
+};
+
 // Of sequence b the tokens first .. last.
 struct Stretch {
   int64_t b, first, last;
@@ -69,8 +74,11 @@ public:
   // Up to kTogether stretches, each from the state behind it, which becomes that in front of it.
   template <bool kWrites>
   void walk(const Stretch* stretches, State* states, int count) const {
+    const Rule rule = {args_.discount, args_.decay, args_.mask_rule};  // what stores to blocks cannot change
     Block blocks[kTogether];
+    State own[kTogether] = {};
     int64_t last[kTogether];
+    std::copy(states, states + count, own);
     for (int k = 0; k < count; ++k) last[k] = stretches[k].last;
     for (bool goes_on = true; goes_on;) {
       goes_on = false;
@@ -83,13 +91,14 @@ public:
         read(stretches[k].b, last[k], blocks[k]);
       }
       for (int64_t i = 1; i <= common; ++i) {
-        for (int k = 0; k < kTogether; ++k) step(blocks[k], blocks[k].size - i, states[k]);
+        for (int k = 0; k < kTogether; ++k) own[k] = step<kWrites>(rule, blocks[k], blocks[k].size - i, own[k]);
       }
       for (int k = 0; k < count; ++k) {
-        for (int64_t i = blocks[k].size - common - 1; i >= 0; --i) step(blocks[k], i, states[k]);
+        for (int64_t i = blocks[k].size - common - 1; i >= 0; --i) own[k] = step<kWrites>(rule, blocks[k], i, own[k]);
         if constexpr (kWrites) write(blocks[k], stretches[k].b, last[k]);
       }
     }
+    std::copy(own, own + count, states);
   }
 
   void clear(int64_t b, int64_t first) const {
@@ -141,29 +150,38 @@ public:
 private:
   Line line(const Array& array, int64_t b) const { return line_of(args_.sequences, array, b); }
 
-  // Block.size tokens from `first` on.
+  // Block.size tokens from `first` on. The processor does not foresee blocks that come from the end.
   void read(int64_t b, int64_t first, Block& block) const {
     read_line(line(args_.rewards, b).from(first), block.size, block.rewards);
     read_line(or_zero(line(args_.values, b).from(first)), block.size, block.values);
     read_line(or_one(line(args_.mask, b).from(first)), block.size, block.mask);
+    const int64_t before = std::max<int64_t>(first - kBlock, 0);
+    for (const Array* array : {&args_.rewards, &args_.values, &args_.sums, &args_.targets}) {
+      const Line next = line(*array, b).from(before);
+      for (int64_t i = 0; next.present() && i < first - before; i += 16) __builtin_prefetch(next.from(i).data);
+    }
   }
   void write(const Block& block, int64_t b, int64_t first) const {
     write_line(block.rewards, block.size, line(args_.sums, b).from(first));
     if (args_.targets.present()) write_line(block.values, block.size, line(args_.targets, b).from(first));
   }
 
-  // From the token behind to token i.
-  HWY_INLINE void step(Block& block, int64_t i, State& state) const {
+  // From the state behind token i to that in front of it.
+  template <bool kWrites>
+  static HWY_INLINE State step(const Rule& rule, Block& block, int64_t i, State state) {
     const bool kept = block.mask[i] != 0;
-    if (kept || args_.mask_rule == MaskRule::zero) {
+    if (kept || rule.mask == MaskRule::zero) {
       const double reward = kept ? block.rewards[i] : 0, value = kept ? block.values[i] : 0;
-      const double delta = reward + args_.discount * state.next_value - value;
-      state = {value, delta + args_.decay * state.sum};
-    } else if (args_.mask_rule == MaskRule::reset) {
+      const double delta = reward + rule.discount * state.next_value - value;
+      state = {value, delta + rule.decay * state.sum};
+    } else if (rule.mask == MaskRule::reset) {
       state = {0, 0};
     }
-    block.rewards[i] = kept ? state.sum : 0;
-    block.values[i] = kept ? state.sum + state.next_value : 0;
+    if constexpr (kWrites) {
+      block.rewards[i] = kept ? state.sum : 0;
+      block.values[i] = kept ? state.sum + state.next_value : 0;
+    }
+    return state;
   }
 
   // number * decay^steps, which is often a number where decay^steps is 0 or infinite.

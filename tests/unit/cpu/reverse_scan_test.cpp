@@ -126,6 +126,39 @@ TEST(CpuReverseScan, BitsKnowNothingOfThreadsNeighboursAndPadding) {
   }
 }
 
+// Four are walked side by side, a block of 128 tokens at a time, as far as the shortest goes.
+TEST(CpuReverseScan, ShortSequencesSideBySideHaveTheBitsThatEachHasAlone) {
+  constexpr int64_t kEnds[] = {300, 1, 0, 129, 128, 127, 256, 257, 299, 300};  // of the active tokens
+  const int64_t sequences = std::ssize(kEnds), length = 300;
+  for (const Rule rule : {Rule::carry, Rule::zero}) {
+    Gae many = make_case(sequences, length);
+    many.params.mask_rule = rule;
+    many.mask = Tensor(Dtype::u8, many.rewards.shape());
+    for (int64_t i = 0; i < many.mask.size(); ++i) {
+      many.mask.set_int(i, i % length < kEnds[i / length] && i % 7 != 2 ? 1 : 0);
+    }
+    expect_golden(many);
+    const ScanOutputs got = run_both(many);
+    for (int64_t b = 0; b < sequences; ++b) {
+      SCOPED_TRACE(b);
+      Gae alone = make_case(1, length);
+      alone.params.mask_rule = rule;
+      alone.mask = Tensor(Dtype::u8, alone.rewards.shape());
+      for (int64_t t = 0; t < length; ++t) {
+        alone.rewards.set(t, many.rewards.get(b * length + t));
+        alone.values.set(t, many.values.get(b * length + t));
+        alone.mask.set_int(t, many.mask.get_int(b * length + t));
+      }
+      alone.bootstrap.set(0, many.bootstrap.get(b));
+      const ScanOutputs want = run_both(alone);
+      const int64_t first = b * length;
+      EXPECT_EQ(got.advantages.bits(first, first + length), want.advantages.bits(0, length));
+      EXPECT_EQ(got.targets.bits(first, first + length), want.targets.bits(0, length));
+      EXPECT_EQ(got.returns.bits(first, first + length), want.returns.bits(0, length));
+    }
+  }
+}
+
 TEST(CpuReverseScan, PaddingBeforeTheSequenceDoesNotChangeItsBits) {
   Gae alone = make_case(1, 5000);
   const ScanOutputs want = run_both(alone);
