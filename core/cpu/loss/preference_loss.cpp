@@ -136,39 +136,68 @@ void put(const Array& array, int64_t n, double value) {
   if (array.present()) array.put(n, value);
 }
 
-DataError preference_loss(const Forward& call, const Context& /*context*/) {
-  LongSum sum;
-  for (int64_t n = 0; n < call.N; ++n) {
+constexpr int64_t kStretch = 128;  // sequences of a task, and of a sum: some ten microseconds
+
+int64_t stretches_of(int64_t sequences) {
+  return (sequences + kStretch - 1) / kStretch;
+}
+
+// Calls function(n) for every sequence and adds what it returns, by stretches into sums.
+template <class Function>
+void sum_over(const Context& context, int64_t sequences, double* sums, const Function& function) {
+  parallel_for(context.parallel, stretches_of(sequences), 1, [&](int64_t first, int64_t last) {
+    for (int64_t stretch = first; stretch < last; ++stretch) {
+      LongSum sum;
+      const int64_t end = std::min(sequences, (stretch + 1) * kStretch);
+      for (int64_t n = stretch * kStretch; n < end; ++n) sum.add(function(n));
+      sums[stretch] = sum.value();
+    }
+  });
+}
+
+int64_t workspace_bytes(const Forward& call) {
+  return (stretches_of(call.N) + stretches_of(call.M)) * static_cast<int64_t>(sizeof(double));
+}
+
+DataError preference_loss(const Forward& call, const Context& context) {
+  auto* const sums = static_cast<double*>(context.workspace);
+  sum_over(context, call.N, sums, [&](int64_t n) {
     const double loss = loss_of_chosen(call, n).value;
-    sum.add(loss);
     put(call.pair_loss, n, loss);
     put(call.chosen_reward, n, call.params.beta * (call.chosen_logp.get(n) - get_or_zero(call.ref_chosen_logp, n)));
-  }
-  for (int64_t m = 0; m < call.M; ++m) {
+    return loss;
+  });
+  sum_over(context, call.M, sums + stretches_of(call.N), [&](int64_t m) {
     const double loss = call.params.kind == Kind::kto ? loss_of_rejected(call, m).value : 0;
-    sum.add(loss);
     put(call.rejected_loss, m, loss);
     put(call.rejected_reward, m,
         call.params.beta * (call.rejected_logp.get(m) - get_or_zero(call.ref_rejected_logp, m)));
-  }
+    return loss;
+  });
+  LongSum sum;
+  for (int64_t i = 0; i < stretches_of(call.N) + stretches_of(call.M); ++i) sum.add(sums[i]);
   const double factor = reduction_of(call);
   call.loss.put(0, factor == 0 ? 0 : sum.value() * factor);
   return {};
 }
 
-DataError preference_loss_backward(const Backward& call, const Context& /*context*/) {
+DataError preference_loss_backward(const Backward& call, const Context& context) {
   const double factor = reduction_of(call), of_loss = factor == 0 ? 0 : factor * call.grad_loss.get(0);
   const bool is_kto = call.params.kind == Kind::kto;
-  for (int64_t n = 0; n < call.N; ++n) {
-    const Loss loss = loss_of_chosen(call, n);
-    const double of_pair = of_loss + get_or_zero(call.grad_pair_loss, n);
-    call.grad_chosen_logp.put(n, of_pair * loss.chosen);
-    if (!is_kto) call.grad_rejected_logp.put(n, of_pair * loss.rejected);
-  }
-  for (int64_t m = 0; m < call.M && is_kto; ++m) {
-    const double of_sequence = of_loss + get_or_zero(call.grad_rejected_loss, m);
-    call.grad_rejected_logp.put(m, of_sequence * loss_of_rejected(call, m).slope);
-  }
+  parallel_for(context.parallel, call.N, kStretch, [&](int64_t begin, int64_t end) {
+    for (int64_t n = begin; n < end; ++n) {
+      const Loss loss = loss_of_chosen(call, n);
+      const double of_pair = of_loss + get_or_zero(call.grad_pair_loss, n);
+      call.grad_chosen_logp.put(n, of_pair * loss.chosen);
+      if (!is_kto) call.grad_rejected_logp.put(n, of_pair * loss.rejected);
+    }
+  });
+  parallel_for(context.parallel, is_kto ? call.M : 0, kStretch, [&](int64_t begin, int64_t end) {
+    for (int64_t m = begin; m < end; ++m) {
+      const double of_sequence = of_loss + get_or_zero(call.grad_rejected_loss, m);
+      call.grad_rejected_logp.put(m, of_sequence * loss_of_rejected(call, m).slope);
+    }
+  });
   return {};
 }
 
@@ -179,7 +208,8 @@ double operations(const Call& call) {
 
 }  // namespace
 
-RLK_CPU_KERNEL(PreferenceLoss, .run = preference_loss, .operations = operations<Forward>);
+RLK_CPU_KERNEL(PreferenceLoss, .run = preference_loss, .operations = operations<Forward>,
+               .workspace_bytes = workspace_bytes);
 RLK_CPU_KERNEL(PreferenceLossBackward, .run = preference_loss_backward, .operations = operations<Backward>);
 
 }  // namespace rlk::cpu

@@ -185,6 +185,33 @@ TEST(CpuPreferenceLoss, KtoIsTheMeanOverUnpairedSequences) {
   EXPECT_NEAR(got.loss.get(0), sum / 8, 1e-15);
 }
 
+// Sequences are dealt out in stretches of 128; their losses are added in one order.
+TEST(CpuPreferenceLoss, ManySequencesHaveTheNumbersOfGoldenAndTheBitsOfOneThread) {
+  for (const Kind kind : {Kind::sigmoid, Kind::kto}) {
+    PreferenceLoss c = make_case(true, {.kind = kind});
+    const int64_t rejected = kind == Kind::kto ? 300 : 1000;
+    c.chosen_logp = logps(1000, 1);
+    c.ref_chosen_logp = logps(1000, 3);
+    c.rejected_logp = logps(rejected, 2);
+    c.ref_rejected_logp = logps(rejected, 4);
+    const auto got = run(c);
+    const auto golden = golden_answer(c);
+    auto backward = sdk::backward_of<CallOf<ops::PreferenceLossBackward>>(c);
+    backward.grad_loss = numbers({1.5});
+    const auto gradients = run(backward);
+    const auto golden_gradients = golden_answer(backward);
+    EXPECT_TRUE(matches(got.loss, golden.loss, Dtype::f64));
+    EXPECT_TRUE(matches(got.pair_loss, golden.pair_loss, Dtype::f64));
+    EXPECT_TRUE(matches(got.rejected_loss, golden.rejected_loss, Dtype::f64));
+    EXPECT_TRUE(matches(gradients.grad_chosen_logp, golden_gradients.grad_chosen_logp, Dtype::f64));
+    EXPECT_TRUE(matches(gradients.grad_rejected_logp, golden_gradients.grad_rejected_logp, Dtype::f64));
+    for (const cpu::ParallelFor& hook : other_hooks()) {
+      EXPECT_EQ(run(c, hook).loss.bytes(), got.loss.bytes());
+      EXPECT_EQ(run(backward, hook).grad_rejected_logp.bytes(), gradients.grad_rejected_logp.bytes());
+    }
+  }
+}
+
 // z is 0.5, 1 and 1.5: the margin ends at 1, and has no slope there.
 TEST(CpuPreferenceLoss, HingeIsZeroAndFlatFromOneOn) {
   PreferenceLoss c;
