@@ -1,5 +1,5 @@
 # rlk_precompiled(target headers...): the library's files read the standard library, and these headers, precompiled. For
-# clang alone, to which that is half of a file's compilation; g++ 12 gains nothing by it at -O2 and -O3, and warns of what
+# clang alone, to which that is half of a file's compilation; g++ 12 gains nothing by it on the whole, and warns of what
 # it inlines from a precompiled header as if it were ours. So that g++ compiles each file by itself.
 option(RLK_PRECOMPILED_HEADERS "Tests, and with clang libraries, read headers precompiled" ON)
 
