@@ -12,7 +12,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr uint64_t kBytes = uint64_t{64} << 10;
+constexpr uint64_t kEventBytes = uint64_t{64} << 10;
 constexpr double kHeldMs = 3;
 
 void expect_all(const Block& block, uint8_t value, const char* code, const std::string& what) {
@@ -67,19 +67,19 @@ void event_status(Session& session, StreamHandle& stream) {
 }
 
 void event_order(Session& session, StreamHandle& first, StreamHandle& second) {
-  const Block device = session.device_block(kBytes), host = session.pinned_block(kBytes);
+  const Block device = session.device_block(kEventBytes), host = session.pinned_block(kEventBytes);
   for (int round = 0; round < 4; ++round) {
     const auto value = static_cast<uint8_t>(0x40 + round);
-    first.fill(device.data(), 0xee, kBytes);
+    first.fill(device.data(), 0xee, kEventBytes);
     first.settle();
-    std::memset(host.data(), 0, kBytes);
+    std::memset(host.data(), 0, kEventBytes);
     EventHandle event(session);
     event.record(second);  // an older record, which does not count
     Gate gate(session, first);
-    first.fill(device.data(), value, kBytes);
+    first.fill(device.data(), value, kEventBytes);
     event.record(first);
     event.before(second);
-    second.copy(host.data(), device.data(), kBytes, RLK_COPY_DEVICE_TO_HOST);
+    second.copy(host.data(), device.data(), kEventBytes, RLK_COPY_DEVICE_TO_HOST);
     if (gate.holds()) let_overtake(second);
     gate.open();
     second.settle();
@@ -118,18 +118,19 @@ void event_time(Session& session, StreamHandle& stream) {
 
 // Work on the stream, on its wrapped self, and on the stream again, in this order.
 void same_order(Session& session, StreamHandle& stream, StreamHandle& wrapped, const char* what) {
-  const Block a = session.device_block(kBytes), b = session.device_block(kBytes), host = session.pinned_block(kBytes);
+  const Block a = session.device_block(kEventBytes), b = session.device_block(kEventBytes),
+              host = session.pinned_block(kEventBytes);
   for (int round = 0; round < 4; ++round) {
     const auto value = static_cast<uint8_t>(0x60 + round);
-    stream.fill(a.data(), 0xee, kBytes);
-    stream.fill(b.data(), 0xee, kBytes);
+    stream.fill(a.data(), 0xee, kEventBytes);
+    stream.fill(b.data(), 0xee, kEventBytes);
     stream.settle();
-    std::memset(host.data(), 0, kBytes);
+    std::memset(host.data(), 0, kEventBytes);
     Gate gate(session, stream);
-    stream.fill(a.data(), value, kBytes);
-    wrapped.copy(b.data(), a.data(), kBytes, RLK_COPY_DEVICE_TO_DEVICE);
-    stream.fill(a.data(), 0xee, kBytes);
-    wrapped.copy(host.data(), b.data(), kBytes, RLK_COPY_DEVICE_TO_HOST);
+    stream.fill(a.data(), value, kEventBytes);
+    wrapped.copy(b.data(), a.data(), kEventBytes, RLK_COPY_DEVICE_TO_DEVICE);
+    stream.fill(a.data(), 0xee, kEventBytes);
+    wrapped.copy(host.data(), b.data(), kEventBytes, RLK_COPY_DEVICE_TO_HOST);
     if (gate.holds()) {
       let_overtake(wrapped);
       if (wrapped.query() != RLK_NOT_READY) {
@@ -152,10 +153,10 @@ void* native_of(StreamHandle& stream) {
 }
 
 void still_works(Session& session, StreamHandle& stream, const char* after) {
-  const Block a = session.device_block(kBytes), host = session.pinned_block(kBytes);
-  std::memset(host.data(), 0, kBytes);
-  stream.fill(a.data(), 0x29, kBytes);
-  stream.copy(host.data(), a.data(), kBytes, RLK_COPY_DEVICE_TO_HOST);
+  const Block a = session.device_block(kEventBytes), host = session.pinned_block(kEventBytes);
+  std::memset(host.data(), 0, kEventBytes);
+  stream.fill(a.data(), 0x29, kEventBytes);
+  stream.copy(host.data(), a.data(), kEventBytes, RLK_COPY_DEVICE_TO_HOST);
   stream.settle();
   expect_all(host, 0x29, "WRAP", std::string("a fill and a copy after ") + after);
 }

@@ -2,15 +2,12 @@
 // fp64.
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "core/golden/attention_rows.hpp"
+#include "core/golden/tracked.hpp"
 
 namespace rlk::golden {
 namespace {
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 struct Score {
   int64_t j;

@@ -4,16 +4,14 @@
 #include <rlk/sdk/ops/attention_backward.hpp>
 
 #include <cmath>
-#include <limits>
 
 #include "core/golden/attention_rows.hpp"
+#include "core/golden/tracked.hpp"
 
 namespace rlk::golden {
 namespace {
 
 using BackwardCall = CallOf<sdk::ops::AttentionBackward>;
-
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 // A gradient under construction: for each element the sum of its terms, of their conditions, and of what they move by
 // when factors are rounded.
@@ -47,7 +45,7 @@ public:
     for (size_t i = 0; i < sums_.size(); ++i) {
       const double value = all_nan ? kNan : scale * sums_[i].value();
       output.value.push_back(value);
-      const double cond = std::isnan(conds_[i]) ? std::numeric_limits<double>::infinity() : scale * conds_[i];
+      const double cond = std::isnan(conds_[i]) ? kInfinity : scale * conds_[i];
       output.cond.push_back(std::isfinite(value) ? cond : 0.0);
       if (rounding_) output.rounded.push_back(std::isfinite(value) ? scale * rounded_[i] : 0.0);
     }
@@ -110,7 +108,7 @@ public:
       // + |s| + |lse|); p by that relatively and once more for exp, and p may be flushed.
       const double apart =
           score.exact ? std::fabs(score.s - lse) : score.magnitude + std::fabs(score.s) + std::fabs(lse);
-      const double p_cond = vague ? std::numeric_limits<double>::infinity() : kTiny + p * (1 + apart);
+      const double p_cond = vague ? kInfinity : kTiny + p * (1 + apart);
       // What fused kernels lose where 16-bit tensors allow it: exp2(x c - lse c), each product rounded to fp32.
       const double p_lost = score.exact ? p * 0x1p-23 * (std::fabs(score.s) + std::fabs(lse)) : 0.0;
       const AttentionDot dp = dot(grad_out(i, h), v(j, g));

@@ -6,8 +6,6 @@
 namespace rlk::golden {
 namespace {
 
-using sdk::ops::reshape_and_cache::Layout;
-
 // The cache as it is, in row-major order; nothing of it is written yet.
 void keep(const View& cache, int64_t elements, Output& out) {
   std::vector<int64_t> index(static_cast<size_t>(cache.ndim), 0);
@@ -27,7 +25,7 @@ void keep(const View& cache, int64_t elements, Output& out) {
 
 DataError reshape_and_cache(CallOf<sdk::ops::ReshapeAndCache>& call) {
   DataError first;
-  const bool is_token_major = call.params.layout == Layout::token_major;
+  const bool is_token_major = call.params.layout == sdk::ops::reshape_and_cache::Layout::token_major;
   const int64_t slots = call.B * call.BS;
   keep(call.key_cache, slots * call.H * call.D, call.out_key_cache);
   keep(call.value_cache, slots * call.H * call.D, call.out_value_cache);

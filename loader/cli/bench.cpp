@@ -228,7 +228,7 @@ void measure_all(Session* session, const OpCall& call, const Arrays& inputs, con
   }
 }
 
-int run_verb(const Arguments& arguments) {
+int run_bench(const Arguments& arguments) {
   const OpCall call = describe_call(find_op(arguments.operand(0)), arguments);
   const std::string pin = arguments.value("backend");
   const uint32_t numerics = parse_numerics(arguments.value("numerics"));
@@ -279,7 +279,7 @@ Verb verb_bench() {
       "rlk-plugins bench logp --dtype bf16 --shape N=512,V=32000",
       {{"OP", true}},
       std::move(options),
-      run_verb};
+      run_bench};
 }
 
 }  // namespace rlk::cli

@@ -73,7 +73,7 @@ int write_seed(loader::Store& store, const std::string& path, bool json) {
   return exit_code_of(judgement);
 }
 
-int run_verb(const Arguments& arguments) {
+int run_cache(const Arguments& arguments) {
   const std::string action = arguments.operand(0), file = arguments.operand(1);
   if (action != "ls" && action != "clear" && action != "export")
     throw UsageError("cache " + action + ": expected ls, clear or export");
@@ -113,7 +113,7 @@ Verb verb_cache() {
       "rlk-plugins cache export /opt/rlk/cache.seed",
       {{"ls|clear|export", true}, {"FILE", false}},
       {},
-      run_verb};
+      run_cache};
 }
 
 }  // namespace rlk::cli

@@ -159,7 +159,7 @@ std::string nothing_tested(const ConformanceRequest& request, const PluginRecord
                      request.dtype.empty() ? "" : " for " + request.dtype);
 }
 
-int run_verb(const Arguments& arguments) {
+int run_conformance_verb(const Arguments& arguments) {
   const ConformanceRequest request = request_of(arguments);
   const std::string report = arguments.value("report");
   const std::string junit = arguments.value("junit");
@@ -230,7 +230,7 @@ int run_verb(const Arguments& arguments) {
 }
 
 int run_and_end(const Arguments& arguments) {
-  const int code = run_verb(arguments);
+  const int code = run_conformance_verb(arguments);
   if (!arguments.has("debug")) return code;
   // The plugin is in this process: what vendors' runtimes do at exit must not hide what was found.
   const bool arrived = std::fflush(nullptr) == 0;

@@ -172,18 +172,18 @@ Checks all_checks(Judgement* judgement) {
 }
 
 nlohmann::ordered_json document_of(const Checks& checks) {
-  nlohmann::ordered_json json = {{"schema", 1}, {"checks", nlohmann::ordered_json::array()}};
+  nlohmann::ordered_json document = {{"schema", 1}, {"checks", nlohmann::ordered_json::array()}};
   for (const Check& check : checks) {
-    json["checks"].push_back({{"status", kStatusNames[static_cast<size_t>(check.status)]},
-                              {"subject", check.subject},
-                              {"text", check.text},
-                              {"reason", check.reason},
-                              {"hint", check.hint}});
+    document["checks"].push_back({{"status", kStatusNames[static_cast<size_t>(check.status)]},
+                                  {"subject", check.subject},
+                                  {"text", check.text},
+                                  {"reason", check.reason},
+                                  {"hint", check.hint}});
   }
-  return json;
+  return document;
 }
 
-int run_verb(const Arguments& arguments) {
+int run_doctor(const Arguments& arguments) {
   Judgement judgement;
   const Checks checks = all_checks(&judgement);
   const auto problems =
@@ -211,10 +211,10 @@ nlohmann::ordered_json doctor_document(Judgement* judgement) {
 }
 
 Verb verb_doctor() {
-  return {"doctor", "Checks the installation, the environment variables and every plugin, and says what to do.",
-          "",       "rlk-plugins doctor",
-          {},       {},
-          run_verb};
+  return {"doctor",  "Checks the installation, the environment variables and every plugin, and says what to do.",
+          "",        "rlk-plugins doctor",
+          {},        {},
+          run_doctor};
 }
 
 }  // namespace rlk::cli

@@ -56,7 +56,7 @@ void print(const OpCall& call, const std::string& backend, const nlohmann::json&
   }
 }
 
-int run_verb(const Arguments& arguments) {
+int run_explain(const Arguments& arguments) {
   const OpCall call = describe_call(find_op(arguments.operand(0)), arguments);
   const std::string pin = arguments.value("backend");
   Session session;
@@ -86,7 +86,7 @@ Verb verb_explain() {
       "rlk-plugins explain logp --dtype bf16 --shape N=4096,V=151936 --with entropy",
       {{"OP", true}},
       std::move(options),
-      run_verb};
+      run_explain};
 }
 
 }  // namespace rlk::cli

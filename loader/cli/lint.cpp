@@ -107,7 +107,7 @@ Findings lint(const std::string& path, loader::PluginRecord* record) {
   return findings;
 }
 
-int run_verb(const Arguments& arguments) {
+int run_lint(const Arguments& arguments) {
   char real[PATH_MAX];
   const std::string given = arguments.operand(0);
   if (realpath(given.c_str(), real) == nullptr) throw UsageError(given + ": there is no such file");
@@ -156,7 +156,7 @@ Verb verb_lint() {
           "rlk-plugins lint ./librlk_plugin_acme.so",
           {{"FILE.so", true}},
           {},
-          run_verb};
+          run_lint};
 }
 
 }  // namespace rlk::cli

@@ -146,7 +146,7 @@ void refuse_clash(const std::string& name) {
   }
 }
 
-int run_verb(const Arguments& arguments) {
+int run_new(const Arguments& arguments) {
   const std::string name = arguments.operand(0);
   check_name(name);
   refuse_clash(name);
@@ -182,7 +182,7 @@ Verb verb_new() {
           {{"NAME", true}},
           {{"folder", "PATH", "where to put it, ./NAME by default"},
            {"wheel", nullptr, "with what pip makes a wheel of it, which rlk finds once it is installed"}},
-          run_verb};
+          run_new};
 }
 
 }  // namespace rlk::cli

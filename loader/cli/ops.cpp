@@ -48,7 +48,7 @@ std::string shapes_text(const OpDecl& decl, const ArgDecl& arg) {
   return text;
 }
 
-std::string number_text(double value) {
+std::string default_text(double value) {
   char text[32];
   std::snprintf(text, sizeof(text), "%g", value);
   return text;
@@ -95,13 +95,13 @@ void print_params(const OpDecl& decl) {
   for (const core::ParamDecl& param : decl.params) {
     const bool real = param.type == ParamType::f64;
     std::string values = real ? "real" : "integer";
-    std::string otherwise = real ? number_text(param.default_f64) : std::to_string(param.default_i64);
+    std::string otherwise = real ? default_text(param.default_f64) : std::to_string(param.default_i64);
     if (param.type == ParamType::enumeration) {
       values.clear();
       for (const char* value : param.values) values += (values.empty() ? "" : " | ") + std::string(value);
       otherwise = param.values[static_cast<size_t>(param.default_i64)];
     }
-    if (param.has_min) values += (param.min_exclusive ? " > " : " >= ") + number_text(param.min);
+    if (param.has_min) values += (param.min_exclusive ? " > " : " >= ") + default_text(param.min);
     table.row({param.name, values, otherwise, param.doc});
   }
   if (table.empty()) return;
@@ -179,7 +179,7 @@ int print_json(const std::string& only) {
   return kFine;
 }
 
-int run_verb(const Arguments& arguments) {
+int run_ops(const Arguments& arguments) {
   const std::string name = arguments.operand(0);
   if (!name.empty()) find_op(name);
   if (arguments.json()) return print_json(name);
@@ -210,7 +210,7 @@ Verb verb_ops() {
           "rlk-plugins ops logp",
           {{"OP", false}},
           {},
-          run_verb};
+          run_ops};
 }
 
 }  // namespace rlk::cli

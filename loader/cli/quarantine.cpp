@@ -71,7 +71,7 @@ loader::Store store_of_process() {
       [](bool, const std::string& text) { std::fprintf(stderr, "rlk-plugins: %s\n", printable(text).c_str()); });
 }
 
-int run_verb(const Arguments& arguments) {
+int run_quarantine(const Arguments& arguments) {
   const std::string action = arguments.operand(0), id = arguments.operand(1);
   if (action != "ls" && action != "clear") throw UsageError("quarantine " + action + ": expected ls or clear");
   if (action == "ls" && !id.empty()) throw UsageError("quarantine ls takes no ID; it lists all");
@@ -108,7 +108,7 @@ Verb verb_quarantine() {
       "rlk-plugins quarantine ls",
       {{"ls|clear", true}, {"ID", false}},
       {},
-      run_verb};
+      run_quarantine};
 }
 
 }  // namespace rlk::cli

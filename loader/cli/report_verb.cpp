@@ -52,7 +52,7 @@ void write(const std::string& path, const std::string& page) {
     throw Failure(fmt::format("--html {}: {}; name a file in a folder that is there", path, std::strerror(errno)));
 }
 
-int run_verb(const Arguments& arguments) {
+int run_report(const Arguments& arguments) {
   const std::string path = arguments.value("html");
   if (arguments.has("html") && path.empty()) throw UsageError("--html '': expected the name of a file to write");
   if (arguments.json() && !path.empty()) throw UsageError("--html and --json are two forms of one report; choose one");
@@ -88,7 +88,7 @@ Verb verb_report() {
       "rlk-plugins report --html rlk.html",
       {},
       {{"html", "FILE", "write the page there; standard output without it"}},
-      run_verb};
+      run_report};
 }
 
 }  // namespace rlk::cli

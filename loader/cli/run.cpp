@@ -110,7 +110,7 @@ void require_inputs(const OpCall& call) {
   if (!missing.empty()) throw UsageError(fmt::format("{} also needs{}", call.decl->name, missing));
 }
 
-int run_verb(const Arguments& arguments) {
+int run_operator(const Arguments& arguments) {
   OpCall call;
   call.decl = &find_op(arguments.operand(0));
   call.params = parse_params(*call.decl, arguments.values("param"));
@@ -226,7 +226,7 @@ Verb verb_run() {
            {"param", "K=V", "a parameter; enumerations by name", true},
            {"backend", "B[:IMPL]", "run there or fail, as cuda, cpu:fused or plugin/implementation"},
            {"numerics", "CLASS,...", "demand classes: accurate, deterministic, batch_invariant, portable"}},
-          run_verb};
+          run_operator};
 }
 
 }  // namespace rlk::cli

@@ -26,12 +26,13 @@
 namespace rlk::loader {
 namespace {
 
-constexpr std::string_view kPrefix = "librlk_plugin_";
-constexpr std::string_view kSuffix = ".so";
+constexpr std::string_view kPluginPrefix = "librlk_plugin_";
+constexpr std::string_view kPluginSuffix = ".so";
 
 bool is_plugin_name(std::string_view name) {
-  return name.size() > kPrefix.size() + kSuffix.size() && name.substr(0, kPrefix.size()) == kPrefix &&
-         name.substr(name.size() - kSuffix.size()) == kSuffix;
+  return name.size() > kPluginPrefix.size() + kPluginSuffix.size() &&
+         name.substr(0, kPluginPrefix.size()) == kPluginPrefix &&
+         name.substr(name.size() - kPluginSuffix.size()) == kPluginSuffix;
 }
 
 PluginRecord new_record(const std::string& path, const std::string& source) {
@@ -55,7 +56,8 @@ PluginRecord place_record(const SearchEntry& entry, const Reason& why, std::stri
 
 // A file that somebody may take for a plugin although its name says nothing of the kind.
 bool looks_like_plugin(std::string_view name) {
-  return name.ends_with(kSuffix) || (name.starts_with(kPrefix) && name.find(".so.") != std::string_view::npos);
+  return name.ends_with(kPluginSuffix) ||
+         (name.starts_with(kPluginPrefix) && name.find(".so.") != std::string_view::npos);
 }
 
 constexpr size_t kMaxNamed = 5;
@@ -217,7 +219,8 @@ void shadow_duplicates(std::vector<PluginRecord>* records) {
 
 std::string id_from_file_name(const std::string& path) {
   std::string name = path.substr(path.find_last_of('/') + 1);
-  if (is_plugin_name(name)) return name.substr(kPrefix.size(), name.size() - kPrefix.size() - kSuffix.size());
+  if (is_plugin_name(name))
+    return name.substr(kPluginPrefix.size(), name.size() - kPluginPrefix.size() - kPluginSuffix.size());
   return name.substr(0, name.find_last_of('.'));
 }
 

@@ -20,7 +20,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::string_view kPrefix = ".crumbs-";
+constexpr std::string_view kCrumbPrefix = ".crumbs-";
 
 std::string machine_name() {
   char name[256] = {};
@@ -91,7 +91,7 @@ bool Crumbs::open_file() {
   if (folder_.empty()) return false;
   fd_.reset();
   std::fill(std::begin(in_use_), std::end(in_use_), false);
-  std::string path = fmt::format("{}/{}XXXXXX", folder_, kPrefix);
+  std::string path = fmt::format("{}/{}XXXXXX", folder_, kCrumbPrefix);
   UniqueFd fd = make_temporary(&path);
   if (!fd) return false;
   // Another process that collects crumbs may have locked the new, empty file for a moment, and removed it.
@@ -143,7 +143,7 @@ std::vector<Crumb> Crumbs::collect(const std::string& folder) {
   const std::unique_ptr<DIR, int (*)(DIR*)> names(opendir(folder.c_str()), &closedir);
   while (const dirent* item = names == nullptr ? nullptr : readdir(names.get())) {
     const std::string name = item->d_name;
-    if (!name.starts_with(kPrefix)) continue;
+    if (!name.starts_with(kCrumbPrefix)) continue;
     const std::string path = folder + "/" + name;
     const UniqueFd fd(open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
     struct stat status = {};

@@ -96,7 +96,7 @@ std::optional<std::string> sha256_of(Store* store, const std::string& path) {
   Sha256 hash;
   std::vector<char> piece(1 << 20);
   while (true) {
-    const ssize_t got = read(fd.get(), piece.data(), piece.size());
+    const ssize_t got = ::read(fd.get(), piece.data(), piece.size());
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return std::nullopt;
     if (got == 0) break;
