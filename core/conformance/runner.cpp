@@ -13,6 +13,7 @@
 #include <thread>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include "core/conformance/asking.hpp"
 #include "core/conformance/canary.hpp"
@@ -164,7 +165,8 @@ private:
     for (Work& work : asking_.work()) order.push_back(&work);
     std::stable_sort(order.begin(), order.end(), [](const Work* a, const Work* b) { return a->stage < b->stage; });
     std::vector<Case> upcoming;
-    for (const Work* work : order) {
+    for (Work* work : order) {
+      std::erase_if(work->jobs, [&](const Job& job) { return !is_asked_for(*work, job); });
       if (!work->jobs.empty() && !options_.canary)
         upcoming.push_back(work->spec);  // canaries have threads of their own
     }
@@ -175,13 +177,16 @@ private:
     examples_.expect({});
   }
 
+  bool is_asked_for(const Work& work, const Job& job) const {
+    if (options_.only.empty() && !options_.picks) return true;
+    const std::string what = title(job.implementation, work);
+    return (options_.only.empty() || has_words(what, options_.only)) &&
+           (!options_.picks || options_.picks(*implementations_[job.implementation], what));
+  }
+
   void run(const Work& work, const Job& job) {
     Units& units = units_[job.implementation];
     if (options_.one_failure && has_failed_[job.implementation]) return;
-    if (!options_.only.empty() && !has_words(title(job.implementation, work), options_.only)) return;
-    if (options_.picks && !options_.picks(*implementations_[job.implementation], title(job.implementation, work))) {
-      return;
-    }
     if (units.is_known_to_fail(job.claim.variant, work.features)) return;
     Event event;
     event.variant = job.claim.variant;

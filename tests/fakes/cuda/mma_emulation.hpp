@@ -67,18 +67,24 @@ void multiply_add(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b
   const uint32_t mine[6] = {a[0], a[1], a[2], a[3], b0, b1};
   const unsigned char* all = emulation::exchange(mine, sizeof(mine));
   const int lane = emulation::lane();
-  const auto element = [&](int of_lane, int r, int half) {
-    uint16_t bits;
-    std::memcpy(&bits, all + of_lane * emulation::kSlotBytes + 4 * r + 2 * half, 2);
-    return widen_bits<T>(bits);
-  };
-  for (int e = 0; e < 4; ++e) {
-    const int row = lane / 4, high_row = e / 2, column = lane % 4 * 2 + e % 2;
-    float sum = c[e];
-    for (int k = 0; k < 16; ++k) {
-      const int t = k % 8 / 2, high = k / 8;
-      sum += element(4 * row + t, 2 * high + high_row, k % 2) * element(4 * column + t, 4 + high, k % 2);
+  // The 16 numbers of a line: of register `first`, and of the one `step` further on for the upper half, of four lanes.
+  const auto line = [&](int first_lane, int first, int step, float(&to)[16]) {
+    for (int k = 0; k < 16; k += 2) {
+      const int of_lane = first_lane + k % 8 / 2, r = first + step * (k / 8);
+      uint16_t bits[2];
+      std::memcpy(bits, all + of_lane * emulation::kSlotBytes + 4 * r, 4);
+      to[k] = widen_bits<T>(bits[0]);
+      to[k + 1] = widen_bits<T>(bits[1]);
     }
+  };
+  float rows[2][16], columns[2][16];
+  for (int i = 0; i < 2; ++i) {
+    line(lane / 4 * 4, i, 2, rows[i]);
+    line(4 * (lane % 4 * 2 + i), 4, 1, columns[i]);
+  }
+  for (int e = 0; e < 4; ++e) {
+    float sum = c[e];
+    for (int k = 0; k < 16; ++k) sum += rows[e / 2][k] * columns[e % 2][k];
     c[e] = sum;
   }
 }
