@@ -15,7 +15,9 @@ librlk_torch; with RLK_TORCH_LIBRARY=0 they are Python's, some 40 us a call slow
 
 Every call takes the next of several sets of the same inputs, which are twice the last-level caches together (the first
 lines say how much that is): inputs come from memory, as a trainer's do. Outputs are where torch's allocator puts them,
-and small ones in memory that was freed a moment ago: those may be in cache.
+and small ones in memory that was freed a moment ago: those may be in cache. What is freed stays in the process
+(glibc's tunables, unless GLIBC_TUNABLES is set): else most of the time of what writes much is the system's, for new pages,
+and of what writes 2 MiB in one process and not in the next.
 
 The limits are measured by all threads in this process, before the cases and again after them (machine_limits.cpp): bytes
 a second of reading memory and of copying it (what is read and what is written, together, past the caches), operations a
@@ -146,8 +148,14 @@ def arguments():
     return parser.parse_args()
 
 
+KEEP_FREED_MEMORY = "glibc.malloc.mmap_threshold=1073741824:glibc.malloc.trim_threshold=4294967296"
+
+
 def main():
     wanted = arguments()
+    if "GLIBC_TUNABLES" not in os.environ:  # read when a process starts
+        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]],
+                  os.environ | {"GLIBC_TUNABLES": KEEP_FREED_MEMORY})
     os.environ["RLK_NUM_THREADS"] = str(wanted.threads)
     torch.set_num_threads(wanted.threads)
     import rlk.torch  # reads the environment

@@ -1,4 +1,4 @@
-// The host's thread pool as plugins see it: oneTBB, limited by RLK_NUM_THREADS.
+// The host's thread pool as plugins see it: oneTBB, or what the embedding program gives; limited by RLK_NUM_THREADS.
 #include "core/dispatch/parallel.hpp"
 
 #include <pthread.h>
@@ -12,7 +12,7 @@
 #include <exception>
 #include <string>
 
-#include "core/declaration/float_environment.hpp"
+#include "core/dispatch/embedder_threads.hpp"
 #include "core/dispatch/host.hpp"
 
 namespace rlk::core {
@@ -45,12 +45,6 @@ tbb::task_arena& limited_arena() {
 // a loop that waited for them would wait for ever.
 std::atomic<bool> forked{false};
 
-// Before the pool is used for the first time.
-void watch_forks() {
-  static const int watched = pthread_atfork(nullptr, nullptr, [] { forked.store(true, std::memory_order_relaxed); });
-  static_cast<void>(watched);  // it fails when there is no memory; then a fork goes unnoticed
-}
-
 // True once the pool could not start a thread (`ulimit -u`, a container's limit of processes): it then refuses every
 // loop.
 std::atomic<bool> no_threads{false};
@@ -65,6 +59,12 @@ void run_alone_from_now_on(const char* why) {
 
 }  // namespace
 
+// Before the pool is used for the first time.
+void watch_forks() {
+  static const int watched = pthread_atfork(nullptr, nullptr, [] { forked.store(true, std::memory_order_relaxed); });
+  static_cast<void>(watched);  // it fails when there is no memory; then a fork goes unnoticed
+}
+
 void parallel_for(int64_t n, int64_t grain, rlk_parallel_body body, void* user) {
   if (n <= 0) return;
   grain = std::max<int64_t>(grain, 1);
@@ -74,6 +74,10 @@ void parallel_for(int64_t n, int64_t grain, rlk_parallel_body body, void* user) 
     return;
   }
   watch_forks();
+  if (const ThreadPool* const given = embedder_pool(); given != nullptr) {
+    parallel_for_on(*given, limit(), n, grain, body, user);
+    return;
+  }
   // Over whole grains, so that no range but the last is shorter than one.
   const int64_t grains = (n - 1) / grain + 1;
   std::atomic<bool> begun{false};
@@ -99,6 +103,7 @@ void parallel_for(int64_t n, int64_t grain, rlk_parallel_body body, void* user) 
 
 uint32_t thread_count() {
   if (forked.load(std::memory_order_relaxed) || no_threads.load(std::memory_order_relaxed)) return 1;
+  if (const ThreadPool* const given = embedder_pool(); given != nullptr) return thread_count_of(*given, limit());
   const int available = tbb::this_task_arena::max_concurrency();
   return static_cast<uint32_t>(limit() == 0 ? available : limit());
 }

@@ -1,6 +1,7 @@
 // rlk.h: runtimes and devices.
 #include <cstring>
 
+#include "core/dispatch/embedder_threads.hpp"
 #include "core/dispatch/host.hpp"
 #include "loader/api/handles.hpp"
 
@@ -57,6 +58,27 @@ rlk_status rlk_set_host_allocator(const rlk_host_allocator* allocator, rlk_error
     return failf(error, RLK_INVALID_ARGUMENT,
                  "rlk_set_host_allocator: a runtime was made before, and plugins hold memory of the allocator that was "
                  "set then; call this before the first rlk_runtime_create");
+  });
+}
+
+rlk_status rlk_set_thread_pool(const rlk_thread_pool* pool, rlk_error* error) {
+  return guarded(error, [&]() -> rlk_status {
+    if (pool == nullptr) {
+      rlk::core::set_thread_pool(nullptr);
+      return RLK_OK;
+    }
+    if (pool->struct_size < sizeof(*pool) || pool->thread_count == nullptr || pool->run == nullptr) {
+      return failf(error, RLK_INVALID_ARGUMENT,
+                   "rlk_set_thread_pool: pool (struct_size %u) %s; expected both functions and a struct_size of %zu",
+                   pool->struct_size,
+                   pool->struct_size < sizeof(*pool) ? "is too short"
+                   : pool->thread_count == nullptr   ? "has no thread_count"
+                                                     : "has no run",
+                   sizeof(*pool));
+    }
+    const rlk::core::ThreadPool given{pool->context, pool->thread_count, pool->run};
+    rlk::core::set_thread_pool(&given);
+    return RLK_OK;
   });
 }
 

@@ -19,15 +19,14 @@ namespace rlk::cli {
 namespace {
 
 // The variables that rlk reads; RLK_OP_<NAME> goes with each operator.
-constexpr const char* kVariables[] = {"RLK_PLUGIN_PATH",     "RLK_ADD_PLUGIN_PATH", "RLK_PLUGINS_SELECT",
-                                      "RLK_PLUGINS_DISABLE", "RLK_CONFIG",          "RLK_BACKEND",
-                                      "RLK_FALLBACK",        "RLK_REQUIRE",         "RLK_LOG",
-                                      "RLK_LOG_DISPATCH",    "RLK_LOG_FILE",        "RLK_PROBE",
-                                      "RLK_PROBE_TIMEOUT",   "RLK_PROBE_RETRY",     "RLK_PROBER",
-                                      "RLK_NUM_THREADS",     "RLK_CACHE_DIR",       "RLK_CACHE_SEED",
-                                      "RLK_WATCH",           "RLK_CUDA_REMOTE",     "RLK_COUNTERS",
-                                      "RLK_CALL_TIMEOUT",    "RLK_ALLOW",           "RLK_ALLOW_LIST",
-                                      "RLK_TVMFFI_MANIFEST"};
+constexpr const char* kVariables[] = {
+    "RLK_PLUGIN_PATH",   "RLK_ADD_PLUGIN_PATH", "RLK_PLUGINS_SELECT", "RLK_PLUGINS_DISABLE",
+    "RLK_CONFIG",        "RLK_BACKEND",         "RLK_FALLBACK",       "RLK_REQUIRE",
+    "RLK_LOG",           "RLK_LOG_DISPATCH",    "RLK_LOG_FILE",       "RLK_PROBE",
+    "RLK_PROBE_TIMEOUT", "RLK_PROBE_RETRY",     "RLK_PROBER",         "RLK_NUM_THREADS",
+    "RLK_THREAD_POOL",   "RLK_CACHE_DIR",       "RLK_CACHE_SEED",     "RLK_WATCH",
+    "RLK_CUDA_REMOTE",   "RLK_COUNTERS",        "RLK_CALL_TIMEOUT",   "RLK_ALLOW",
+    "RLK_ALLOW_LIST",    "RLK_TVMFFI_MANIFEST"};
 
 }  // namespace
 
@@ -64,6 +63,7 @@ std::string problem_of_value(const std::string& name, const std::string& value) 
   };
   if (value.empty()) return "";  // as good as unset
   if (name == "RLK_PROBE") return one_of({"isolated", "inprocess", "off"});
+  if (name == "RLK_THREAD_POOL") return one_of({"own"});
   if (name == "RLK_FALLBACK") return one_of({"allow", "warn", "strict"});
   if (name == "RLK_ALLOW") return one_of({"off", "warn", "require"});
   if (name == "RLK_LOG") return one_of({"trace", "debug", "info", "warn", "err", "critical", "off"});

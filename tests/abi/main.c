@@ -51,6 +51,7 @@ PIN(rlk_attention_params, 64);
 PIN(rlk_add_params, 16);
 PIN(rlk_device_allocator, 32);
 PIN(rlk_host_allocator, 32);
+PIN(rlk_thread_pool, 32);
 PIN(rlk_runtime_options, 32);
 PIN(rlk_call_options, 32);
 PIN(rlk_memory_statistics, 56);

@@ -277,6 +277,35 @@ def test_export_keeps_sizes_open():
     assert torch.equal(program.module()(logits[:3], ids[:3]), rlk.torch.logp(logits[:3], ids[:3]))
 
 
+def threads_started(pool):
+    """By rlk, in a process in which torch has one thread."""
+    program = """if True:
+        import os, torch
+        torch.set_num_threads(1)
+        import rlk.torch
+        x = torch.randn(1 << 22)
+        before = len(os.listdir("/proc/self/task"))
+        assert torch.equal(rlk.torch.add(x, x), x + x)
+        print(len(os.listdir("/proc/self/task")) - before)"""
+    done = subprocess.run([sys.executable, "-c", program], env=os.environ | {"RLK_THREAD_POOL": pool, "RLK_WATCH": "off"},
+                          capture_output=True, text=True, timeout=300, check=True)
+    return int(done.stdout.splitlines()[-1])
+
+
+def test_loops_run_on_torchs_threads_unless_rlk_is_to_have_its_own():
+    assert threads_started("") < threads_started("own")
+
+
+def test_a_forked_child_computes_when_torchs_threads_have_run_before():
+    x = torch.randn(1 << 22)
+    assert torch.equal(rlk.torch.add(x, x), x + x)
+    child = os.fork()
+    if child == 0:
+        y = rlk.torch.add(x, x)
+        os._exit(0 if float(y[0]) == 2 * float(x[0]) and float(y[-1]) == 2 * float(x[-1]) else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
 def test_errors_come_through_the_dispatcher():
     logits, ids = batch()
     with pytest.raises(rlk.DataError, match="row 2 has the id 99"):

@@ -7,6 +7,7 @@
 
 #include "operator.hpp"
 #include "streams.hpp"
+#include "threads.hpp"
 
 namespace rlk::torch {
 namespace {
@@ -61,6 +62,7 @@ rlk_status rlk_torch_open(rlk_torch_resolve resolve, rlk_error* error) {
                   std::string("this torch has no ") + missing + " (2.10 is the first that has all)");
     }
     set_resolver(resolve);
+    share_threads();
     RLK_TORCH(aoti_torch_library_init_impl, "rlk", "CompositeExplicitAutograd", __FILE__, __LINE__, &library);
     return RLK_OK;
   });

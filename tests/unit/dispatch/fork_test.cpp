@@ -6,6 +6,7 @@
 #include <thread>
 #include <vector>
 
+#include "core/dispatch/embedder_threads.hpp"
 #include "core/dispatch/parallel.hpp"
 #include "framework/process.hpp"
 
@@ -48,6 +49,20 @@ TEST(ForkedChild, RunsALoopInOnePieceOnItsOneThread) {
               return pieces.count == 1 && pieces.whole ? 0 : 1;
             })),
             0);
+}
+
+TEST(ForkedChild, DoesNotAskTheEmbeddersPoolWhoseThreadsItDoesNotHave) {
+  static int asked = 0;
+  const ThreadPool pool = {nullptr, [](void*) { return 4u; },
+                           [](void*, uint32_t n, void (*work)(void*, uint32_t), void* user) {
+                             ++asked;
+                             for (uint32_t i = 0; i < n; ++i) work(user, i);
+                           }};
+  set_thread_pool(&pool);
+  EXPECT_EQ(sum_up_to(1000), 499500);
+  EXPECT_EQ(asked, 1);
+  EXPECT_EQ(join(in_fork([] { return sum_up_to(1000) == 499500 && asked == 1 && thread_count() == 1 ? 0 : 1; })), 0);
+  set_thread_pool(nullptr);
 }
 
 TEST(ForkedChild, CountsOneThread) {

@@ -58,6 +58,24 @@ typedef struct rlk_host_allocator {
 } rlk_host_allocator;
 RLK_API rlk_status rlk_set_host_allocator(const rlk_host_allocator* allocator, rlk_error* error);
 
+/* ---- the embedder's threads -------------------------------------------------------------------------------------- */
+/* Threads for the loops of the CPU's implementations, in place of rlk's own pool. For a program that computes in turn
+   with rlk: the waiting threads of two pools take the processors from each other. Of the whole process; NULL: rlk's own
+   again. Copied; what it names lives as long as the process. Threads have 1 MiB of stack or are not used. A loop inside
+   a loop, and every loop of a forked process, runs on its caller's thread. RLK_NUM_THREADS stays an upper bound; with
+   RLK_THREAD_POOL=own the call changes nothing. [thread-safe] */
+typedef struct rlk_thread_pool {
+  uint32_t struct_size;
+  uint32_t reserved;
+  void* context;
+  /* How many threads `run` uses at most, the caller's among them. Asked before each loop. [thread-safe] */
+  uint32_t (*thread_count)(void* context);
+  /* Calls work(user, i) once for each i below n, from any threads, and returns when all have returned. A call that it
+     leaves out makes the loop slower, not wrong. [thread-safe] */
+  void (*run)(void* context, uint32_t n, void (*work)(void* user, uint32_t i), void* user);
+} rlk_thread_pool;
+RLK_API rlk_status rlk_set_thread_pool(const rlk_thread_pool* pool, rlk_error* error);
+
 /* ---- runtime --------------------------------------------------------------------------------------------------- */
 /* How plugins are looked for is in the environment (RLK_PLUGIN_PATH, RLK_BACKEND, RLK_REQUIRE, ...); see README.md. */
 typedef struct rlk_runtime_options {
