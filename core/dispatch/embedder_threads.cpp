@@ -2,6 +2,7 @@
 // or none, makes a loop slower and not wrong.
 #include "core/dispatch/embedder_threads.hpp"
 
+#include <fmt/core.h>
 #include <pthread.h>
 
 #include <algorithm>
@@ -27,7 +28,12 @@ thread_local bool is_inside_loop = false;
 bool wants_own_pool() {
   static const bool wants = [] {
     const char* text = std::getenv("RLK_THREAD_POOL");
-    return text != nullptr && std::string_view(text) == "own";
+    const std::string_view value = text != nullptr ? text : "";
+    if (!value.empty() && value != "own") {
+      log_line(RLK_LOG_WARN, "threads",
+               fmt::format("RLK_THREAD_POOL is \"{}\"; expected own. Using the embedding program's threads", value));
+    }
+    return value == "own";
   }();
   return wants;
 }

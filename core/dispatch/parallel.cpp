@@ -59,7 +59,6 @@ void run_alone_from_now_on(const char* why) {
 
 }  // namespace
 
-// Before the pool is used for the first time.
 void watch_forks() {
   static const int watched = pthread_atfork(nullptr, nullptr, [] { forked.store(true, std::memory_order_relaxed); });
   static_cast<void>(watched);  // it fails when there is no memory; then a fork goes unnoticed

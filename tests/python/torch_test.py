@@ -2,6 +2,7 @@
 device that RLK_TEST_TORCH_DEVICE names."""
 import itertools
 import os
+import signal
 import subprocess
 import sys
 
@@ -301,6 +302,7 @@ def test_a_forked_child_computes_when_torchs_threads_have_run_before():
     assert torch.equal(rlk.torch.add(x, x), x + x)
     child = os.fork()
     if child == 0:
+        signal.alarm(60)  # a child that hangs is killed, and fails
         y = rlk.torch.add(x, x)
         os._exit(0 if float(y[0]) == 2 * float(x[0]) and float(y[-1]) == 2 * float(x[-1]) else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

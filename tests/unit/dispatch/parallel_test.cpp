@@ -27,7 +27,7 @@ struct Seen {
   }
 };
 
-TEST(Parallel, EveryIndexOnceInRangesThatAreLongEnough) {
+void expect_every_index_once() {
   for (const int64_t n : {0, 1, 7, 100, 10007}) {
     for (const int64_t grain : {-1, 0, 1, 3, 64, 20000}) {
       Seen seen(n, grain);
@@ -36,6 +36,10 @@ TEST(Parallel, EveryIndexOnceInRangesThatAreLongEnough) {
       EXPECT_EQ(seen.too_short, 0) << n << " " << grain;
     }
   }
+}
+
+TEST(Parallel, EveryIndexOnceInRangesThatAreLongEnough) {
+  expect_every_index_once();
 }
 
 TEST(Parallel, MayBeNested) {
@@ -98,14 +102,7 @@ protected:
 TEST_F(OnAnEmbeddersPool, EveryIndexOnceInRangesThatAreLongEnough) {
   for (const uint32_t left_out : {0u, 1u, 4u}) {  // the last: nobody comes but the caller
     pool_.left_out = left_out;
-    for (const int64_t n : {0, 1, 7, 100, 10007}) {
-      for (const int64_t grain : {-1, 0, 1, 3, 64, 20000}) {
-        Seen seen(n, grain);
-        parallel_for(n, grain, &Seen::body, &seen);
-        for (const auto& count : seen.counts) ASSERT_EQ(count, 1);
-        EXPECT_EQ(seen.too_short, 0) << n << " " << grain;
-      }
-    }
+    expect_every_index_once();
   }
   EXPECT_GT(pool_.loops, 0);
 }
