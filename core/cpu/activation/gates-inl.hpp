@@ -38,14 +38,16 @@ HWY_INLINE V silu_slope_over_s(D d, V x, const Logistic<V>& s) {
   return hn::MulAdd(x, hn::Div(opposite, s.denominator), one);
 }
 
-// P(x) and P'(x): the normal distribution function.
+// P(x) and P'(x): the normal distribution function, with all its digits below 0 too, where 1 + erf would have few.
 template <class D, class V>
 HWY_INLINE void normal_distribution(D d, V x, V& value, V& slope) {
   using T = hn::TFromD<D>;
-  const auto half = hn::Set(d, static_cast<T>(0.5));
-  const auto power = exp(d, hn::Neg(hn::Mul(half, hn::Mul(x, x))));
+  // Beyond this the density is 0, and an infinity would make it NaN.
+  const auto a = at_most(d, sizeof(T) == 4 ? T{16} : T{40}, hn::Abs(x));
+  const auto power = exp2(d, hn::Mul(hn::Mul(a, a), hn::Set(d, static_cast<T>(-0.5 * 1.4426950408889634))));
+  const auto tail = hn::Mul(power, scaled_normal_tail(d, a));
   slope = hn::Mul(power, hn::Set(d, static_cast<T>(0.39894228040143268)));
-  value = hn::MulAdd(half, erf(d, hn::Mul(x, hn::Set(d, static_cast<T>(0.70710678118654752)))), half);
+  value = hn::IfThenElse(hn::Lt(x, hn::Zero(d)), tail, hn::Sub(hn::Set(d, T{1}), tail));
 }
 
 // The same by its approximation.

@@ -1,4 +1,4 @@
-// Softmax of one row and its gradient: a pass for the maximum, one for the sum, one that writes.
+// Softmax of one row and its gradient: passes for the maximum, the powers and their sum, and one that writes.
 #if defined(RLK_CPU_SOFTMAX_INL) == defined(HWY_TARGET_TOGGLE)
 #ifdef RLK_CPU_SOFTMAX_INL
 #undef RLK_CPU_SOFTMAX_INL
@@ -6,11 +6,22 @@
 #define RLK_CPU_SOFTMAX_INL
 #endif
 
+#include "core/cpu/simd/scratch.hpp"
 #include "core/cpu/simd/skeleton-inl.hpp"
 
 HWY_BEFORE_NAMESPACE();
 namespace rlk::cpu::HWY_NAMESPACE {
 
+constexpr int64_t kMostPowers = 1 << 18;  // 1 MiB of fp32: a thread's share of the cache
+
+// Where the powers of a row are kept, so that none is computed twice: y if its numbers are TC, else memory of the
+// thread's; absent when there is none or not enough. The results are the same in each.
+template <class TC>
+HWY_INLINE Line line_for_powers(const Line& y, int64_t count) {
+  if (is_direct<TC>(y)) return y;
+  if (count > kMostPowers) return {};
+  return {thread_scratch(static_cast<size_t>(count) * sizeof(TC)), sizeof(TC) == 8 ? Dtype::f64 : Dtype::f32, 1};
+}
 // Of the first `count` numbers, score(d, x) of each; 0 for the rest of `columns`.
 template <class TC, class Score>
 HWY_INLINE void softmax_row(const Line& y, const Line& x, int64_t count, int64_t columns, const Score& score) {
@@ -18,8 +29,17 @@ HWY_INLINE void softmax_row(const Line& y, const Line& x, int64_t count, int64_t
   const TC largest = largest_of_lines<TC>(in, count, score);
   const auto power = [score, largest](auto d, auto v)
                          HWY_ATTR { return exp(d, hn::Sub(score(d, v), hn::Set(d, largest))); };
-  const auto sum = static_cast<TC>(sum_of_lines<TC>(in, count, power));
-  map_lines<TC>(to(y), in, count, [=](auto d, auto v) HWY_ATTR { return hn::Div(power(d, v), hn::Set(d, sum)); });
+  const Line powers = line_for_powers<TC>(y, count);
+  if (powers.present()) {
+    map_lines<TC>(to(powers), in, count, power);
+    const TC share =
+        static_cast<TC>(1 / sum_of_lines<TC>(from(powers), count, [](auto, auto v) HWY_ATTR { return v; }));
+    map_lines<TC>(to(y), from(powers), count,
+                  [share](auto d, auto v) HWY_ATTR { return hn::Mul(v, hn::Set(d, share)); });
+  } else {
+    const TC share = static_cast<TC>(1 / sum_of_lines<TC>(in, count, power));
+    map_lines<TC>(to(y), in, count, [=](auto d, auto v) HWY_ATTR { return hn::Mul(power(d, v), hn::Set(d, share)); });
+  }
   for (int64_t k = count; k < columns; ++k) store_element(y.data, y.dtype, k * y.stride, 0);
 }
 template <class TC>

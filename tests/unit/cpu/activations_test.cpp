@@ -52,6 +52,23 @@ TEST(CpuActivations, GeluIsTorchsInBothForms) {
   for (int64_t i = 0; i < 4; ++i) EXPECT_NEAR(run(c).y.get(i), tanh[static_cast<size_t>(i)], 1e-13);
 }
 
+// x (1 + erf) / 2 in fp32 has no digit left at -6. What is left to lose is that of the rounded square: x^2 / 2 halves
+// of a last digit.
+TEST(CpuActivations, GeluKeepsItsDigitsFarBelowZero) {
+  for_each_target([] {
+    CallOf<ops::Gelu> c;
+    List points;
+    for (double x = -12; x < 6; x += 0.0078125) points.push_back(x);
+    const auto count = static_cast<int64_t>(points.size());
+    c.x = numbers(points, {1, count}, Dtype::f32);
+    const Tensor y = run(c).y;
+    for (int64_t i = 0; i < count; ++i) {
+      const double x = points[static_cast<size_t>(i)], right = x * std::erfc(-x / std::sqrt(2)) / 2;
+      EXPECT_NEAR(y.get(i), right, std::abs(right) * (6 + x * x) * 0x1p-24) << x;
+    }
+  });
+}
+
 TEST(CpuActivations, InfinitiesAreTorchs) {
   const Tensor x = numbers({-kInfinity, kInfinity}, {1, 2}, Dtype::f32);
   CallOf<ops::Sigmoid> sigmoid;

@@ -6,6 +6,7 @@
 
 #include <cmath>
 
+#include "core/cpu/simd/scratch.hpp"
 #include "unit/cpu/token_case.hpp"
 
 namespace rlk::test {
@@ -58,6 +59,24 @@ TEST(CpuSoftmax, AScaleThatFp32CannotHoldIsAScale) {
   c.x = numbers({4, 8}, {1, 2}, Dtype::f32);  // both products leave fp32
   c.params.scale = 1e38;
   EXPECT_EQ(list_of(run(c).y), (List{0, 1}));
+}
+
+// A row's powers are kept where there is room, and computed again where there is none.
+TEST(CpuSoftmax, WithoutScratchTheBitsAreTheSame) {
+  for_each_target([] {
+    for (const Dtype dtype : {Dtype::f32, Dtype::bf16, Dtype::f64}) {
+      CallOf<ops::Softmax> c;
+      List scores;
+      for (int i = 0; i < 2 * 1003; ++i) scores.push_back(std::sin(i) * 20);
+      c.x = numbers(scores, {2, 1003}, dtype);
+      const List kept = list_of(run(c).y);
+      cpu::deny_scratch(true);
+      const List again = list_of(run(c).y);
+      const int64_t denials = cpu::deny_scratch(false);
+      EXPECT_EQ(kept, again) << name(dtype);
+      EXPECT_EQ(denials > 0, dtype == Dtype::bf16);
+    }
+  });
 }
 
 }  // namespace

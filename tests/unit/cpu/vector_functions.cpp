@@ -7,7 +7,7 @@
 #include <hwy/highway.h>
 
 #include "core/cpu/simd/convert-inl.hpp"
-#include "core/cpu/simd/math-inl.hpp"
+#include "core/cpu/simd/functions-inl.hpp"
 
 HWY_BEFORE_NAMESPACE();
 namespace rlk::cpu::HWY_NAMESPACE {
@@ -25,6 +25,12 @@ void exp2_f32(const float* from, float* to, int64_t count) {
 }
 void exp2_f64(const double* from, double* to, int64_t count) {
   map(from, to, count, [](auto d, auto v) HWY_ATTR { return exp2_bounded(d, v); });
+}
+void exp_f32(const float* from, float* to, int64_t count) {
+  map(from, to, count, [](auto d, auto v) HWY_ATTR { return exp(d, v); });
+}
+void exp_f64(const double* from, double* to, int64_t count) {
+  map(from, to, count, [](auto d, auto v) HWY_ATTR { return exp(d, v); });
 }
 template <typename T>
 HWY_INLINE void map_tanh(const T* from, T* to, int64_t count) {
@@ -54,6 +60,8 @@ HWY_AFTER_NAMESPACE();
 namespace rlk::cpu {
 HWY_EXPORT(exp2_f32);
 HWY_EXPORT(exp2_f64);
+HWY_EXPORT(exp_f32);
+HWY_EXPORT(exp_f64);
 HWY_EXPORT(tanh_f32);
 HWY_EXPORT(tanh_f64);
 HWY_EXPORT(load_any);
@@ -68,6 +76,12 @@ void exp2_array(const float* from, float* to, int64_t count) {
 }
 void exp2_array(const double* from, double* to, int64_t count) {
   HWY_DYNAMIC_DISPATCH(exp2_f64)(from, to, count);
+}
+void exp_array(const float* from, float* to, int64_t count) {
+  HWY_DYNAMIC_DISPATCH(exp_f32)(from, to, count);
+}
+void exp_array(const double* from, double* to, int64_t count) {
+  HWY_DYNAMIC_DISPATCH(exp_f64)(from, to, count);
 }
 void tanh_array(const float* from, float* to, int64_t count) {
   HWY_DYNAMIC_DISPATCH(tanh_f32)(from, to, count);

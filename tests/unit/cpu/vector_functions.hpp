@@ -9,6 +9,8 @@ namespace rlk::test {
 
 void exp2_array(const float* from, float* to, int64_t count);
 void exp2_array(const double* from, double* to, int64_t count);
+void exp_array(const float* from, float* to, int64_t count);
+void exp_array(const double* from, double* to, int64_t count);
 void tanh_array(const float* from, float* to, int64_t count);
 void tanh_array(const double* from, double* to, int64_t count);
 void load_16bit(cpu::Dtype dtype, const uint16_t* from, float* to, int64_t count);
