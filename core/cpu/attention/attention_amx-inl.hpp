@@ -9,14 +9,25 @@
 #include <hwy/highway.h>
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
 #include <cstring>
 
 #include "core/cpu/attention/attention_amx.hpp"
+#include "core/cpu/simd/convert-inl.hpp"
 #include "core/cpu/simd/row_products-inl.hpp"
 
 HWY_BEFORE_NAMESPACE();
 namespace rlk::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
+
+// The unit multiplies and adds with one rounding, and so must what stands in for it.
+#undef RLK_CPU_FEW_VALUES
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+#define RLK_CPU_FEW_VALUES 1
+#else
+#define RLK_CPU_FEW_VALUES 0
+#endif
 
 // So many numbers of bf16 as they are.
 HWY_INLINE void copy_numbers(const void* from, int64_t stride, int64_t size, uint16_t* to) {
@@ -55,16 +66,20 @@ struct AmxBlock {
   AmxRows k, v;                                   // where they lie, or in their rooms
   bool masked[kAmxKeys] = {};
   bool has_special = false;  // an infinity or NaN in V: 0 in `columns`, because weights of 0 meet it there
+  bool has_columns = false;  // else there is none, and add_few_values takes V as it lies
 
-  // `hidden` says which are masked, from keys.from on; null: none. K is copied where it is read more than once: rows a
-  // power of two apart have no room together in L1.
-  void load(const AttentionTask& task, const AmxKeys& keys, const bool* hidden, bool k_is_read_once) {
+  // `hidden` says which are masked, from keys.from on; null: none. `rows` will read the block. K is copied where it is
+  // read more than once: rows a power of two apart have no room together in L1.
+  void load(const AttentionTask& task, const AmxKeys& keys, const bool* hidden, int64_t rows) {
     const int64_t depth = amx_depth(task.head_size);
     std::fill(masked, masked + kAmxKeys, false);
     if (hidden != nullptr) std::copy(hidden, hidden + (keys.to - keys.from), masked + (keys.from - keys.block));
     const bool all_count = hidden == nullptr && task.head_size == depth;
-    k = rows_of(task.k, keys, task.head_size, depth, all_count && k_is_read_once, k_room);
+    k = rows_of(task.k, keys, task.head_size, depth, all_count && rows <= 2 * kAmxRows, k_room);
     v = rows_of(task.v, keys, task.head_size, depth, all_count, v_room);
+    has_special = false;
+    has_columns = !RLK_CPU_FEW_VALUES || rows > kAmxFewRows || find_special(v, depth);
+    if (!has_columns) return;
     amx_transpose(v, depth, columns);
     has_special = clear_special(columns, depth * kAmxKeys);
   }
@@ -100,6 +115,20 @@ private:
         copy_numbers(element(in.row(j), i / piece * in.piece_stride, Dtype::bf16), stride, piece, row + i);
       }
     }
+  }
+
+  // Whether there is one.
+  static bool find_special(AmxRows rows, int64_t depth) {
+    const hn::ScalableTag<uint16_t> d;
+    const auto special = hn::Set(d, kAmxSpecial);
+    auto found = hn::Zero(d);
+    for (int64_t key = 0; key < kAmxKeys; ++key) {
+      for (int64_t i = 0; i < depth; i += static_cast<int64_t>(hn::Lanes(d))) {
+        const auto here = hn::LoadU(d, rows.data + key * rows.stride + i);
+        found = hn::Or(found, hn::VecFromMask(d, hn::Eq(hn::And(here, special), special)));
+      }
+    }
+    return !hn::AllTrue(d, hn::Eq(found, hn::Zero(d)));
   }
 
   // Whether there was one. The count is a multiple of 2048.
@@ -138,6 +167,91 @@ HWY_INLINE void pack_weights(D d, const float* weights, int64_t width, uint16_t*
     }
   }
 }
+
+#if RLK_CPU_FEW_VALUES
+
+// As the tile unit takes them, as long as this lives.
+class SubnormalsAreZero {
+public:
+  SubnormalsAreZero() : before_(_mm_getcsr()) { _mm_setcsr(before_ | kResults | kOperands); }
+  ~SubnormalsAreZero() { _mm_setcsr(before_); }
+  SubnormalsAreZero(const SubnormalsAreZero&) = delete;
+  SubnormalsAreZero& operator=(const SubnormalsAreZero&) = delete;
+
+private:
+  static constexpr unsigned kResults = 0x8000, kOperands = 0x0040;
+  const unsigned before_;
+};
+
+// sums[d] = sum over keys of rows[key][d] weights[part][key], in the order of the tile unit and so with its bits: of
+// kAmxDepth keys at a time, even ones and odd ones apart, one part of the weights after the other.
+template <class D>
+HWY_NOINLINE void multiply_few_values(D d, AmxRows rows, int64_t depth, const float (&weights)[kAmxParts][kAmxKeys],
+                                      float* sums) {
+  using V = hn::VFromD<D>;
+  constexpr int kVecs = 2;  // at a time: depth is a multiple of so many
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  for (int64_t i = 0; i < depth; i += kVecs * lanes) {
+    V sum[kVecs];
+    for (V& of_vector : sum) of_vector = hn::Zero(d);
+    for (int64_t key = 0; key < kAmxKeys; key += kAmxDepth) {
+      V even[kAmxParts][kVecs], odd[kAmxParts][kVecs];
+#pragma GCC unroll 3
+      for (int64_t part = 0; part < kAmxParts; ++part) {
+#pragma GCC unroll 2
+        for (int n = 0; n < kVecs; ++n) even[part][n] = odd[part][n] = hn::Zero(d);
+      }
+      for (int64_t j = key; j < key + kAmxDepth; j += 2) {
+        const auto* const first = reinterpret_cast<const Bf16*>(rows.data + j * rows.stride + i);
+#pragma GCC unroll 2
+        for (int n = 0; n < kVecs; ++n) {
+          const V a = load(d, first + n * lanes), b = load(d, first + rows.stride + n * lanes);
+#pragma GCC unroll 3
+          for (int64_t part = 0; part < kAmxParts; ++part) {
+            even[part][n] = hn::MulAdd(a, hn::Set(d, weights[part][j]), even[part][n]);
+            odd[part][n] = hn::MulAdd(b, hn::Set(d, weights[part][j + 1]), odd[part][n]);
+          }
+        }
+      }
+#pragma GCC unroll 3
+      for (int64_t part = kAmxParts - 1; part >= 0; --part) {
+#pragma GCC unroll 2
+        for (int n = 0; n < kVecs; ++n) sum[n] = hn::Add(sum[n], hn::Add(even[part][n], odd[part][n]));
+      }
+    }
+#pragma GCC unroll 2
+    for (int n = 0; n < kVecs; ++n) hn::StoreU(sum[n], d, sums + i + n * lanes);
+  }
+}
+
+// amx_values for the first `rows` of `width` rows, from weights[key][row] and V as it lies: tiles would be mostly
+// empty. `sums` is room for `depth` numbers.
+inline void add_few_values(AmxRows v, int64_t depth, int64_t size, const float* weights, int64_t width, int64_t rows,
+                           const float* factor, float* sums, float* out) {
+  for (int64_t row = 0; row < rows; ++row) {
+    float parts[kAmxParts][kAmxKeys];
+    for (int64_t key = 0; key < kAmxKeys; ++key) {
+      float rest = weights[key * width + row];
+      for (auto& part : parts) {
+        part[key] = std::bit_cast<float>(std::bit_cast<uint32_t>(rest) & 0xffff0000U);
+        rest -= part[key];
+      }
+    }
+    {
+      const SubnormalsAreZero as_the_unit;
+      multiply_few_values(hn::ScalableTag<float>(), v, depth, parts, sums);
+    }
+    for (int64_t i = 0; i < size; ++i) {
+      out[i * width + row] = std::fma(out[i * width + row], factor[row], sums[i]);
+    }
+  }
+}
+
+#else
+
+inline void add_few_values(AmxRows, int64_t, int64_t, const float*, int64_t, int64_t, const float*, float*, float*) {}
+
+#endif
 
 }  // namespace rlk::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

@@ -13,6 +13,7 @@ constexpr int64_t kAmxKeys = 64;                                  // of a block
 constexpr int64_t kAmxTileRows = 4 * kAmxRows;                    // whose scores are computed together
 constexpr int64_t kAmxParts = 3;                                  // of a weight
 constexpr int64_t kAmxWeights = kAmxParts * kAmxKeys * kAmxRows;  // numbers of a group of kAmxRows rows
+constexpr int64_t kAmxFewRows = 4;                                // of a task whose values need no tiles, at most
 constexpr uint16_t kAmxSpecial = 0x7f80;                          // the exponent of infinities and NaN
 
 // Numbers of D with those of zeros behind them.

@@ -135,7 +135,7 @@ private:
       if (!keys_.find_masked(from, to)) continue;
       if (by_amx_) {
         block_.load(*keys_.task, {block, from, to, end}, keys_.n_masked > 0 ? keys_.masked : nullptr,
-                    tiles.size() == 1 && tiles[0].width <= 2 * kAmxRows);
+                    tiles.size() == 1 ? tiles[0].end - tiles[0].begin : kAmxTileRows);
       } else {
         keys_.load(from, to);
       }
@@ -252,6 +252,10 @@ private:
     if (task.softcap > 0) cap(tile, kKeys);
     if (!all_visible) hide(tile, block_.masked, block, kKeys);
     softmax(tile, kKeys);
+    if (!block_.has_columns) {
+      return add_few_values(block_.v, amx_depth(size_), size_, scores_, tile.width, tile.end - tile.begin, factor_,
+                            reinterpret_cast<float*>(block_.columns), tile.out);
+    }
     pack_weights(d_, scores_, tile.width, weights_);
     amx_values(block_.columns, size_, weights_, tile.width, factor_, tile.out);
     if (block_.has_special) add_special(tile);

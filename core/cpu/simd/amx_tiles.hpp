@@ -3,6 +3,7 @@
 
 #include <array>
 #include <bit>
+#include <cmath>
 #include <cstdint>
 
 #if defined(__x86_64__) && defined(__linux__)
@@ -46,15 +47,15 @@ RLK_AMX inline void configure_tiles(int64_t columns) {
 #endif
 
 // The unit's arithmetic, number by number: sum and the products of `depth` (at most 32) numbers, left one after the
-// other, right in pairs pair_stride apart. Subnormal numbers are 0.
+// other, right in pairs pair_stride apart. Subnormal numbers are 0, but a product is not rounded before it is added.
 inline float emulated_products(float sum, const uint16_t* left, const uint16_t* right, int64_t pair_stride,
                                int64_t depth = 32) {
   const auto normal = [](float x) { return x < 0x1p-126F && x > -0x1p-126F ? 0.0F : x; };
   const auto number = [&](uint16_t bits) { return normal(std::bit_cast<float>(static_cast<uint32_t>(bits) << 16)); };
   float even = 0, odd = 0;
   for (int64_t i = 0; i < depth; i += 2, right += pair_stride) {
-    even = normal(even + normal(number(left[i]) * number(right[0])));
-    odd = normal(odd + normal(number(left[i + 1]) * number(right[1])));
+    even = normal(std::fma(number(left[i]), number(right[0]), even));
+    odd = normal(std::fma(number(left[i + 1]), number(right[1]), odd));
   }
   return normal(sum + normal(even + odd));
 }

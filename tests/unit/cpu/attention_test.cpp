@@ -167,6 +167,21 @@ TEST(CpuAttention, BitsDoNotDependOnBatchPackingOrChunking) {
   });
 }
 
+// Values, and their products with weights, around fp32's smallest normal number, which the tile unit takes for 0.
+TEST(CpuAttention, ALoneQueryHasTheSameBitsAlsoWhereValuesAreTiny) {
+  for_each_attention_target([] {
+    Attention whole = dense_attention(Dtype::bf16, 1, 70, 70, {1, 1, 40});
+    whole.v.fill(
+        [](int64_t i) { return std::sin(static_cast<double>(i)) * std::exp2(-120 - static_cast<double>(i % 13)); });
+    whole.params.causal = Causal::on;
+    Attention last = whole;
+    last.q = Tensor(Dtype::bf16, {1, 1, 1, 40}).fill([&](int64_t i) { return whole.q.get(69 * 40 + i); });
+    last.out = Tensor(Dtype::bf16, last.q.shape());
+    last.lse = Tensor(Dtype::f32, {1, 1, 1});
+    EXPECT_EQ(run(last).out.bits(0, 40), run(whole).out.bits(69 * 40, 70 * 40));
+  });
+}
+
 TEST(CpuAttention, LargeScoresAndScalesStayFinite) {
   for_each_attention_target([] {
     for (double scale : {1e-40, 5.0, 1e25}) {
