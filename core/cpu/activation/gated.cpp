@@ -42,7 +42,8 @@ void silu_gate_backward(const Context& context, const Array& grad_gate, const Ar
       [](auto d, auto g, auto x, auto v, auto& of_gate, auto& of_input) HWY_ATTR {
         const auto s = logistic(d, x);
         const auto share = hn::Mul(s.numerator, hn::Div(s.numerator, s.denominator));
-        of_gate = hn::Mul(hn::Mul(g, v), hn::Mul(share, silu_slope_over_s(d, x, s)));
+        // The slope first: g v may be beyond the largest number where the whole is not.
+        of_gate = hn::Mul(hn::Mul(g, hn::Mul(share, silu_slope_over_s(d, x, s))), v);
         of_input = hn::Mul(g, hn::Mul(x, share));
       });
 }
@@ -77,7 +78,7 @@ void geglu_backward(const CallOf<sdk::ops::GegluBackward>& call, const Context& 
         [distribution](auto d, auto g, auto x, auto v, auto& of_gate, auto& of_input) HWY_ATTR {
           auto value = x, slope = x;
           distribution(d, x, value, slope);
-          of_gate = hn::Mul(hn::Mul(g, v), hn::MulAdd(x, slope, value));
+          of_gate = hn::Mul(hn::Mul(g, hn::MulAdd(x, slope, value)), v);
           of_input = hn::Mul(g, hn::Mul(x, value));
         });
   });

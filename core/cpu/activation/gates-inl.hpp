@@ -50,21 +50,22 @@ HWY_INLINE void normal_distribution(D d, V x, V& value, V& slope) {
   value = hn::IfThenElse(hn::Lt(x, hn::Zero(d)), tail, hn::Sub(hn::Set(d, T{1}), tail));
 }
 
-// The same by its approximation.
+// The same by its approximation: (1 + tanh(u)) / 2 is the logistic function of 2 u, which has all digits below 0 too.
 template <class D, class V>
 HWY_INLINE void tanh_distribution(D d, V x, V& value, V& slope) {
   using T = hn::TFromD<D>;
-  const auto one = hn::Set(d, T{1}), half = hn::Set(d, static_cast<T>(0.5));
+  const auto one = hn::Set(d, T{1}), zero = hn::Zero(d);
   const auto root = hn::Set(d, static_cast<T>(0.79788456080286536)), cubic = hn::Set(d, static_cast<T>(0.044715));
   const auto square = hn::Mul(cubic, hn::Mul(x, x));
   const auto u = hn::Mul(root, hn::MulAdd(square, x, x));
-  V derivative = one;
-  const auto tanh = tanh_scaled(d, u, static_cast<T>(2 * 1.4426950408889634), derivative);
+  const auto power = exp2(d, hn::Mul(hn::Abs(u), hn::Set(d, static_cast<T>(-2 * 1.4426950408889634))));
+  const auto share = hn::Div(one, hn::Add(one, power));
   const auto of_u = hn::Mul(root, hn::MulAdd(square, hn::Set(d, T{3}), one));
   // Far out the derivative is less than the smallest number, and a product with infinity would be anything.
   const auto is_near = hn::Lt(hn::Abs(x), hn::Set(d, T{16}));
-  slope = hn::IfThenElseZero(is_near, hn::Mul(hn::Mul(half, derivative), of_u));
-  value = hn::MulAdd(half, tanh, half);
+  const auto derivative = hn::Mul(hn::Mul(power, share), hn::Mul(share, hn::Set(d, T{2})));
+  slope = hn::IfThenElseZero(is_near, hn::Mul(derivative, of_u));
+  value = hn::Mul(hn::IfThenElse(hn::Lt(x, zero), power, one), share);
 }
 
 template <class Call, class F>

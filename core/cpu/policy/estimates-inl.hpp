@@ -9,6 +9,8 @@
 
 #include <rlk/sdk/ops/ratio_kl.hpp>
 
+#include <cmath>
+
 #include "core/cpu/policy/clamp_gradient.hpp"
 #include "core/cpu/simd/functions-inl.hpp"
 
@@ -31,9 +33,10 @@ HWY_INLINE V clamp_gradient(D d, V x, V low, V high, double at_bound) {
   return hn::IfThenZeroElse(hn::Or(hn::Lt(x, low), hn::Gt(x, high)), passes);
 }
 
-// A slope behind that clamp; 0 also where the slope is infinite.
+// A slope behind that clamp; 0 also where the slope is infinite. Mostly there is no clamp.
 template <class D, class V = hn::VFromD<D>>
 HWY_INLINE V clamped_slope(D d, V slope, V x, double low, double high, double at_bound) {
+  if (std::isinf(low) && std::isinf(high)) return slope;
   const V passes = clamp_gradient(d, x, hn::Set(d, low), hn::Set(d, high), at_bound);
   return hn::IfThenZeroElse(hn::Eq(passes, hn::Zero(d)), hn::Mul(passes, slope));
 }

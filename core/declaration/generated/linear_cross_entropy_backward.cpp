@@ -81,7 +81,7 @@ constexpr OpDecl kLinearCrossEntropyBackwardDeclaration
      "With reduction none grad_loss has no effect. An ignored row gets a grad_hidden of exactly 0 and adds nothing to the other\ngradients. The data errors are those of linear_cross_entropy; the row of a data error gets NaN, and grad_weight and grad_bias\nbecome NaN as a whole, because a term of every sum is undefined. Where x is -inf, dx is 0 (times a NaN in weight or hidden it\nis NaN, as the formula says). The class weights have no gradient, and z_loss, which loss contains, has none of its own.\ngrad_weight and grad_bias are sums over rows in a fixed order. No implementation may hold the [N, V] scores.",
      linear_cross_entropy_backward_48,
      "",
-     16.0,
+     64.0,
      "scores as in linear_cross_entropy, exp and tanh, and sums over the vocabulary or rows in short chains",
      linear_cross_entropy_backward_50,
      false,

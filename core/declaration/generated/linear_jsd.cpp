@@ -73,7 +73,7 @@ constexpr OpDecl kLinearJsdDeclaration
      "As jsd in everything but where the logits come from; the models may differ in the size of their hidden states. A masked row\nhas loss and every other output 0 and is never read. An active row whose every x or every y is -inf (a bias of -inf is\nlegal) is a data error, and all its outputs are NaN. Products and sums are fp32 or better for 16-bit and fp32 tensors, fp64\nfor fp64; no implementation may hold the [N, V] logits of either model. What linear_jsd_backward reads is lse, teacher_lse\nand student_kl.\nNaN and +inf: a NaN or a +inf among the logits of either model makes loss and student_kl of the row NaN.\nPresets: Liger-Kernel's LigerFusedLinearJSD: jsd_beta and temperature as there; its ignore_index is a mask, shift_labels !=\nignore_index, and its mean is the sum of loss over the rows that are not ignored, divided by the caller. TRL's GKD with\nuse_liger_kernel: the same.",
      linear_jsd_42,
      "linear_jsd_backward",
-     8.0,
+     64.0,
      "dot products in short chains whose condition is the sum of |hidden| |weight|, exp and log good to 4 ulp, sums in blocks",
      {},
      true,

@@ -85,7 +85,7 @@ constexpr OpDecl kLinearJsdBackwardDeclaration
      "The teacher has no gradient. A q of 0 has h = -p for beta 0, else 0. A masked row gets a grad_hidden of exactly 0 and adds\nnothing to the other gradients. Rows in error are those of linear_jsd: their grad_hidden is NaN, and grad_weight and grad_bias\nbecome NaN as a whole, because a term of every sum is undefined. Where the divergence of a row is infinite (student_kl is not\nfinite), so is its slope, and what it enters is NaN or infinite.\ngrad_weight and grad_bias are sums over rows in a fixed order. No implementation may hold the [N, V] logits.",
      linear_jsd_backward_52,
      "",
-     16.0,
+     64.0,
      "logits as in linear_jsd, exp and log good to 4 ulp, and sums over the vocabulary or rows in short chains",
      linear_jsd_backward_54,
      true,

@@ -69,7 +69,7 @@ constexpr OpDecl kLinearLogpDeclaration
      "As logp in everything but where the scores come from. A row is ignored when ids[n] == ignore_index or mask[n] == 0: its\noutputs are 0 and neither ids[n] nor hidden[n] is looked at. An active id outside [0, global_vocab) is a data error, and\nso is a row whose every z is -inf (a bias of -inf is legal, and keep_mask may keep no other) when the whole vocabulary is\nhere: every output of that row is NaN. Where keep_mask drops the target, logp is -inf.\nWith a vocabulary shard (global_vocab > V) lse, entropy and sum_p2 are those of the shard; logp is -inf when another shard\nowns the id or the shard is all -inf (its lse is then -inf, its entropy and sum_p2 are 0). logp_merge makes one answer of\nall shards', whatever their sizes. Products and sums are fp32 or better for 16-bit and fp32 tensors, fp64 for fp64; no implementation\nmay hold the [N, V] scores.\nNaN: a maximum that drops NaN (fmax) must not hide one: the sum has it. A NaN in weight or bias reaches every row\nthat keeps its entry.",
      linear_logp_38,
      "linear_logp_backward",
-     8.0,
+     64.0,
      "dot products in short chains whose condition is the sum of |hidden| |weight|, exp, log and tanh, sums in blocks",
      {},
      true,

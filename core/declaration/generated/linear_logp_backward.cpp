@@ -85,7 +85,7 @@ constexpr OpDecl kLinearLogpBackwardDeclaration
      "An ignored row gets a grad_hidden of exactly 0 and adds nothing to the other gradients. The data errors are those of\nlinear_logp; the row of a data error gets NaN, and grad_weight and grad_bias become NaN as a whole, because a term of\nevery sum is undefined. Where x is -inf, and where keep_mask drops it, dx is 0 (times a NaN in weight or hidden it is NaN, as\nthe formula says). Where keep_mask drops the target the formula stays as it is.\nWith a vocabulary shard, pass the lse and entropy of the global vocabulary. grad_weight and grad_bias are then the\nshard's own and complete; grad_hidden is the shard's contribution, and the sum over shards is the gradient: ask for it\nas acc(T) and round after that sum.\ngrad_weight and grad_bias are sums over rows in a fixed order. No implementation may hold the [N, V] scores.",
      linear_logp_backward_52,
      "",
-     16.0,
+     64.0,
      "scores as in linear_logp, exp and tanh, and sums over the vocabulary or rows in short chains",
      linear_logp_backward_54,
      true,

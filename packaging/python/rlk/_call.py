@@ -176,8 +176,8 @@ class Operator:
 
     def codes(self, params):
         """The parameters as numbers, enumerations by their words; those of calls before are remembered."""
-        try:
-            key = (*params, *map(type, params))
+        try:  # 0.0 and -0.0 are equal, and so their texts are part of the key
+            key = (*params, *map(type, params), *[str(p) for p in params if p == 0])
             codes = self._codes.get(key)
         except TypeError:  # a parameter without a hash is none that is right
             return self.checked(params)

@@ -5,6 +5,7 @@
 #include <rlk/sdk/ops/sigmoid.hpp>
 #include <rlk/sdk/ops/silu.hpp>
 #include <rlk/sdk/ops/silu_backward.hpp>
+#include <rlk/sdk/ops/swiglu_backward.hpp>
 
 #include <cmath>
 
@@ -67,6 +68,36 @@ TEST(CpuActivations, GeluKeepsItsDigitsFarBelowZero) {
       EXPECT_NEAR(y.get(i), right, std::abs(right) * (6 + x * x) * 0x1p-24) << x;
     }
   });
+}
+
+// The same of tanh's form: what is left to lose is that of u, for u of the size of x^3.
+TEST(CpuActivations, GeluByTanhKeepsItsDigitsFarBelowZero) {
+  for_each_target([] {
+    CallOf<ops::Gelu> c;
+    List points;
+    for (double x = -9.75; x < 6; x += 0.0078125) points.push_back(x);  // below, the exponential is not normal
+    const auto count = static_cast<int64_t>(points.size());
+    c.x = numbers(points, {1, count}, Dtype::f32);
+    c.params.approximate = Approximate::tanh;
+    const Tensor y = run(c).y;
+    for (int64_t i = 0; i < count; ++i) {
+      const double x = points[static_cast<size_t>(i)], u = std::sqrt(2 / std::acos(-1.0)) * (x + 0.044715 * x * x * x);
+      const double right = x / (1 + std::exp(-2 * u));
+      EXPECT_NEAR(y.get(i), right, std::abs(right) * (6 + 8 * std::abs(u)) * 0x1p-24) << x;
+    }
+  });
+}
+
+// grad times input is beyond fp32, the gradient is not.
+TEST(CpuActivations, AGatesGradientIsFiniteWhereTheResultIs) {
+  for (const double gate : {-1.0, -20.0}) {
+    CallOf<ops::SwigluBackward> c;
+    c.grad_y = numbers({2}, {1, 1}, Dtype::f32);
+    c.input = numbers({3e38}, {1, 1}, Dtype::f32);
+    c.gate = numbers({gate}, {1, 1}, Dtype::f32);
+    const double s = 1 / (1 + std::exp(-gate)), right = 2 * 3e38 * s * (1 + gate * (1 - s));
+    EXPECT_NEAR(run(c).grad_gate.get(0), right, std::abs(right) * 1e-5) << gate;
+  }
 }
 
 TEST(CpuActivations, InfinitiesAreTorchs) {

@@ -61,6 +61,22 @@ TEST(CpuSoftmax, AScaleThatFp32CannotHoldIsAScale) {
   EXPECT_EQ(list_of(run(c).y), (List{0, 1}));
 }
 
+// Rows that a mask filled with the lowest number: a product that one pass rounds and another does not is off by
+// millions.
+TEST(CpuSoftmax, ScaledScoresOfAnySizeAreComparedAsRoundedOnce) {
+  for_each_target([] {
+    for (const double size : {1.0, 3e9, 1e30, -3.4e38}) {
+      for (const double scale : {0.1, 1 / std::sqrt(96.0), -0.3}) {
+        CallOf<ops::ScaledSoftmax> c;
+        c.x = numbers(List(40, size), {2, 20}, Dtype::f32);
+        c.params.scale = scale;
+        const Tensor y = run(c).y;
+        for (int64_t i = 0; i < 40; ++i) EXPECT_NEAR(y.get(i), 0.05, 1e-8) << size << " " << scale;
+      }
+    }
+  });
+}
+
 // A row's powers are kept where there is room, and computed again where there is none.
 TEST(CpuSoftmax, WithoutScratchTheBitsAreTheSame) {
   for_each_target([] {

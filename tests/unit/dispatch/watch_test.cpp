@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <future>
+#include <limits>
 
 #include "core/dispatch/fetch.hpp"
 #include "unit/dispatch/world.hpp"
@@ -104,6 +105,26 @@ TEST(Watch, WhatTheTestsHadIsNotComparedAgain) {
   second.publish();
   auto other = second.stream();
   EXPECT_EQ(second.run(*other, second.make("add")).compared, 0u);
+}
+
+// What a caller passes by mistake, or a step that has diverged: the only implementation must not be lost over it.
+TEST(Watch, ADifferenceIsNoVerdictWhereNumbersAreBeyondWhatTestsTry) {
+  constexpr float kInfinite = std::numeric_limits<float>::infinity();
+  for (const float extreme : {1e30f, 1e-30f, kInfinite, std::numeric_limits<float>::quiet_NaN()}) {
+    WatchedWorld world;
+    auto stream = world.stream();
+    OpCall& add = world.make("add");
+    static_cast<float*>(add.inputs[0].data)[1] = extreme;
+    add.refresh();
+    ASSERT_EQ(world.run(*stream, world.make("add")).wrong, 0u) << "so is its canary";
+    fake_script<Add>().mark = 1;
+    resize(add, 300);
+    ASSERT_EQ(world.call(*stream, add), RLK_OK);
+    ASSERT_EQ(stream->wait_quietly(nullptr), RLK_OK);
+    EXPECT_EQ(world.watched().wrong, 0u) << extreme;
+    EXPECT_EQ(world.watched().passed_over, 1u) << extreme;
+    EXPECT_EQ(world.synchronize(*stream), RLK_OK) << extreme;
+  }
 }
 
 TEST(Watch, ACallInPlaceIsComparedWithWhatItsInputHeld) {

@@ -20,9 +20,12 @@ none   loss and z_loss are 0 and token_loss is the result
 
 A row is ignored when ids[n] == ignore_index or mask[n] == 0: its outputs are 0 and it is never looked at. An active id
 outside [0, V) and an active row whose every logit is -inf are data errors: every output of that row is NaN, and so are
-loss and z_loss. A denominator given takes the place of D and Z (the tokens of all processes, say).
-A target of -inf has a loss of +inf, and with label smoothing so has any -inf. Without an active row a mean is 0
-(Liger-Kernel); torch's is NaN. z-losses are not weighted, and their mean is that of rows (Liger-Kernel).
+loss and z_loss, but where they are 0 whatever the rows are (reduction none; z_loss without lse_square_scale). A
+  denominator
+given takes the place of D and Z (the tokens of all processes, say). A target of -inf has a loss of +inf, and with label
+smoothing so has any -inf; where its share or class weight is 0 it has NaN, 0 times an infinity. Without an active row a
+  mean
+is 0 (Liger-Kernel); torch's is NaN. z-losses are not weighted, and their mean is that of rows (Liger-Kernel).
 Presets: torch.nn.functional.cross_entropy: its weight is class_weight; Liger-Kernel's LigerCrossEntropyLoss: all of it
   but
 token_accuracy and predicted_tokens, which are argmax of the logits; transformers' num_items_in_batch: sum with

@@ -91,8 +91,11 @@ sg(min(exp(x), kl_gradient_weight_max)). rho = exp(s) of kl_bias_correction pass
 gradient. Masked tokens are never read. cu_seqlens that do not start at 0, decrease, or do not end at S are a
 data error and every output is NaN. Where only per-sequence advantages exist, advantages is one 0 with strides 0.
 metrics are means over active tokens, 0 where there is none: kl; ppo_kl = mean(-x); clip_fraction (ppo: the clipped term
-is larger; cispo: the clamp changed rho; gmpo: L differs and A > 0; dppo: not valid; clip_cov and kl_cov: taken by cov);
-clip_fraction_lower (ppo: dual clip chosen; gmpo: L differs and A < 0; dppo: valid, and delta capped the ratio);
+is larger; cispo: the clamp changed rho; gmpo: the clamp changed x' and A > 0; dppo: not valid; clip_cov and kl_cov:
+  taken
+by cov); clip_fraction_lower (ppo: dual clip chosen; gmpo: the clamp changed x' and A < 0; dppo: valid, and delta capped
+  the
+ratio);
 clip_ratio_low (rho < l and A < 0) and clip_ratio_high (rho > h and A > 0), both for ppo, cispo and clip_cov, for gmpo
 with x' and its bounds; ratio = mean rho; entropy; phi; rollout_weight = mean of the weights of rollout_is as they are,
 also for vespo and gmpo, which take them into phi and as a geometric mean; selected = mean e. Besides them:
