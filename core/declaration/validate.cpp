@@ -125,7 +125,7 @@ private:
     return binder_.refuse(fmt::format("{} ({}) overlaps {} ({}); expected {}", Binder::name_of_argument(arg, true),
                                       place_of(output), Binder::name_of_argument(other_arg, other_is_output),
                                       place_of(other),
-                                      allowed ? "exactly the same memory and layout, or none in common"
+                                      allowed ? "exactly the same memory, layout and dtype, or none in common"
                                               : "no memory in common. Give the output memory of its own"));
   }
 

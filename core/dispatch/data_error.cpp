@@ -84,7 +84,7 @@ std::string describe(const rlk_data_error& error, const std::string& stream_name
                   " to ignore the row";
         }
       }
-      text += ". Correct the id; the outputs of the row are NaN";
+      text += ". Correct the id; what depends on it is NaN, in integers 0";
       break;
     }
     case RLK_DATA_NO_FINITE_LOGIT:

@@ -57,6 +57,8 @@ def test_outputs_may_be_given_and_have_another_dtype(batch):
     assert rlk.ops.logp(logits, batch[1]).dtype == np.float32
     with pytest.raises(rlk.InvalidArgument, match="output 'logp' has dtype f64"):
         rlk.ops.logp(*batch, outputs={"logp": "f64"})
+    with pytest.raises(rlk.ArgumentTypeError, match="the output logp shall have the dtype 'float'; expected one of"):
+        rlk.ops.logp(*batch, outputs={"logp": "float"})
     with pytest.raises(rlk.InvalidArgument, match="outputs names 'logps'; there are logp, lse, entropy"):
         rlk.ops.logp(*batch, outputs=["logps"])
 
@@ -89,6 +91,11 @@ def test_parameters_with_words_are_given_by_word():
 def test_a_wrong_parameter_is_refused_by_name(batch, name, value, kind, text):
     with pytest.raises(kind, match=text):
         rlk.ops.logp(*batch, **{name: value})
+
+
+def test_a_zero_keeps_its_sign_whatever_zero_was_passed_before():
+    for value in (-0.0, 0.0, -0.0):
+        assert np.array_equal(np.signbit(rlk.ops.fill(np.ones(2, np.float32), value=value)), np.signbit([value, value]))
 
 
 def test_numpys_numbers_are_parameters(batch):

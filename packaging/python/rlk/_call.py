@@ -263,6 +263,9 @@ class Operator:
             dtype = None
             if wish is not None and wish is not True:
                 dtype = dtype_name(wish)
+                if dtype is None and isinstance(wish, str):
+                    raise ArgumentTypeError(f"{self.name}: the output {declared.name} shall have the dtype {wish!r}; "
+                                            f"expected one of {', '.join(_abi.DTYPES)}, or an array to write into")
                 if dtype is None:  # an array to write into
                     out = view(wish, f"{self.name}: the output {declared.name}")
                     self.writable(out, declared)
