@@ -85,16 +85,22 @@ void judge_finite_elements_only(conformance::Answer& answer) {
   }
 }
 
-// Whether every number of the inputs is 0 or of a size that tests try. Beyond it a wrong result is no verdict: what the
-// formula's own steps do to such numbers, an implementation may do otherwise.
+// Whether every input's largest number is 0 or of a size that tests try, -inf among the scores included. Otherwise a
+// wrong result is no verdict: what the formula's own steps do to such numbers, an implementation may do otherwise.
 bool has_ordinary_numbers(const conformance::ConcreteCall& call) {
   constexpr double kLeast = 0x1p-60, kMost = 0x1p60;
-  for (const conformance::Argument& input : call.inputs) {
+  for (size_t i = 0; i < call.inputs.size(); ++i) {
+    const conformance::Argument& input = call.inputs[i];
     if (!input.present || !is_floating(input.dtype)) continue;
     std::vector<double> numbers(static_cast<size_t>(input.count()));
     golden::load_all(input.bytes.data(), conformance::golden_dtype(input.dtype), numbers);
-    const auto is_ordinary = [](double x) { return x == 0 || (std::fabs(x) >= kLeast && std::fabs(x) <= kMost); };
-    if (!std::all_of(numbers.begin(), numbers.end(), is_ordinary)) return false;
+    double largest = 0;
+    for (const double number : numbers) {
+      if (call.decl->inputs[i].domain.minus_inf && number == -std::numeric_limits<double>::infinity()) continue;
+      if (!(std::fabs(number) <= kMost)) return false;  // NaN too
+      largest = std::max(largest, std::fabs(number));
+    }
+    if (largest > 0 && largest < kLeast) return false;
   }
   return true;
 }
@@ -356,7 +362,7 @@ void Watcher::judge(WatchedCall& watched) {
     log_line(
         RLK_LOG_WARN, "watch",
         fmt::format("{} by {}/{} ({}, {}) differs from the reference in {}; the call has numbers that are infinite, "
-                    "NaN, or beyond 2^60 or below 2^-60 in size, and so this is no verdict",
+                    "NaN, or beyond 2^60 in size, or an input below 2^-60, and so this is no verdict",
                     candidate.decl->name, candidate.plugin->id, candidate.implementation->name, watched.dtype,
                     watched.words, failure->text));
     return;
