@@ -206,7 +206,7 @@ constexpr OpDecl kPolicyLossDeclaration
      8.0,
      "exp good to 2 ulp (4 units), its products with advantages and weights, and sums over tokens",
      {},
-     false,
+     true,
      false,
      sizeof(rlk_policy_loss_params),
      &policy_loss_defaults,

@@ -184,7 +184,7 @@ struct PolicyLoss {
   static constexpr uint32_t kInputs = RLK_POLICY_LOSS_N_INPUTS;
   static constexpr uint32_t kOutputs = RLK_POLICY_LOSS_N_OUTPUTS;
   static constexpr uint32_t kSymbols = RLK_POLICY_LOSS_N_SYMBOLS;
-  static constexpr bool kBatchInvariant = false;
+  static constexpr bool kBatchInvariant = true;
   static constexpr bool kPortable = false;
   static constexpr Params defaults() { return RLK_POLICY_LOSS_PARAMS_INIT; }
 };
