@@ -68,11 +68,13 @@ void expect_part_is_its_own_call(const Case& c, Counts& counts) {
   const Answer right = golden_answer(whole);
   if (!right.faults.empty()) return;
   ++counts.cases;
-  for (const uint64_t seed : {1, 2}) {
+  int parts = 0;
+  for (uint64_t seed = 1; seed <= 16 && parts < 2; ++seed) {  // of three rows, some draws are all
     std::string why_not;
     std::optional<Sample> sample = sample_of(whole, seed, {}, &why_not);
-    if (!sample || is_whole(whole, *sample)) return;
-    ++counts.parts;
+    if (!sample) return;
+    if (is_whole(whole, *sample)) continue;
+    ++counts.parts, ++parts;
     take_values(whole, *sample);
     const Answer got = golden_answer(sample->call);
     const std::string words = std::string(c.decl->name) + " " + describe(c, whole);

@@ -57,8 +57,8 @@ def test_outputs_may_be_given_and_have_another_dtype(batch):
     assert rlk.ops.logp(logits, batch[1]).dtype == np.float32
     with pytest.raises(rlk.InvalidArgument, match="output 'logp' has dtype f64"):
         rlk.ops.logp(*batch, outputs={"logp": "f64"})
-    with pytest.raises(rlk.ArgumentTypeError, match="the output logp shall have the dtype 'float'; expected one of"):
-        rlk.ops.logp(*batch, outputs={"logp": "float"})
+    with pytest.raises(rlk.ArgumentTypeError, match="the output logp shall have the dtype 'half-float'; expected one of"):
+        rlk.ops.logp(*batch, outputs={"logp": "half-float"})
     with pytest.raises(rlk.InvalidArgument, match="outputs names 'logps'; there are logp, lse, entropy"):
         rlk.ops.logp(*batch, outputs=["logps"])
 
