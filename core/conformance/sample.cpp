@@ -65,7 +65,8 @@ void select_attention(const ConcreteCall& whole, uint64_t seed, Selection& selec
   selection.symbols[symbol("Sq")] = first ? range(0, kept) : range(queries - kept, queries);
 }
 
-// By which settings what an operator says of a row depends on the others, although it need not.
+// By which settings what an operator says of a row depends on the others, although it need not: no declaration says so.
+// sample_test.cpp finds what is missing here.
 bool combines_rows(const ConcreteCall& whole) {
   if (std::string_view(whole.decl->name) != "policy_loss") return false;
   const auto& params = *reinterpret_cast<const rlk_policy_loss_params*>(whole.params.data());

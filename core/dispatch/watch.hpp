@@ -27,9 +27,11 @@ struct WatchedCallDeleter {
 using WatchedCallPtr = std::unique_ptr<WatchedCall, WatchedCallDeleter>;
 
 struct WatchStatistics {
-  uint64_t compared = 0;     // right
-  uint64_t wrong = 0;        // the implementation was quarantined
-  uint64_t passed_over = 0;  // nothing of the call can be judged alone within the limits, or there was no memory
+  uint64_t compared = 0;  // right
+  uint64_t wrong = 0;     // the implementation was quarantined
+  // Nothing of the call can be judged alone within the limits, there was no memory, or it differed with numbers that no
+  // test tries.
+  uint64_t passed_over = 0;
 };
 
 class Watcher {

@@ -8,7 +8,8 @@
 // Scores are in base 2. The running maximum is rounded up to an integer, so that rescaling multiplies by a power of
 // two, which is exact: blocks that a row does not see change no bit of it, and neither does the company in its tile.
 //
-// Where there is a tile unit (attention_amx.hpp), both products of bf16 are its own, the rest is the same.
+// Where there is a tile unit (attention_amx.hpp), both products of bf16 are its own, the rest is the same; of few rows
+// the second is made by vectors, with the unit's bits.
 #include "core/cpu/attention/attention_task.hpp"
 
 #include <algorithm>

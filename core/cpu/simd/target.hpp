@@ -3,7 +3,7 @@
 
 namespace rlk::cpu {
 
-// Highway's name: "AVX3" (AVX-512), "AVX2", "SSE4", "NEON", ... Lives as long as the process.
+// Highway's name: "AVX3" (AVX-512), "AVX2", "NEON", ... Lives as long as the process.
 const char* target_name();
 // The same with what kernels use beside it: "AVX3_AMX" where bf16 is multiplied by tiles. It names the variants of
 // implementations, so that a verdict on one is none on the other.

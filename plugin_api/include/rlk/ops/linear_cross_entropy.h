@@ -25,7 +25,8 @@ its outputs are 0 and neither ids[n] nor hidden[n] is looked at. An active id ou
   every x
 is -inf (a bias of -inf is legal) are data errors: every output of that row is NaN, and so are loss and z_loss, as in
 cross_entropy. Products and sums are fp32 or better for 16-bit and fp32 tensors, fp64 for fp64; no implementation may
-  hold the [N, V] scores.
+  hold
+the [N, V] scores.
 Presets: Liger-Kernel's LigerFusedLinearCrossEntropyLoss: ce_weight is class_weight, return_z_loss the output z_loss;
   its
 use_token_scaling, which multiplies losses by probabilities that have no gradient, is reduction none and the caller's
