@@ -8,17 +8,6 @@
 namespace rlk::golden {
 using namespace sdk::ops::whiten;  // NOLINT(google-build-using-namespace): its enumerations
 
-namespace {
-
-Tracked divisor_of(const Params& params, Tracked variance) {
-  const Tracked eps = params.eps;
-  if (params.eps_mode == EpsMode::deviation) return sqrt(variance) + eps;
-  if (params.eps_mode == EpsMode::variance) return sqrt(variance + eps);
-  return sqrt(variance.value < params.eps ? eps : variance);
-}
-
-}  // namespace
-
 DataError whiten(CallOf<sdk::ops::Whiten>& call) {
   const Sequences rows(call.x, View());
   Numbers numbers;
@@ -33,7 +22,11 @@ DataError whiten(CallOf<sdk::ops::Whiten>& call) {
     mean = mean_of(numbers);
     variance = variance_of(numbers, mean, call.params.std == Std::unbiased);
   }
-  const Tracked divisor = divisor_of(call.params, variance);
+  const Tracked eps = call.params.eps;
+  const bool is_below = variance.value < call.params.eps;
+  const Tracked divisor = call.params.eps_mode == EpsMode::deviation  ? sqrt(variance) + eps
+                          : call.params.eps_mode == EpsMode::variance ? sqrt(variance + eps)
+                                                                      : sqrt(is_below ? eps : variance);
   rows.for_each_token([&](int64_t b, int64_t t) {
     const Tracked y = (Tracked(call.x.load(b, t)) - mean) / divisor;
     const Tracked shifted = call.params.shift_mean == ShiftMean::off ? y + mean : y;

@@ -20,23 +20,11 @@ HWY_INLINE Line number_of(const Array& array, int64_t c) {
   return {array.ndim == 0 ? array.data : element(array.data, c * array.strides[0], array.dtype), array.dtype, 0};
 }
 
-// Of group `group` of sample n: two passes over its channels.
+// Of the group of channels that begins with `first`.
 template <class Call>
-HWY_INLINE RowMoments moments_of_group(const Call& call, int64_t n, int64_t group) {
-  const int64_t channels = call.C / call.params.groups, first = group * channels;
-  const auto count = static_cast<double>(channels * call.S);
-  LongSum sum, squares;
-  for (int64_t c = first; c < first + channels; ++c) {
-    sum.add(sum_of_lines<double>(from(channel_of(call.x, n, c)), call.S, [](auto, auto v) HWY_ATTR { return v; }));
-  }
-  const double mean = sum.value() / count;
-  for (int64_t c = first; c < first + channels; ++c) {
-    squares.add(sum_of_lines<double>(from(channel_of(call.x, n, c)), call.S, [mean](auto d, auto v) HWY_ATTR {
-      const auto difference = hn::Sub(v, hn::Set(d, mean));
-      return hn::Mul(difference, difference);
-    }));
-  }
-  return {mean, 1 / std::sqrt(squares.value() / count + call.params.eps)};
+HWY_INLINE RowMoments moments_of_group(const Call& call, int64_t n, int64_t first) {
+  const auto channel = [&](int64_t i) { return channel_of(call.x, n, first + i); };
+  return moments_of_lines(channel, call.C / call.params.groups, call.S, call.params.eps);
 }
 
 void group_norm(const CallOf<sdk::ops::GroupNorm>& call, const Context& context) {
@@ -44,9 +32,9 @@ void group_norm(const CallOf<sdk::ops::GroupNorm>& call, const Context& context)
   const int64_t groups = call.params.groups, channels = call.C / groups;
   with_compute_type(from(call.x), [&](auto tc) HWY_ATTR {
     for_each_row(context, call.N * groups, channels * call.S, [&](int64_t row) HWY_ATTR {
-      const int64_t n = row / groups, group = row % groups;
-      const RowMoments m = moments_of_group(call, n, group);
-      for (int64_t c = group * channels; c < (group + 1) * channels; ++c) {
+      const int64_t n = row / groups, first = row % groups * channels;
+      const RowMoments m = moments_of_group(call, n, first);
+      for (int64_t c = first; c < first + channels; ++c) {
         normalise_row<decltype(tc)>(m, channel_of(call.y, n, c), channel_of(call.x, n, c), number_of(weight, c),
                                     number_of(bias, c), call.S);
       }
@@ -61,7 +49,7 @@ void group_norm_backward(const CallOf<sdk::ops::GroupNormBackward>& call, const 
   const int64_t groups = call.params.groups, channels = call.C / groups;
   for_each_row(context, call.N * groups, channels * call.S, [&](int64_t row) HWY_ATTR {
     const int64_t n = row / groups, first = row % groups * channels;
-    const RowMoments m = moments[row] = moments_of_group(call, n, row % groups);
+    const RowMoments m = moments[row] = moments_of_group(call, n, first);
     const auto in = [&](int64_t c) {
       return from(channel_of(call.grad_y, n, c), channel_of(call.x, n, c), number_of(weight, c));
     };

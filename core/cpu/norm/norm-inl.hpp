@@ -118,15 +118,24 @@ HWY_INLINE hn::VFromD<D> normal(D d, const RowMoments& m, hn::VFromD<D> x) {
   using T = hn::TFromD<D>;
   return hn::Mul(hn::Sub(x, hn::Set(d, static_cast<T>(m.mean))), hn::Set(d, static_cast<T>(m.rstd)));
 }
-// In two passes: the variance as a difference of squares loses all digits where the mean is large.
-HWY_INLINE RowMoments moments_of_row(const Line& x, int64_t columns, double eps) {
-  const auto count = static_cast<double>(columns);
-  const double mean = sum_of_lines<double>(from(x), columns, [](auto, auto v) HWY_ATTR { return v; }) / count;
-  const double squares = sum_of_lines<double>(from(x), columns, [mean](auto d, auto v) HWY_ATTR {
+// Of line_at(0), ..., line_at(lines - 1), of so many columns each. In two passes: the variance as a difference of
+// squares loses all digits where the mean is large.
+template <class LineAt>
+HWY_INLINE RowMoments moments_of_lines(const LineAt& line_at, int64_t lines, int64_t columns, double eps) {
+  const auto mean_of = [&](const auto& number) HWY_ATTR {
+    LongSum sum;
+    for (int64_t i = 0; i < lines; ++i) sum.add(sum_of_lines<double>(from(line_at(i)), columns, number));
+    return sum.value() / static_cast<double>(lines * columns);
+  };
+  const double mean = mean_of([](auto, auto v) HWY_ATTR { return v; });
+  const double variance = mean_of([mean](auto d, auto v) HWY_ATTR {
     const auto difference = hn::Sub(v, hn::Set(d, mean));
     return hn::Mul(difference, difference);
   });
-  return {mean, 1 / std::sqrt(squares / count + eps)};
+  return {mean, 1 / std::sqrt(variance + eps)};
+}
+HWY_INLINE RowMoments moments_of_row(const Line& x, int64_t columns, double eps) {
+  return moments_of_lines([&x](int64_t) { return x; }, 1, columns, eps);
 }
 // y = (x - mean) rstd weight + bias
 template <class TC>
