@@ -290,7 +290,10 @@ rlk_status Dispatcher::run(const Call& call, const Served& served, bool* impleme
                      first_dtype(call.bound), "enqueue", candidate.plugin->api});
     }
     if (served.first_use || watcher_.draws()) {
-      watched = watcher_.begin(call, served.candidate(), served.plan()->info().variant, served.first_use);
+      const std::shared_ptr<const Decision>& decision = served.from->decision;
+      std::shared_ptr<std::atomic<bool>> fresh;
+      if (served.first_use) fresh = {decision, &decision->is_fresh};
+      watched = watcher_.begin(call, served.candidate(), served.plan()->info().variant, fresh);
     }
     const rlk_status status = execute(call, served.candidate(), served.plan(), counters, implementation_failed, error);
     if (watched != nullptr) watcher_.finish(std::move(watched), call, status);

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <limits>
@@ -27,6 +28,8 @@ namespace {
 constexpr size_t kMaxWaiting = 32;
 constexpr uint64_t kMaxBytesWaiting = uint64_t{256} << 20;
 constexpr auto kPatience = std::chrono::seconds(60);
+// Calls of a class that may be compared until one gives a verdict.
+constexpr int kMostUndecided = 8;
 
 // A call of the framework as the conformance engine sees calls; without values.
 conformance::ConcreteCall whole_call(const Call& call) {
@@ -124,6 +127,8 @@ public:
   const char* dtype = "";
   uint32_t size_class = 0;
   bool first_use = false;
+  std::string class_name;                  // of a first use
+  std::weak_ptr<std::atomic<bool>> again;  // of a first use: whether its decision's next call is one too
   bool wants_accurate = false;
   conformance::Sample sample;
   std::vector<std::optional<Fetch>> inputs, outputs;
@@ -218,7 +223,17 @@ bool Watcher::claim_class(const Candidate& candidate, const Call& call, const ch
   return known_.insert(name_of_class(candidate, dtype, variant, size_class)).second;
 }
 
-WatchedCallPtr Watcher::begin(const Call& call, const Candidate& candidate, const char* variant, bool first_use) {
+// A later call of the class may tell: numbers of one call must not keep all others from being compared. [locked]
+void Watcher::leave_undecided(const WatchedCall& watched) {
+  ++statistics_.passed_over;
+  if (!watched.first_use || ++undecided_[watched.class_name] >= kMostUndecided) return;
+  known_.erase(watched.class_name);
+  if (const auto again = watched.again.lock()) again->store(true, std::memory_order_relaxed);
+}
+
+WatchedCallPtr Watcher::begin(const Call& call, const Candidate& candidate, const char* variant,
+                              const std::shared_ptr<std::atomic<bool>>& fresh) {
+  const bool first_use = fresh != nullptr;
   if (call.capturing || (first_use && !first_uses_) || process_ != getpid()) return nullptr;
   try {
     const conformance::ConcreteCall whole = whole_call(call);
@@ -253,6 +268,8 @@ WatchedCallPtr Watcher::begin(const Call& call, const Candidate& candidate, cons
     watched->dtype = first_dtype(call.bound);
     watched->size_class = size_class;
     watched->first_use = first_use;
+    if (first_use) watched->class_name = name_of_class(candidate, watched->dtype, variant, size_class);
+    watched->again = fresh;
     watched->wants_accurate = (call.options.numerics & RLK_NUMERICS_ACCURATE) != 0;
     watched->reports = call.stream.reports();
     for (size_t s = 0; s < call.decl().symbols.size(); ++s) {
@@ -280,13 +297,13 @@ void Watcher::finish(WatchedCallPtr watched, const Call& call, rlk_status status
   watched->end = call.stream.mark(/*with_event=*/true);
   const std::lock_guard lock(sync_->mutex);
   if (!copied || stopping_) {
-    ++statistics_.passed_over;
+    leave_undecided(*watched);
     return;
   }
   try {
     if (!sync_->thread.joinable()) sync_->thread = std::thread([this] { work(); });
   } catch (const std::system_error&) {  // no thread to be had: the call is done, and is not compared
-    ++statistics_.passed_over;
+    leave_undecided(*watched);
     return;
   }
   bytes_waiting_ += watched->bytes;
@@ -327,12 +344,16 @@ void Watcher::judge(WatchedCall& watched) {
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
-  if (passed != RLK_OK) return;  // the stream failed or hangs, and its owner is told so
+  const auto without_verdict = [&] {
+    const std::lock_guard lock(sync_->mutex);
+    leave_undecided(watched);
+  };
+  if (passed != RLK_OK) return without_verdict();  // the stream failed or hangs, and its owner is told so
   conformance::Outcome outcome;
   outcome.outputs = watched.unpack();
   conformance::Answer answer = conformance::golden_answer(watched.sample.call);
   // Ids out of their range and the like are told by the stream; what such a row must hold is no question of accuracy.
-  if (!answer.faults.empty()) return;
+  if (!answer.faults.empty()) return without_verdict();
   for (size_t i = 0; i < outcome.outputs.size(); ++i)
     watched.sample.call.outputs[i].present &= watched.sample.judged[i];
   judge_finite_elements_only(answer);
@@ -355,10 +376,7 @@ void Watcher::judge(WatchedCall& watched) {
     return;
   }
   if (!has_ordinary_numbers(watched.sample.call)) {
-    {
-      const std::lock_guard lock(sync_->mutex);
-      ++statistics_.passed_over;
-    }
+    without_verdict();
     log_line(
         RLK_LOG_WARN, "watch",
         fmt::format("{} by {}/{} ({}, {}) differs from the reference in {}; the call has numbers that are infinite, "

@@ -98,6 +98,11 @@ def test_a_zero_keeps_its_sign_whatever_zero_was_passed_before():
         assert np.array_equal(np.signbit(rlk.ops.fill(np.ones(2, np.float32), value=value)), np.signbit([value, value]))
 
 
+def test_a_parameter_that_makes_an_output_of_no_possible_size_is_refused_with_the_shape():
+    with pytest.raises(rlk.InvalidArgument, match=rf"top_k: no y of the shape \(2, {2**62}\) can be made"):
+        rlk.ops.top_k(np.zeros((2, 3), np.float32), k=2**62)
+
+
 def test_numpys_numbers_are_parameters(batch):
     expected = rlk.ops.logp(*batch, temperature=0.5, ignore_index=3)
     assert np.array_equal(rlk.ops.logp(*batch, temperature=np.float32(0.5), ignore_index=np.int32(3)), expected)

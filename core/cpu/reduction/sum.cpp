@@ -4,6 +4,8 @@
 #include <rlk/sdk/ops/mean.hpp>
 #include <rlk/sdk/ops/sum.hpp>
 
+#include <cmath>
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "core/cpu/reduction/sum.cpp"
 #include <hwy/foreach_target.h>
@@ -19,7 +21,10 @@ HWY_INLINE void sums_of_rows(const Context& context, const Array& y, const Array
   with_compute_type(from(x), [&](auto tc) HWY_ATTR {
     for_each_row(context, rows, columns, [&](int64_t n) HWY_ATTR {
       const auto number = [](auto, auto v) HWY_ATTR { return v; };
-      y.put(n, sum_of_lines<decltype(tc)>(from(line_of(x, n)), columns, number) / divisor);
+      const auto row = from(line_of(x, n));
+      double sum = sum_of_lines<decltype(tc)>(row, columns, number);
+      if (!std::isfinite(sum)) sum = sum_of_lines<double>(row, columns, number);  // its parts may be beyond fp32
+      y.put(n, sum / divisor);
     });
   });
 }

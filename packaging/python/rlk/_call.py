@@ -279,7 +279,11 @@ class Operator:
                     inferred = remembered(self._inferred, key, self.infer(views, codes, given, form))
             shape, name = inferred[declared.name]
             name = dtype or name
-            array = first.kind.empty(shape, name, first.owner)
+            try:
+                array = first.kind.empty(shape, name, first.owner)
+            except (ValueError, OverflowError) as e:  # memory that is merely not there is the library's own error
+                raise InvalidArgument(f"{self.name}: no {declared.name} of the shape {tuple(shape)} can be made ({e}); "
+                                      "its sizes come from the inputs' shapes and the parameters") from None
             made.append(view(array, declared.name)._replace(device=first.device))
             results[declared.name] = array
         return results, made

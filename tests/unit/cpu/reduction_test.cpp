@@ -72,6 +72,15 @@ TEST(CpuReduction, ASumWithAnInfinityIsInfinite) {
   }
 }
 
+TEST(CpuReduction, PartsOfASumMayBeBeyondTheRangeOfFp32) {
+  const Tensor x = numbers({3e38, 3e38, -3e38, -3e38, 3e38, 3e38, 3e38, 3e38}, {2, 4}, Dtype::f32);
+  CallOf<ops::Sum> sum;
+  CallOf<ops::Mean> mean;
+  sum.x = mean.x = x;
+  EXPECT_EQ(list_of(run(sum).y), (List{0, kInfinity}));
+  EXPECT_EQ(list_of(run(mean).y), (List{0, x.get(4)}));
+}
+
 TEST(CpuIndexing, APlaceThatThereIsNotIsADataErrorOfItsRow) {
   CallOf<ops::Gather> gather;
   gather.x = numbers({1, 2, 3, 4, 5, 6}, {2, 3}, Dtype::bf16);

@@ -127,6 +127,33 @@ TEST(Watch, ADifferenceIsNoVerdictWhereNumbersAreBeyondWhatTestsTry) {
   }
 }
 
+// One call with such numbers, or with an id that does not exist, must not hide what the next one shows.
+TEST(Watch, AClassWithoutAVerdictIsComparedAgainAtItsNextCallUpToEightTimes) {
+  WatchedWorld world;
+  auto stream = world.stream();
+  ASSERT_EQ(world.run(*stream, world.make("add")).wrong, 0u);
+  fake_script<Add>().mark = 1;
+  OpCall &extreme = world.make("add"), &ordinary = world.make("add");
+  static_cast<float*>(extreme.inputs[0].data)[1] = 1e30f;
+  resize(extreme, 300);
+  resize(ordinary, 300);
+  EXPECT_EQ(world.run(*stream, extreme).passed_over, 1u);
+  EXPECT_EQ(world.run(*stream, extreme).passed_over, 2u);
+  ASSERT_EQ(world.call(*stream, ordinary), RLK_OK);
+  ASSERT_EQ(stream->wait_quietly(nullptr), RLK_OK);
+  EXPECT_EQ(world.watched().wrong, 1u);
+
+  WatchedWorld other;
+  auto own = other.stream();
+  ASSERT_EQ(other.run(*own, other.make("add")).wrong, 0u);
+  fake_script<Add>().mark = 1;
+  OpCall& always = other.make("add");
+  static_cast<float*>(always.inputs[0].data)[1] = 1e30f;
+  resize(always, 300);
+  for (int i = 0; i < 20; ++i) other.run(*own, always);
+  EXPECT_EQ(other.watched().passed_over, 8u);
+}
+
 TEST(Watch, ACallInPlaceIsComparedWithWhatItsInputHeld) {
   WatchedWorld world;
   auto stream = world.stream();
