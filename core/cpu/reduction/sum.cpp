@@ -23,7 +23,9 @@ HWY_INLINE void sums_of_rows(const Context& context, const Array& y, const Array
       const auto number = [](auto, auto v) HWY_ATTR { return v; };
       const auto row = from(line_of(x, n));
       double sum = sum_of_lines<decltype(tc)>(row, columns, number);
-      if (!std::isfinite(sum)) sum = sum_of_lines<double>(row, columns, number);  // its parts may be beyond fp32
+      if (!std::isfinite(sum)) [[unlikely]] {  // its parts may be beyond fp32
+        sum = sum_of_lines<double>(row, columns, number);
+      }
       y.put(n, sum / divisor);
     });
   });
