@@ -1,11 +1,11 @@
-"""The gradient of an operator, through its backward. What a backward reads of its forward is asked for with the forward;
-which outputs that is follows from the backward's rules."""
+"""The gradient of an operator, through its backward, or composed of other operators (_composed.py). What a backward reads
+of its forward is asked for with the forward; which outputs that is follows from the backward's rules."""
 import itertools
 
 import torch
 from torch.autograd import forward_ad
 
-from rlk import _torch_library
+from rlk import _composed, _torch_library
 from rlk._call import remembered
 from rlk._tensors import CPU, Torch, View
 from rlk.errors import Error, InvalidArgument, Unsupported
@@ -98,7 +98,13 @@ class Gradients:
         """Of a forward, for its backward."""
         ctx.codes, ctx.names, ctx.who = codes, names, who
         ctx.sizes = [(x.shape, x.dtype) for x in outputs]
-        if self.function is None:
+        ctx.given = [(None, None) if x is None else (x.shape, x.dtype) for x in tensors]
+        ctx.rule = _composed.rule_of(self.forward.operator, tensors)
+        if ctx.rule is not None:
+            there = {a.name: x for a, x in zip(self.forward.operator.inputs, tensors)} | dict(zip(names, outputs))
+            ctx.save_for_backward(*(there[name] for name in ctx.rule[0]))
+            ctx.mark_non_differentiable(*(x for x in outputs if not x.is_floating_point()))
+        if ctx.rule is not None or self.function is None:
             return
         kept, idle = self.remembered(("kept", *names), lambda: self.kept(names))
         ctx.kept = [names[i] for i in kept]
@@ -126,6 +132,8 @@ class Gradients:
 
     def of(self, ctx, gradients, needs_gradient):
         """The gradients of the inputs that need one."""
+        if ctx.rule is not None:
+            return self.composed(ctx, gradients, needs_gradient)
         op, function = self.forward.operator, self.function
         if function is None:
             raise InvalidArgument(f"{op.name} has no gradient. Pass inputs that require none (x.detach())")
@@ -140,7 +148,7 @@ class Gradients:
             lambda: self.arranged(ctx, given, inputs, needs_gradient))
         arguments = [x if name is None else self.zeros(name, ctx, inputs) if x is None else x
                      for name, x in ((name, given.get(name)) for name in sources)]
-        results = dict(zip(names, self.run(arguments, lists, wanted, ctx.who)))
+        results = dict(zip(names, self.run(function, arguments, lists, wanted, ctx.who)))
         grads = []
         for a, needs in zip(op.inputs, needs_gradient):
             g = results.get(f"grad_{a.name}") if needs else None
@@ -150,6 +158,25 @@ class Gradients:
                 g = g.to(given[a.name].dtype)
             grads.append(g)
         return grads
+
+    def composed(self, ctx, gradients, needs_gradient):
+        """The same by a rule of _composed.py."""
+        if all(g is None for g in gradients):
+            return [None] * len(needs_gradient)
+        reads, function = ctx.rule
+        grads = dict(zip(ctx.names, map(dense, gradients)))
+        results = function(_composed.Call(self, ctx, grads, dict(zip(reads, ctx.saved_tensors))))
+        answer = []
+        for a, needs, (_, dtype) in zip(self.forward.operator.inputs, needs_gradient, ctx.given):
+            if needs and a.name not in results:
+                raise InvalidArgument(f"{self.forward.operator.name} has no gradient for {a.name}. Pass {a.name}.detach()")
+            g = results[a.name] if needs else None
+            answer.append(g if g is None or g.dtype == dtype else g.to(dtype))
+        return answer
+
+    @staticmethod
+    def named(name):
+        return functions[name]
 
     def arranged(self, ctx, given, inputs, needs_gradient):
         """(for each input of the backward its name in what is given, or None; its parameters; wanted; what it gives)."""
@@ -172,8 +199,9 @@ class Gradients:
         wanted = sum(bit for name, bit in function.bits.items() if name in made or name in more)
         return sources, function.lists(codes), wanted, function.names(codes, wanted)
 
-    def run(self, arguments, lists, wanted, who):
-        overload = self.function.overload
+    @staticmethod
+    def run(function, arguments, lists, wanted, who):
+        overload = function.overload
         if not is_plain():
             return overload(*arguments, *lists, wanted, *who)
         try:

@@ -1,10 +1,10 @@
 """The operators for torch: rlk.torch.NAME takes what rlk.ops.NAME takes and has gradients, fake kernels for torch.compile and
 export, and torch's current stream.
 
-Each is torch.ops.rlk.NAME, one dispatcher entry for every device. Gradients go through the operator's backward; an
-operator without one raises when a gradient reaches it. A second derivative is not offered and raises. Optional outputs
-come when their name is True; output dtypes are the declaration's first choice. vocab_parallel_logp is linear_logp over the
-processes of torch.distributed.
+Each is torch.ops.rlk.NAME, one dispatcher entry for every device. Gradients go through the operator's backward, or are calls
+of other operators (_composed.py); where there is neither, a gradient that reaches it raises. A second derivative is not
+offered through a backward, and raises. Optional outputs come when their name is True; output dtypes are the declaration's
+first choice. vocab_parallel_logp is linear_logp over the processes of torch.distributed.
 
 The kernels are those of librlk_torch, on torch's stable ABI: outputs come from torch's allocator, work goes to torch's
 current stream, and torch.cuda.graph captures it. `served_by` says so; with a torch before 2.10 they are Python's."""

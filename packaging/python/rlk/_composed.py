@@ -1,0 +1,160 @@
+"""Gradients that are calls of other operators: of operators without a backward of their own, whose declarations say so in
+words, and of products and quotients of two shapes. Each reads some inputs and outputs of its forward."""
+RULES = {}  # {operator: (the names of what it reads, function)}
+
+
+def rule(name, *reads):
+    def take(function):
+        RULES[name] = reads, function
+        return function
+    return take
+
+
+def rule_of(operator, inputs):
+    """(reads, function), or None where the operator's own backward serves, or nothing does."""
+    if operator.backward is not None and (operator.name not in RULES or inputs[0].shape == inputs[1].shape):
+        return None
+    return RULES.get(operator.name)
+
+
+class Call:
+    """A forward, of which some outputs have gradients: params by their words, shapes of inputs, grads of outputs and the
+    tensors saved for the rule by name."""
+
+    def __init__(self, gradients, ctx, grads, saved):
+        operator = gradients.forward.operator
+        self.params = {p.name: p.values[code] if p.type == "enum" else code for p, code in zip(operator.params, ctx.codes)}
+        self.shapes = {a.name: shape for a, (shape, _) in zip(operator.inputs, ctx.given)}
+        self.gradients, self.who, self.grads, self.saved = gradients, ctx.who, grads, saved
+
+    def run(self, name, *inputs, outputs=(), **params):
+        """The outputs of an operator: the required ones and those named."""
+        function = self.gradients.named(name)
+        codes = function.operator.codes([params.get(p.name, p.default) for p in function.operator.params])
+        inputs += (None,) * (function.n_inputs - len(inputs))
+        wanted = function.required | sum(function.bits[output] for output in outputs)
+        # Who was pinned has this operator, and perhaps no other.
+        who = self.who if function is self.gradients.forward else (None, self.who[1])
+        return self.gradients.run(function, inputs, function.lists(codes), wanted, who)
+
+    def summed(self, **grads):
+        """Over what the inputs repeat."""
+        return {name: g.sum_to_size(self.shapes[name]) for name, g in grads.items()}
+
+
+@rule("add")
+def add(call):
+    g = call.grads["out"]
+    return call.summed(a=g, b=call.params["alpha"] * g)
+
+
+@rule("sub")
+def sub(call):
+    g = call.grads["out"]
+    return call.summed(a=g, b=-call.params["alpha"] * g)
+
+
+@rule("mul", "a", "b")
+def mul(call):
+    g = call.grads["out"]
+    return call.summed(a=g * call.saved["b"], b=g * call.saved["a"])
+
+
+@rule("div", "a", "b")
+def div(call):
+    of_a = call.grads["out"] / call.saved["b"]
+    return call.summed(a=of_a, b=-of_a * (call.saved["a"] / call.saved["b"]))
+
+
+@rule("where", "condition")
+def where(call):
+    g, holds = call.grads["out"], call.saved["condition"] != 0
+    return call.summed(a=g.masked_fill(~holds, 0), b=g.masked_fill(holds, 0))
+
+
+@rule("copy")
+@rule("cast")
+def copy(call):
+    return {"x": call.grads["y"]}
+
+
+@rule("cat")
+def cat(call):
+    g, columns = call.grads["y"], call.shapes["a"][-1]
+    return {"a": g[:, :columns], "b": g[:, columns:]}
+
+
+@rule("sum")
+def sum_of_rows(call):
+    return {"x": call.grads["y"].unsqueeze(1).expand(call.shapes["x"])}
+
+
+@rule("mean")
+def mean(call):
+    columns = call.shapes["x"][1]
+    return {"x": (call.grads["y"] / max(columns, 1)).unsqueeze(1).expand(call.shapes["x"])}
+
+
+@rule("moe_sum")
+def moe_sum(call):
+    return {"x": call.grads["y"].unsqueeze(1).expand(call.shapes["x"])}
+
+
+@rule("max", "x")
+def max_of_rows(call):
+    x = call.saved["x"]
+    index, = call.run("argmax", x)
+    return {"x": call.run("gather_backward", call.grads["y"].unsqueeze(1), x, index.unsqueeze(1))[0]}
+
+
+@rule("sort", "x", "index")
+@rule("top_k", "x", "index")
+def moved(call):
+    return {"x": call.run("gather_backward", call.grads["y"], call.saved["x"], call.saved["index"])[0]}
+
+
+@rule("topk_softmax", "x", "ids")
+def topk_softmax(call):
+    x, ids = call.saved["x"], call.saved["ids"]
+    x = x if x.element_size() >= 4 else x.float()  # shares of 16 bits would lose what the weights have
+    g = call.grads["weights"].to(x.dtype)
+    if call.params["renormalize"] == "on":  # the softmax of what was chosen
+        shares, = call.run("softmax", *call.run("gather", x, ids))
+        return {"x": call.run("gather_backward", call.run("softmax_backward", g, shares)[0], x, ids)[0]}
+    shares, = call.run("softmax", x)
+    return {"x": call.run("softmax_backward", *call.run("gather_backward", g, x, ids), shares)[0]}
+
+
+@rule("gemm", "a", "b")
+def gemm(call):
+    a, b = call.saved["a"], call.saved["b"]
+    swaps_a, swaps_b = (call.params["transpose"] in (which, "both") for which in "ab")
+    g, alpha = call.grads["y"], call.params["alpha"]
+    of_a, = call.run("gemm", g, b if swaps_b else b.mT, alpha=alpha)
+    of_b, = call.run("gemm", a if swaps_a else a.mT, g, alpha=alpha)
+    return {"a": of_a.mT if swaps_a else of_a, "b": of_b.mT if swaps_b else of_b, "c": call.params["beta"] * g}
+
+
+def turned_back(call, name, arguments):
+    """The call with the gradients and the other inverse; arguments(gradient of query, of key or None)."""
+    query, key = call.grads["query_out"], call.grads.get("key_out")
+    if query is None:
+        query = key.new_zeros(call.shapes["query"])
+    params = {**call.params, "inverse": "off" if call.params["inverse"] == "on" else "on"}
+    grads = call.run(name, *arguments(query, key), outputs=() if key is None else ("key_out",), **params)
+    return {"query": grads[0], "key": grads[1] if key is not None else None}
+
+
+@rule("rotary_embedding", "positions", "cos_sin_cache")
+def rotary_embedding(call):
+    positions, cache = call.saved["positions"], call.saved["cos_sin_cache"]
+    return turned_back(call, "rotary_embedding", lambda query, key: (positions, query, key, cache))
+
+
+@rule("apply_rotary_pos_emb", "cos", "sin")
+def apply_rotary_pos_emb(call):
+    cos, sin = call.saved["cos"], call.saved["sin"]
+    # Of each pair the one has the other's sine: the transposed matrix also where the two differ.
+    pairs = (2, -1) if call.params["style"] == "neox" else (-1, 2)
+    sin = sin.unflatten(1, pairs).flip(1 if call.params["style"] == "neox" else 2).flatten(1)
+    return turned_back(call, "apply_rotary_pos_emb", lambda query, key: (query, key, cos, sin))
