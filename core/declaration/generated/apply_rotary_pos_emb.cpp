@@ -60,7 +60,7 @@ constexpr OpDecl kApplyRotaryPosEmbDeclaration
      "position",
      "Turns pairs of numbers of each head by cosines and sines that are given for each token.",
      "a and b are elements i and F + i of a head, i < F (neox), or 2 i and 2 i + 1 (interleaved)\na' = a cos[n, at a] - b sin[n, at a], b' = b cos[n, at b] + a sin[n, at b]; sin = -sin when inverse is on\nThe same for every head of query and of key",
-     "With cosines and sines gathered once for all layers; bit-identical to rotary_embedding of the cache that they come from,\nwhose halves they have twice (neox), or each number twice (interleaved).",
+     "With cosines and sines gathered once for all layers; bit-identical to rotary_embedding of the cache that they come from,\nwhose halves they have twice (neox), or each number twice (interleaved). The backward is then the call with the gradients and\nthe other inverse.",
      apply_rotary_pos_emb_32,
      "",
      2.0,

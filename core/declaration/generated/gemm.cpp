@@ -65,7 +65,7 @@ constexpr OpDecl kGemmDeclaration
      "linear",
      "y = alpha op(a) op(b) + beta c, for each matrix of a batch.",
      "y[g, m, n] = alpha sum over k of op(a)[g, m, k] op(b)[g, k, n] + beta c[g, m, n], c 0 where it is absent",
-     "c and y may be one memory: with the defaults the product is then added to what is there (a BLAS's in-place form); without c\nit replaces what is there (ONNX's form without C). With beta 0 c is not read. Products are summed in fp32 or better, fp64 for\nfp64, and each y is rounded once. A single product is a batch of one; strides are free, and a c of fewer rows or columns is\nrepeated by strides of 0.",
+     "c and y may be one memory: with the defaults the product is then added to what is there (a BLAS's in-place form); without c\nit replaces what is there (ONNX's form without C). With beta 0 c is not read. Products are summed in fp32 or better, fp64 for\nfp64, and each y is rounded once. A single product is a batch of one; strides are free, and a c of fewer rows or columns is\nrepeated by strides of 0. The gradient of c is beta grad_y; those of op(a) and op(b) are alpha grad_y op(b)^T and\nalpha op(a)^T grad_y, two calls without c.",
      gemm_38,
      "",
      64.0,

@@ -38,7 +38,7 @@ constexpr OpDecl kMoeSumDeclaration
      "moe",
      "The sum of what a token's experts give.",
      "y[n, h] = sum over k of x[n, k, h]",
-     "The experts' weights are applied before, where their outputs are made. Without experts (K = 0) it is 0.",
+     "The experts' weights are applied before, where their outputs are made. Without experts (K = 0) it is 0. The gradient is\ngrad_y repeated.",
      moe_sum_13,
      "",
      2.0,

@@ -47,7 +47,7 @@ constexpr OpDecl kTopkSoftmaxDeclaration
      "moe",
      "The k experts of each token with the largest scores, and the shares that softmax gives them.",
      "p[n, e] = exp(x[n, e] - max over e of x[n, e]) / sum over e of exp(x[n, e] - max over e of x[n, e])\nids[n, j] = the expert with the j-th largest x[n, e], of equal ones the first; weights[n, j] = p[n, ids[n, j]], divided by\nthe sum of weights[n, 0..k - 1] where renormalize is on",
-     "Experts are chosen by their scores, not by rounded shares: of large scores that differ the larger one comes first. A score of\n-inf has a share of 0; a token of -inf alone has NaN.",
+     "Experts are chosen by their scores, not by rounded shares: of large scores that differ the larger one comes first. A score of\n-inf has a share of 0; a token of -inf alone has NaN. The gradient of x is softmax_backward's of the shares of all experts, with\ngather_backward's of grad_weights; where renormalize is on, gather_backward's of softmax_backward's of the weights.",
      topk_softmax_19,
      "",
      8.0,

@@ -12,7 +12,9 @@ a' = a cos[n, at a] - b sin[n, at a], b' = b cos[n, at b] + a sin[n, at b]; sin 
 The same for every head of query and of key
 
 With cosines and sines gathered once for all layers; bit-identical to rotary_embedding of the cache that they come from,
-whose halves they have twice (neox), or each number twice (interleaved).
+whose halves they have twice (neox), or each number twice (interleaved). The backward is then the call with the
+  gradients and
+the other inverse.
 
 A NaN in one element makes NaN, of what depends on that element (plugin_api/ops/README.md):
   query: query_out row, key_out none

@@ -15,7 +15,8 @@ it replaces what is there (ONNX's form without C). With beta 0 c is not read. Pr
   fp64 for
 fp64, and each y is rounded once. A single product is a batch of one; strides are free, and a c of fewer rows or columns
   is
-repeated by strides of 0.
+repeated by strides of 0. The gradient of c is beta grad_y; those of op(a) and op(b) are alpha grad_y op(b)^T and
+alpha op(a)^T grad_y, two calls without c.
 
 A NaN in one element makes NaN, of what depends on that element (plugin_api/ops/README.md):
   a: all

@@ -9,7 +9,8 @@ The sum of what a token's experts give.
 
 y[n, h] = sum over k of x[n, k, h]
 
-The experts' weights are applied before, where their outputs are made. Without experts (K = 0) it is 0.
+The experts' weights are applied before, where their outputs are made. Without experts (K = 0) it is 0. The gradient is
+grad_y repeated.
 
 A NaN in one element makes NaN, of what depends on that element (plugin_api/ops/README.md):
   x: all

@@ -10,7 +10,7 @@ out = a - alpha * b with broadcasting.
 out[i] = a[i] - alpha * b[i], shapes aligned at their last dimension, a size of 1 (or a missing dimension) repeated
 
 Computed in fp32 or better and rounded once. Any strides, including 0; out may be exactly a or exactly b, never overlap
-them otherwise.
+them otherwise. The gradient of a is grad_out, that of b -alpha grad_out, each summed over what repeats.
 
 A NaN in one element makes NaN, of what depends on that element (plugin_api/ops/README.md):
   a: element

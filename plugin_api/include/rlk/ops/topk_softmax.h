@@ -14,7 +14,9 @@ the sum of weights[n, 0..k - 1] where renormalize is on
 
 Experts are chosen by their scores, not by rounded shares: of large scores that differ the larger one comes first. A
   score of
--inf has a share of 0; a token of -inf alone has NaN.
+-inf has a share of 0; a token of -inf alone has NaN. The gradient of x is softmax_backward's of the shares of all
+  experts, with
+gather_backward's of grad_weights; where renormalize is on, gather_backward's of softmax_backward's of the weights.
 
 A NaN in one element makes NaN, of what depends on that element (plugin_api/ops/README.md):
   x: weights row, ids text (weights are NaN; the expert with it is chosen first)
