@@ -85,7 +85,8 @@ def cat(call):
 
 
 @rule("sum")
-def sum_of_rows(call):
+@rule("moe_sum")
+def sum_over_dimension_1(call):
     return {"x": call.grads["y"].unsqueeze(1).expand(call.shapes["x"])}
 
 
@@ -93,11 +94,6 @@ def sum_of_rows(call):
 def mean(call):
     columns = call.shapes["x"][1]
     return {"x": (call.grads["y"] / max(columns, 1)).unsqueeze(1).expand(call.shapes["x"])}
-
-
-@rule("moe_sum")
-def moe_sum(call):
-    return {"x": call.grads["y"].unsqueeze(1).expand(call.shapes["x"])}
 
 
 @rule("max", "x")
