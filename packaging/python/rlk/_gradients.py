@@ -98,9 +98,9 @@ class Gradients:
         """Of a forward, for its backward."""
         ctx.codes, ctx.names, ctx.who = codes, names, who
         ctx.sizes = [(x.shape, x.dtype) for x in outputs]
-        ctx.given = [(None, None) if x is None else (x.shape, x.dtype) for x in tensors]
         ctx.rule = _composed.rule_of(self.forward.operator, tensors)
         if ctx.rule is not None:
+            ctx.given = [(None, None) if x is None else (x.shape, x.dtype) for x in tensors]
             there = {a.name: x for a, x in zip(self.forward.operator.inputs, tensors)} | dict(zip(names, outputs))
             ctx.save_for_backward(*(there[name] for name in ctx.rule[0]))
             ctx.mark_non_differentiable(*(x for x in outputs if not x.is_floating_point()))
