@@ -75,9 +75,13 @@ struct Copy {
   size_t bytes;
 };
 
+struct Wave;
+
 struct Fiber {
   Context context{};
   State state = State::ready;
+  unsigned lane = 0;
+  Wave* wave = nullptr;
   Thread where;
   bool vote = true;
   std::vector<Copy> open;
@@ -85,8 +89,9 @@ struct Fiber {
 };
 
 struct Wave {
-  unsigned char slots[2][kWave][kSlotBytes];
+  alignas(kSlotBytes) unsigned char slots[2][kWave][kSlotBytes];
   unsigned turn[kWave];
+  Fiber *first, *end;
   unsigned arrived, gone;  // lanes that wait for the others, and that have returned
 };
 
@@ -95,60 +100,42 @@ struct Block {
   std::vector<Wave> waves;
   std::vector<unsigned char> shared;
   const std::function<void()>* body = nullptr;
-  size_t running = 0;
   Context scheduler{};
   bool all = true;
 };
 
 thread_local Block* block = nullptr;
-
-Fiber& mine() {
-  return block->fibers[block->running];
-}
-
-struct Lanes {
-  size_t first, end;
-};
-Lanes lanes_of_mine() {
-  const size_t first = block->running / kWave * kWave;
-  return {first, std::min(block->fibers.size(), first + kWave)};
-}
-Wave& my_wave() {
-  return block->waves[block->running / kWave];
-}
+thread_local Fiber* running = nullptr;
 
 // When every lane of the wave waits or has returned, those that wait may go on.
-bool release_wave() {
-  Wave& wave = my_wave();
-  const Lanes lanes = lanes_of_mine();
-  if (wave.arrived == 0 || wave.arrived + wave.gone < lanes.end - lanes.first) return false;
-  for (size_t i = lanes.first; i < lanes.end; ++i) {
-    if (block->fibers[i].state == State::in_wave) block->fibers[i].state = State::ready;
+bool release(Wave& wave) {
+  if (wave.arrived == 0 || wave.first + wave.arrived + wave.gone < wave.end) return false;
+  for (Fiber* fiber = wave.first; fiber < wave.end; ++fiber) {
+    if (fiber->state == State::in_wave) fiber->state = State::ready;
   }
   return wave.arrived = 0, true;
 }
 
 // To the next lane of the wave that is ready, and to the scheduler when there is none.
-void yield(State state) {
-  Fiber& fiber = mine();
+void yield(Fiber& fiber, State state) {
+  Wave& wave = *fiber.wave;
   fiber.state = state;
-  if (state == State::in_wave) ++my_wave().arrived;
-  if (state == State::done) ++my_wave().gone;
-  if (release_wave() && state == State::in_wave) return;  // the last to come goes on at once
-  const Lanes lanes = lanes_of_mine();
-  size_t next = block->running;
+  if (state == State::in_wave) ++wave.arrived;
+  if (state == State::done) ++wave.gone;
+  if (release(wave) && state == State::in_wave) return;  // the last to come goes on at once
+  Fiber* next = &fiber;
   do {
-    if (++next == lanes.end) next = lanes.first;
-    if (block->fibers[next].state != State::ready) continue;
-    block->running = next;
-    return switch_to(fiber.context, block->fibers[next].context);
-  } while (next != block->running);
+    if (++next == wave.end) next = wave.first;
+    if (next->state != State::ready) continue;
+    running = next;
+    return switch_to(fiber.context, next->context);
+  } while (next != &fiber);
   switch_to(fiber.context, block->scheduler);
 }
 
 void fiber_main() {
   (*block->body)();
-  yield(State::done);
+  yield(*running, State::done);
   std::abort();
 }
 
@@ -168,12 +155,12 @@ char* stack_of(size_t fiber) {
 }
 
 // Runs the fibers of a wave until none is ready. True when any ran.
-bool run_wave(size_t first, size_t end) {
+bool run_wave(const Wave& wave) {
   bool any = false;
-  for (size_t i = first; i < end; ++i) {
-    if (block->fibers[i].state != State::ready) continue;
-    block->running = i;
-    switch_to(block->scheduler, block->fibers[i].context);  // the others' turns come there
+  for (Fiber* fiber = wave.first; fiber < wave.end; ++fiber) {
+    if (fiber->state != State::ready) continue;
+    running = fiber;
+    switch_to(block->scheduler, fiber->context);  // the others' turns come there
     any = true;
   }
   return any;
@@ -183,7 +170,7 @@ void run_block() {
   const size_t count = block->fibers.size();
   for (;;) {
     bool any = false;
-    for (size_t first = 0; first < count; first += kWave) any = run_wave(first, std::min(count, first + kWave)) || any;
+    for (const Wave& wave : block->waves) any = run_wave(wave) || any;
     size_t done = 0, waiting = 0;
     for (const Fiber& fiber : block->fibers) {
       done += fiber.state == State::done ? 1 : 0;
@@ -204,31 +191,32 @@ void run_block() {
 }  // namespace
 
 const Thread& current() {
-  return mine().where;
+  return running->where;
 }
 
 int lane() {
-  return static_cast<int>(mine().where.thread.x) % kWave;
+  return static_cast<int>(running->lane);
 }
 
 void wait_for_block() {
-  mine().vote = true;
-  yield(State::in_block);
+  running->vote = true;
+  yield(*running, State::in_block);
 }
 
 bool block_and(bool vote) {
-  mine().vote = vote;
-  yield(State::in_block);
+  running->vote = vote;
+  yield(*running, State::in_block);
   return block->all;
 }
 
-const unsigned char* exchange(const void* value, size_t bytes) {
-  Wave& wave = my_wave();
-  const int at = lane();
-  const unsigned turn = wave.turn[at]++ % 2;
-  if (bytes > 0) std::memcpy(wave.slots[turn][at], value, bytes);
-  yield(State::in_wave);
-  return &wave.slots[turn][0][0];
+Slots next_slots() {
+  Wave& wave = *running->wave;
+  const unsigned lane = running->lane, turn = wave.turn[lane]++ % 2;
+  return {wave.slots[turn][lane], &wave.slots[turn][0][0]};
+}
+
+void wait_for_wave() {
+  yield(*running, State::in_wave);
 }
 
 unsigned char* dynamic_shared() {
@@ -237,14 +225,14 @@ unsigned char* dynamic_shared() {
 }
 
 void copy_later(void* to, const void* from, size_t bytes) {
-  mine().open.push_back({to, from, bytes});
+  running->open.push_back({to, from, bytes});
 }
 void commit_copies() {
-  mine().committed.push_back(std::move(mine().open));
-  mine().open.clear();
+  running->committed.push_back(std::move(running->open));
+  running->open.clear();
 }
 void wait_copies(int pending) {
-  std::deque<std::vector<Copy>>& groups = mine().committed;
+  std::deque<std::vector<Copy>>& groups = running->committed;
   while (static_cast<int>(groups.size()) > pending) {
     for (const Copy& copy : groups.front()) {
       if (copy.from != nullptr) {
@@ -259,25 +247,31 @@ void wait_copies(int pending) {
 
 void run_grid(const Dim& grid, const Dim& size, size_t shared_bytes, const std::function<void()>& body) {
   Block own;
-  Block* const outer = block;
+  Block* const outer_block = block;
+  Fiber* const outer_fiber = running;
   block = &own;
   own.fibers = std::vector<Fiber>(static_cast<size_t>(size.x) * size.y * size.z);
   own.waves.resize((own.fibers.size() + kWave - 1) / kWave);
   own.body = &body;
   for (unsigned b = 0; b < grid.x; ++b) {
     own.shared.assign(shared_bytes + 128, 0xee);  // no kernel may count on what it finds
+    std::memset(static_cast<void*>(own.waves.data()), 0, own.waves.size() * sizeof(Wave));
     for (size_t i = 0; i < own.fibers.size(); ++i) {
       Fiber& fiber = own.fibers[i];
       fiber.state = State::ready;
       fiber.where = Thread{{static_cast<unsigned>(i), 0, 0}, {b, 0, 0}, size, grid};
+      fiber.lane = static_cast<unsigned>(i % kWave);
+      fiber.wave = &own.waves[i / kWave];
+      if (fiber.lane == 0) fiber.wave->first = &fiber;
+      fiber.wave->end = &fiber + 1;
       fiber.open.clear();
       fiber.committed.clear();
       start_at(fiber.context, stack_of(i), &fiber_main);
     }
-    std::memset(own.waves.data(), 0, own.waves.size() * sizeof(Wave));
     run_block();
   }
-  block = outer;
+  block = outer_block;
+  running = outer_fiber;
 }
 
 }  // namespace rlk::emulation

@@ -29,7 +29,18 @@ bool block_and(bool vote);  // over all threads
 constexpr int kWave = RLK_EMULATED_WAVE;
 // Every lane of the wave gives 64 bytes at most; the pointer is valid until the exchange after the next one.
 constexpr int kSlotBytes = 64;
-const unsigned char* exchange(const void* value, size_t bytes);  // [kWave][kSlotBytes]
+struct Slots {
+  unsigned char* mine;
+  const unsigned char* all;  // [kWave][kSlotBytes]
+};
+Slots next_slots();
+void wait_for_wave();
+inline const unsigned char* exchange(const void* value, size_t bytes) {
+  const Slots slots = next_slots();
+  if (bytes > 0) std::memcpy(slots.mine, value, bytes);
+  wait_for_wave();
+  return slots.all;
+}
 int lane();
 unsigned char* dynamic_shared();
 

@@ -62,30 +62,32 @@ float widen_bits(uint16_t bits) {
   }
 }
 
+// Every lane widens the six pairs of numbers that it holds, for all of them.
 template <class T>
 void multiply_add(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-  const uint32_t mine[6] = {a[0], a[1], a[2], a[3], b0, b1};
-  const unsigned char* all = emulation::exchange(mine, sizeof(mine));
-  const int lane = emulation::lane();
-  // The 16 numbers of a line: of register `first`, and of the one `step` further on for the upper half, of four lanes.
-  const auto line = [&](int first_lane, int first, int step, float(&to)[16]) {
-    for (int k = 0; k < 16; k += 2) {
-      const int of_lane = first_lane + k % 8 / 2, r = first + step * (k / 8);
-      uint16_t bits[2];
-      std::memcpy(bits, all + of_lane * emulation::kSlotBytes + 4 * r, 4);
-      to[k] = widen_bits<T>(bits[0]);
-      to[k + 1] = widen_bits<T>(bits[1]);
-    }
-  };
-  float rows[2][16], columns[2][16];
-  for (int i = 0; i < 2; ++i) {
-    line(lane / 4 * 4, i, 2, rows[i]);
-    line(4 * (lane % 4 * 2 + i), 4, 1, columns[i]);
+  const uint32_t held[6] = {a[0], a[1], a[2], a[3], b0, b1};
+  float mine[12];
+  for (int r = 0; r < 6; ++r) {
+    mine[2 * r] = widen_bits<T>(static_cast<uint16_t>(held[r]));
+    mine[2 * r + 1] = widen_bits<T>(static_cast<uint16_t>(held[r] >> 16));
   }
-  for (int e = 0; e < 4; ++e) {
-    float sum = c[e];
-    for (int k = 0; k < 16; ++k) sum += rows[e / 2][k] * columns[e % 2][k];
-    c[e] = sum;
+  const unsigned char* all = emulation::exchange(mine, sizeof(mine));
+  const int lane = emulation::lane(), row = lane / 4 * 4, column = lane % 4 * 8;
+  // Columns k and k + 1 of rows lane / 4 and 8 below are registers 0 and 1 of one lane, 2 and 3 for the upper half of k;
+  // rows k and k + 1 of the two columns are register 4 or 5 of two lanes.
+  const auto pair_of = [all](int of_lane, int r) {
+    float2 pair;
+    std::memcpy(&pair, all + of_lane * emulation::kSlotBytes + 8 * r, 8);
+    return pair;
+  };
+  for (int k = 0; k < 16; k += 2) {
+    const int of = k % 8 / 2, upper = k / 8;
+    const float2 high = pair_of(row + of, 2 * upper), low = pair_of(row + of, 2 * upper + 1);
+    const float2 left = pair_of(column + of, 4 + upper), right = pair_of(column + 4 + of, 4 + upper);
+    c[0] = c[0] + high.x * left.x + high.y * left.y;
+    c[1] = c[1] + high.x * right.x + high.y * right.y;
+    c[2] = c[2] + low.x * left.x + low.y * left.y;
+    c[3] = c[3] + low.x * right.x + low.y * right.y;
   }
 }
 
