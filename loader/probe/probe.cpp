@@ -3,8 +3,11 @@
 
 #include <fmt/core.h>
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <exception>
+#include <filesystem>
 #include <map>
 #include <mutex>
 #include <system_error>
@@ -17,6 +20,7 @@
 #include "loader/probe/child_probe.hpp"
 #include "loader/probe/examine.hpp"
 #include "loader/screen/allow.hpp"
+#include "loader/screen/library.hpp"
 #include "loader/store/cache.hpp"
 #include "loader/store/file.hpp"
 #include "loader/store/fingerprint.hpp"
@@ -126,6 +130,17 @@ private:
                         options_.host->abi_draft);
     // The verdict is the prober's, by its checks and its reference: another build of it may judge differently.
     if (!prober_.empty()) host_ += " " + content_hash(options_.store, prober_).value_or("");
+    libraries_of_prober_ = libraries_of_prober();
+  }
+
+  // Those that it would be linked with in this environment.
+  std::vector<std::string> libraries_of_prober() const {
+    std::error_code none;
+    const std::string path = std::filesystem::canonical(prober_, none);
+    struct stat status = {};
+    const UniqueFd fd = open_regular(path, &status);
+    if (!fd) return {};
+    return identities_of(resolve_closure(path, read_library(fd.get(), status)->info, screen_.libraries).found);
   }
 
   // What is remembered takes no thread: a warm start has nothing else.
@@ -317,16 +332,23 @@ private:
     const PluginRecord& record = job.plugin->record;
     ResultKey key;
     key.id = record.id;
-    // A built-in is part of the prober, whose content is in the host's name.
-    if (!record.path.empty()) key.content = content_hash(options_.store, record.path).value_or("");
+    if (record.path.empty()) {
+      // A built-in is part of the prober, whose content is in the host's name. It asks for nothing but the processor:
+      // of the environment counts which libraries are found, and ranks with one card each share its verdict.
+      key.dependencies = libraries_of_prober_;
+      if (const auto preloaded = options_.environment.get("LD_PRELOAD"))
+        key.environment.push_back("LD_PRELOAD=" + *preloaded);
+    } else {
+      key.content = content_hash(options_.store, record.path).value_or("");
+      key.dependencies = identities_of(job.plugin->screened.dependencies);
+      key.environment = relevant_environment(options_.environment, job.plugin->screened.declared_env);
+    }
     job.plugin->content = key.content;
-    key.dependencies = identities_of(job.plugin->screened.dependencies);
     key.dependencies.push_back("backend " + job.group.identity);
     key.host = host_;
     key.device_fingerprint = fingerprint_;
     key.time_scale = timeout_scale_of(options_.environment);
     key.limits = resource_limits();
-    key.environment = relevant_environment(options_.environment, job.plugin->screened.declared_env);
     return key;
   }
 
@@ -338,6 +360,7 @@ private:
   std::string prober_;
   std::string fingerprint_;
   std::string host_;
+  std::vector<std::string> libraries_of_prober_;
   std::mutex finished_mutex_;
 };
 

@@ -1,6 +1,7 @@
 """Running rlk-plugins in a world of its own: empty cache, empty plugin folder, none of the caller's RLK_ variables."""
 import array
 import contextlib
+import functools
 import json
 import os
 import shutil
@@ -49,15 +50,38 @@ def from_bf16(word):
 
 # Whether what takes minutes, and is tried in part otherwise, is tried whole.
 LONG = os.environ.get("RLK_TEST_LONG") == "1"
-judged_cpu = []  # the cache of the process in which the CPU was judged, once somebody needs it
+
+
+@functools.cache
+def judged_cpu():
+    """A folder with the verdict on the built-in plugin and no other, which costs seconds: the first test that needs it
+    leaves it in the build, for all tests of this build."""
+    build = os.path.join(os.path.dirname(os.path.dirname(COMMAND)), "tests")
+    programs = [os.path.join(os.path.dirname(COMMAND), name) for name in ("rlk-plugins", "rlk-prober")]
+    built = "-".join(str(os.stat(program).st_mtime_ns) for program in programs)
+    folder = os.path.join(build, "judged_cpu", built)
+    if not os.path.isdir(folder):
+        shutil.rmtree(os.path.dirname(folder), ignore_errors=True)  # of an older build
+        os.makedirs(os.path.dirname(folder), exist_ok=True)
+        ours = tempfile.mkdtemp(dir=build)
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("RLK_")}
+        environment.update(RLK_CACHE_DIR=ours, RLK_PLUGIN_PATH="", RLK_PROBE_TIMEOUT="600")
+        subprocess.run([COMMAND, "list"], env=environment, check=True, stdout=subprocess.DEVNULL)
+        try:
+            os.rename(ours, folder)
+        except OSError:  # another test was faster
+            shutil.rmtree(ours)
+    return folder
 
 
 class Case(unittest.TestCase):
+    KNOWS_THE_CPU = True  # the cache: one per class
+
     @classmethod
     def setUpClass(cls):
-        # One cache per class: the CPU is verified once.
         cls.cache = tempfile.mkdtemp(prefix="rlk-cli-cache-")
-        os.chmod(cls.cache, 0o700)
+        if cls.KNOWS_THE_CPU:
+            shutil.copytree(judged_cpu(), cls.cache, dirs_exist_ok=True)
 
     @classmethod
     def tearDownClass(cls):
@@ -90,12 +114,9 @@ class Case(unittest.TestCase):
 
     @contextlib.contextmanager
     def cache_of_the_cpu_alone(self):
-        """A cache in which no plugin was judged but the built-in one, whose verdict costs seconds."""
-        if not judged_cpu:
-            judged_cpu.append(tempfile.TemporaryDirectory(prefix="rlk-cli-cpu-"))
-            self.run_command("list", RLK_CACHE_DIR=judged_cpu[0].name)
+        """A cache of its own in which no plugin was judged but the built-in one."""
         with tempfile.TemporaryDirectory() as cache:
-            shutil.copytree(judged_cpu[0].name, cache, dirs_exist_ok=True)
+            shutil.copytree(judged_cpu(), cache, dirs_exist_ok=True)
             yield cache
 
     def output(self, *words, **options):

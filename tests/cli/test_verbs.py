@@ -70,6 +70,8 @@ class List(command.Case):
 
 
 class FirstStart(command.Case):
+    KNOWS_THE_CPU = False
+
     def test_a_canary_is_tried_and_fresh_tries_everything_in_the_long_run(self):
         def tried():
             [cpu] = self.json("list")["plugins"]

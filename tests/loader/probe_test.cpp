@@ -1,12 +1,14 @@
 // From a file to a verdict, through a real child process, with a plugin that misbehaves at every step in every way.
 #include "loader/probe/probe.hpp"
 
+#include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <atomic>
 #include <chrono>
+#include <filesystem>
 #include <stdexcept>
 #include <thread>
 
@@ -380,6 +382,22 @@ TEST_F(Probe, TheBuiltInIsTriedByACanary) {
   EXPECT_FALSE(first.from_cache);
   EXPECT_TRUE(cpu().from_cache);
   EXPECT_EQ(cpu().tried, kTriedCanary);
+}
+
+// Of the environment, the built-in's verdict depends on which libraries are found: the cards that a rank may use, or a
+// vendor's folder, change nothing.
+TEST_F(Probe, TheBuiltInsVerdictHoldsForAllWhoFindTheSameLibraries) {
+  const auto cpu = [&] { return find_plugins({}, options).at(0).record; };
+  EXPECT_FALSE(cpu().from_cache);
+  set("ACME_VISIBLE_DEVICES", "1");
+  set("LD_LIBRARY_PATH", folder.folder("libraries"));
+  EXPECT_TRUE(cpu().from_cache);
+  Dl_info tbb = {};
+  ASSERT_NE(dladdr(dlsym(RTLD_DEFAULT, "TBB_runtime_version"), &tbb), 0);
+  folder.copy(tbb.dli_fname, "libraries/" + std::filesystem::path(tbb.dli_fname).filename().string());
+  const PluginRecord anew = cpu();
+  EXPECT_FALSE(anew.from_cache);
+  EXPECT_EQ(anew.state, State::smoke_tested) << anew.reason;
 }
 
 TEST_F(Probe, AFileIsNeverTriedByACanary) {

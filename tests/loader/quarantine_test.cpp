@@ -20,7 +20,10 @@ using rlk::testing::ScopedEnv;
 
 class QuarantineTest : public StagedLoader {
 protected:
-  QuarantineTest() { add_plugin("fault"); }
+  QuarantineTest() {
+    recall_the_built_in();
+    add_plugin("fault");
+  }
   // The fault plugin, after everything that a start does before it loads plugins.
   ProbedPlugin found() {
     for (ProbedPlugin& plugin : find_plugins({}, options)) {

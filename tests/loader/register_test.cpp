@@ -11,6 +11,7 @@ namespace {
 
 class Register : public StagedLoader {
 protected:
+  Register() { recall_the_built_in(); }
   core::Registry registry;
   Registrar registrar{&registry, core::host_services()};
 };
