@@ -73,8 +73,8 @@ void multiply_add(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b
   }
   const unsigned char* all = emulation::exchange(mine, sizeof(mine));
   const int lane = emulation::lane(), row = lane / 4 * 4, column = lane % 4 * 8;
-  // Columns k and k + 1 of rows lane / 4 and 8 below are registers 0 and 1 of one lane, 2 and 3 for the upper half of k;
-  // rows k and k + 1 of the two columns are register 4 or 5 of two lanes.
+  // Columns k and k + 1 of rows lane / 4 and 8 below are registers 0 and 1 of one lane, 2 and 3 for the upper half of
+  // k; rows k and k + 1 of the two columns are register 4 or 5 of two lanes.
   const auto pair_of = [all](int of_lane, int r) {
     float2 pair;
     std::memcpy(&pair, all + of_lane * emulation::kSlotBytes + 8 * r, 8);
