@@ -364,14 +364,22 @@ void repeat_first_slice(Argument& argument) {
   }
 }
 
-// Several output rows may read a logits row that has no finite number; any of them may be the one that is told.
+// Any of the rows that have no finite score, or keep none, may be the one that is told: whichever is met first. A bias
+// of -inf leaves none in any row; where rows are named by an index, several may read the same scores.
 void note_hopeless_rows(ConcreteCall& call) {
-  const Argument* rows = find_domain(call, Domain::row_index);
-  const DomainDecl* domain = find_domain_declaration(call, Domain::row_index);
-  if (rows == nullptr) return;
-  const int64_t high = domain->high.eval(call.values());
-  for (int64_t n = 0; n < rows->count(); ++n) {
-    if (is_hopeless(get_int(*rows, n), high)) call.faults.push_back({RLK_DATA_NO_FINITE_LOGIT, n, 0});
+  const Argument* const index = find_domain(call, Domain::row_index);
+  const Argument* const ids = find_domain(call, Domain::id);
+  for (size_t i = 0; i < call.inputs.size(); ++i) {
+    const Argument& scores = call.inputs[i];
+    const int64_t columns = scores.shape.empty() ? 0 : scores.shape.back();
+    const bool may_hide = call.decl->inputs[i].domain.minus_inf || is_keep_mask(call, i);
+    if (!scores.present || !may_hide || columns == 0) continue;
+    const int64_t rows = scores.count() / columns;
+    const int64_t tokens = index != nullptr ? index->count() : rows == 1 && ids != nullptr ? ids->count() : rows;
+    for (int64_t n = 0; n < tokens; ++n) {
+      const bool is_one = rows == 1 || is_hopeless(index != nullptr ? get_int(*index, n) : n, rows);
+      if (is_one && !is_ignored(call, n)) call.faults.push_back({RLK_DATA_NO_FINITE_LOGIT, n, 0});
+    }
   }
 }
 

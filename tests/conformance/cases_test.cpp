@@ -250,6 +250,29 @@ TEST(Data, OfEveryCaseHasTheDataErrorThatItSays) {
   EXPECT_GT(faults, 100);
 }
 
+// Which of them a device meets first is its own affair.
+TEST(Data, OfScoresOfMinusInfinityNamesEveryRowThatMayBeTold) {
+  std::map<std::string, size_t> most;
+  for_each_case(true, [&](const Case& c, const ConcreteCall&) {
+    if (c.content != Content::all_minus_inf || c.dtype_choice[0] > 0) return;
+    const ConcreteCall call = filled(c);
+    const Answer answer = golden_answer(call);
+    if (answer.faults.empty() || answer.faults[0].kind != RLK_DATA_NO_FINITE_LOGIT) return;
+    std::set<int64_t> told, undefined;
+    for (const Fault& fault : answer.faults) told.insert(fault.row);
+    most[c.decl->name] = std::max(most[c.decl->name], told.size());
+    const std::string_view op = c.decl->name;
+    if (op != "logp" && op != "linear_logp") return;
+    const std::vector<double>& results = answer.outputs[0].value;  // one of each row
+    for (size_t n = 0; n < results.size(); ++n) {
+      if (std::isnan(results[n])) undefined.insert(static_cast<int64_t>(n));
+    }
+    EXPECT_EQ(told, undefined) << op << " " << describe(c, call);
+  });
+  for (const auto& [op, rows] : most) EXPECT_GE(rows, 3u) << op;
+  EXPECT_GE(most.size(), 5u);
+}
+
 // Loops that forget their first or last row are as common as those that forget to look.
 TEST(Data, HasBadNumbersInTheFirstTheLastAndAMiddleRow) {
   std::map<std::string, std::set<std::string>> seen;

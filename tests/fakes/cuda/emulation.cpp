@@ -170,7 +170,7 @@ void run_block() {
   const size_t count = block->fibers.size();
   for (;;) {
     bool any = false;
-    for (const Wave& wave : block->waves) any = run_wave(wave) || any;
+    for (size_t w = block->waves.size(); w-- > 0;) any = run_wave(block->waves[w]) || any;
     size_t done = 0, waiting = 0;
     for (const Fiber& fiber : block->fibers) {
       done += fiber.state == State::done ? 1 : 0;
@@ -245,6 +245,8 @@ void wait_copies(int pending) {
   }
 }
 
+// Blocks from the last to the first, and so a block's waves: a device may take them in any order, and what counts on
+// that of their numbers is to be seen here.
 void run_grid(const Dim& grid, const Dim& size, size_t shared_bytes, const std::function<void()>& body) {
   Block own;
   Block* const outer_block = block;
@@ -253,7 +255,7 @@ void run_grid(const Dim& grid, const Dim& size, size_t shared_bytes, const std::
   own.fibers = std::vector<Fiber>(static_cast<size_t>(size.x) * size.y * size.z);
   own.waves.resize((own.fibers.size() + kWave - 1) / kWave);
   own.body = &body;
-  for (unsigned b = 0; b < grid.x; ++b) {
+  for (unsigned b = grid.x; b-- > 0;) {
     own.shared.assign(shared_bytes + 128, 0xee);  // no kernel may count on what it finds
     std::memset(static_cast<void*>(own.waves.data()), 0, own.waves.size() * sizeof(Wave));
     for (size_t i = 0; i < own.fibers.size(); ++i) {
