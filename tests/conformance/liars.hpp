@@ -5,10 +5,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstring>
 #include <map>
+#include <mutex>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "conformance/simple/target.hpp"
@@ -55,6 +59,58 @@ inline Refused refused_by_the_smoke_test(const OpDecl& decl, const std::vector<c
   }
   return refused;
 }
+
+// In which cases would each liar lie? In every other case it is honest, and need not be run to know what becomes of it.
+class Occasions {
+public:
+  Occasions(const OpDecl& decl, std::vector<const rlk_implementation*> liars)
+      : decl_(decl), prefix_(std::string(decl.name) + " "), liars_(std::move(liars)) {}
+
+  // Of the liar at this place of the list, told by `watcher` in the midst of a case. [thread-safe]
+  void would_lie(size_t liar) {
+    const std::lock_guard lock(mutex_);
+    std::set<std::string>& cases = cases_[liars_[liar]->name];
+    if (cases.size() < kEnough) cases.insert(current_);
+  }
+
+  // The liars that the smoke test refuses. `watcher` is the honest implementation, which tells who would lie.
+  Refused caught_with(const rlk_implementation& watcher) {
+    ConformanceOptions whole;
+    whole.progress = [&](const std::string& title) {
+      const std::lock_guard lock(mutex_);
+      current_ = words(title, watcher);
+    };
+    EXPECT_EQ(refused_by_the_smoke_test(decl_, {&watcher}, Dtype::f32, whole), Refused())
+        << "an honest implementation fails: the liars prove nothing";
+    ConformanceOptions part;
+    part.picks = [this](const rlk_implementation& liar, const std::string& title) {
+      const auto known = cases_.find(liar.name);
+      return known != cases_.end() && known->second.contains(words(title, liar));
+    };
+    Refused refused = refused_by_the_smoke_test(decl_, liars_, Dtype::f32, part);
+    // Whoever was believed there has the whole smoke test before him.
+    std::vector<const rlk_implementation*> believed = liars_;
+    std::erase_if(believed, [&](const rlk_implementation* row) { return refused.contains(row->name); });
+    if (!believed.empty()) refused.merge(refused_by_the_smoke_test(decl_, believed));
+    return refused;
+  }
+
+private:
+  static constexpr size_t kEnough = 8;
+
+  // "add honest f32 N=5" -> "f32 N=5"
+  std::string words(const std::string& title, const rlk_implementation& implementation) const {
+    const size_t names = prefix_.size() + std::strlen(implementation.name) + 1;
+    return title.size() > names ? title.substr(names) : "";
+  }
+
+  const OpDecl& decl_;
+  const std::string prefix_;
+  const std::vector<const rlk_implementation*> liars_;
+  std::mutex mutex_;
+  std::string current_;
+  std::map<std::string, std::set<std::string>> cases_;  // by the liar's name, the first of them
+};
 
 inline std::vector<const OpDecl*> all_operators() {
   std::vector<const OpDecl*> list;

@@ -9,8 +9,6 @@
 #include <deque>
 #include <functional>
 #include <map>
-#include <mutex>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -140,65 +138,24 @@ private:
   std::deque<liars::Spoiler> list_;
 };
 
-// The first cases in which each liar would lie: a run of the honest implementation, with all of them asked beside it.
-// In every other case a liar is honest, and need not be run to know what becomes of it.
-class Occasions {
-public:
-  Occasions(const OpDecl& decl, const rlk_implementation& honest, const std::deque<liars::Spoiler>& list)
-      : prefix_(std::string(decl.name) + " "), list_(list), cases_(list.size()) {
-    liars::Spoiler watcher(honest, "", "honest");
-    watcher.lies = [this](liars::PlanMemory& memory, const liars::Execution& execution) {
-      const std::lock_guard lock(mutex_);
-      for (size_t i = 0; i < list_.size() && elements(*execution.run.outputs[0]) > 0; ++i) {
-        if (cases_[i].size() < kEnough && list_[i].lies(memory, execution)) cases_[i].insert(current_);
-      }
-      return false;
-    };
-    ConformanceOptions options;
-    options.progress = [&](const std::string& title) {
-      const std::lock_guard lock(mutex_);
-      current_ = words(title, watcher.row());
-    };
-    EXPECT_EQ(liars::refused_by_the_smoke_test(decl, {&watcher.row()}, Dtype::f32, options), liars::Refused());
-  }
-
-  bool has(const rlk_implementation& liar, const std::string& title) const {
-    const auto is_it = [&](const liars::Spoiler& one) { return one.name == liar.name; };
-    const auto at = std::find_if(list_.begin(), list_.end(), is_it);
-    return cases_[static_cast<size_t>(at - list_.begin())].contains(words(title, liar));
-  }
-
-private:
-  static constexpr size_t kEnough = 8;
-
-  // "add honest f32 N=5" -> "f32 N=5"
-  std::string words(const std::string& title, const rlk_implementation& implementation) const {
-    const size_t names = prefix_.size() + std::strlen(implementation.name) + 1;
-    return title.size() > names ? title.substr(names) : "";
-  }
-
-  const std::string prefix_;
-  const std::deque<liars::Spoiler>& list_;
-  std::vector<std::set<std::string>> cases_;  // of each liar
-  std::mutex mutex_;
-  std::string current_;
-};
-
 using SizeLiars = liars::OfOperator;
 
 TEST_P(SizeLiars, AreAllCaughtByTheSmokeTest) {
   const OpDecl& decl = *GetParam();
   const rlk_implementation& honest = liars::honest_implementation(decl);
   const Liars list(decl, honest);
-  const Occasions occasions(decl, honest, list.list());
   std::vector<const rlk_implementation*> rows;
   for (const liars::Spoiler& liar : list.list()) rows.push_back(&liar.row());
-  ConformanceOptions options;
-  options.picks = [&](const rlk_implementation& liar, const std::string& title) { return occasions.has(liar, title); };
-  liars::Refused refused = liars::refused_by_the_smoke_test(decl, rows, Dtype::f32, options);
-  // Whoever was believed there has the whole smoke test before him.
-  std::erase_if(rows, [&](const rlk_implementation* row) { return refused.contains(row->name); });
-  if (!rows.empty()) refused.merge(liars::refused_by_the_smoke_test(decl, rows));
+  liars::Occasions occasions(decl, rows);
+  liars::Spoiler watcher(honest, "", "honest");
+  watcher.lies = [&](liars::PlanMemory& memory, const liars::Execution& execution) {
+    if (elements(*execution.run.outputs[0]) == 0) return false;
+    for (size_t i = 0; i < rows.size(); ++i) {
+      if (list.list()[i].lies(memory, execution)) occasions.would_lie(i);
+    }
+    return false;
+  };
+  const liars::Refused refused = occasions.caught_with(watcher.row());
   std::map<std::string, std::pair<int, int>> table;  // tried, caught
   for (const liars::Spoiler& liar : list.list()) {
     auto& [tried, caught] = table[liar.kind];
