@@ -44,7 +44,7 @@ import json, re, sys
 with open(sys.argv[1]) as database:
     commands = {command["file"]: command for command in json.load(database)}
 for command in commands.values():
-    command["command"] = re.sub(r" -fno-gnu-unique| -Wno-restrict| -Winvalid-pch| -include \S*/cmake_pch\.hxx", "",
+    command["command"] = re.sub(r" -fno-gnu-unique| -Wno-restrict| -Wno-maybe-uninitialized| -Winvalid-pch| -include \S*/cmake_pch\.hxx", "",
                                 command["command"])
 with open(sys.argv[2], "w") as out:
     json.dump(list(commands.values()), out, indent=1)

@@ -16,8 +16,6 @@
 namespace rlk::loader {
 namespace {
 
-using rlk::testing::ScopedEnv;
-
 class QuarantineTest : public StagedLoader {
 protected:
   QuarantineTest() {
