@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <deque>
 #include <map>
 #include <mutex>
 #include <set>
@@ -110,6 +111,26 @@ private:
   std::mutex mutex_;
   std::string current_;
   std::map<std::string, std::set<std::string>> cases_;  // by the liar's name, the first of them
+};
+
+// The honest implementation, which notes who would lie: row() with a plan_create that asks them.
+template <class Liar>
+struct Watcher {
+  const rlk_implementation* honest;
+  const std::deque<Liar>* liars;
+  Occasions* occasions;
+
+  static const Watcher& of(const rlk_implementation* self) { return *static_cast<const Watcher*>(self->user); }
+  static rlk_status query(const rlk_implementation* self, rlk_plugin_device* device, const rlk_call_desc* call,
+                          rlk_support* out, rlk_error* error) {
+    return of(self).honest->query(of(self).honest, device, call, out, error);
+  }
+  rlk_implementation row() {
+    rlk_implementation watched = *honest;
+    watched.user = this;
+    watched.query = query;
+    return watched;
+  }
 };
 
 inline std::vector<const OpDecl*> all_operators() {

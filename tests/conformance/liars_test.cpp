@@ -179,21 +179,11 @@ std::deque<Liar> liars_about(const OpDecl& decl, const rlk_implementation& hones
 }
 
 // The honest implementation, which asks of each call what every liar would see of it.
-struct Watcher {
-  const rlk_implementation* honest;
-  const std::deque<Liar>* liars;
-  liars::Occasions* occasions;
-};
-
-rlk_status watched_query(const rlk_implementation* self, rlk_plugin_device* device, const rlk_call_desc* call,
-                         rlk_support* out, rlk_error* error) {
-  const rlk_implementation& honest = *static_cast<const Watcher*>(self->user)->honest;
-  return honest.query(&honest, device, call, out, error);
-}
+using Watcher = liars::Watcher<Liar>;
 
 rlk_status watched_plan_create(const rlk_implementation* self, rlk_plugin_device* device, const rlk_call_desc* call,
                                rlk_plugin_plan** out, rlk_plan_info* info, rlk_error* error) {
-  const auto& [honest, liars, occasions] = *static_cast<const Watcher*>(self->user);
+  const auto& [honest, liars, occasions] = Watcher::of(self);
   for (size_t i = 0; i < liars->size(); ++i) {
     if (View((*liars)[i], *call).hides()) occasions->would_lie(i);
   }
@@ -222,9 +212,7 @@ TEST_P(Liars, AreAllCaughtByTheSmokeTest) {
   for (const Liar& liar : list) rows.push_back(&liar.row);
   liars::Occasions occasions(decl, rows);
   Watcher watcher{&honest, &list, &occasions};
-  rlk_implementation watched = honest;
-  watched.user = &watcher;
-  watched.query = watched_query;
+  rlk_implementation watched = watcher.row();
   watched.plan_create = watched_plan_create;
   const liars::Refused refused = occasions.caught_with(watched);
   int caught = 0, no_lies = 0;

@@ -139,11 +139,7 @@ rlk_status plan_destroy(rlk_plugin_plan* handle, rlk_error* error) {
 }
 
 // The honest implementation, which looks for what every liar would lose.
-struct Watcher {
-  const rlk_implementation* honest;
-  const std::deque<Liar>* liars;
-  liars::Occasions* occasions;
-};
+using Watcher = liars::Watcher<Liar>;
 
 struct WatchedPlan {
   const Watcher* watcher;
@@ -154,15 +150,9 @@ WatchedPlan& watched_of(rlk_plugin_plan* handle) {
   return *reinterpret_cast<WatchedPlan*>(handle);
 }
 
-rlk_status watched_query(const rlk_implementation* self, rlk_plugin_device* device, const rlk_call_desc* call,
-                         rlk_support* out, rlk_error* error) {
-  const rlk_implementation& honest = *static_cast<const Watcher*>(self->user)->honest;
-  return honest.query(&honest, device, call, out, error);
-}
-
 rlk_status watched_plan_create(const rlk_implementation* self, rlk_plugin_device* device, const rlk_call_desc* call,
                                rlk_plugin_plan** out, rlk_plan_info* info, rlk_error* error) {
-  const auto& watcher = *static_cast<const Watcher*>(self->user);
+  const auto& watcher = Watcher::of(self);
   auto plan = std::make_unique<WatchedPlan>(WatchedPlan{&watcher, {}, nullptr});
   for (size_t i = 0; i < watcher.liars->size(); ++i) {
     if (lies_in((*watcher.liars)[i], *call)) plan->lying.push_back(i);
@@ -242,9 +232,7 @@ TEST_P(NanLiars, AreAllCaughtByTheSmokeTest) {
   for (const Liar& liar : list) rows.push_back(&liar.row);
   liars::Occasions occasions(decl, rows);
   Watcher watcher{&honest, &list, &occasions};
-  rlk_implementation watched = honest;
-  watched.user = &watcher;
-  watched.query = watched_query;
+  rlk_implementation watched = watcher.row();
   watched.plan_create = watched_plan_create;
   watched.plan_prepare = honest.plan_prepare != nullptr ? watched_plan_prepare : nullptr;
   watched.plan_enqueue = watched_plan_enqueue;

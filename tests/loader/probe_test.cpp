@@ -1,14 +1,12 @@
 // From a file to a verdict, through a real child process, with a plugin that misbehaves at every step in every way.
 #include "loader/probe/probe.hpp"
 
-#include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <atomic>
 #include <chrono>
-#include <filesystem>
 #include <stdexcept>
 #include <thread>
 
@@ -350,54 +348,6 @@ TEST_F(Probe, WhatTheCallersFunctionThrowsReachesTheCallerFromEveryThread) {
   options.mode = ProbeMode::off;
   options.on_finished = [](const PluginRecord&) { throw std::runtime_error("enough"); };
   EXPECT_THROW(find_plugins({}, options), std::runtime_error);  // two backends: two threads
-}
-
-TEST_F(Probe, TheBuiltInWhichTakesLongestIsProbedFirst) {
-  options.mode = ProbeMode::off;
-  options.max_children = 1;
-  std::vector<std::string> finished;
-  options.on_finished = [&](const PluginRecord& record) { finished.push_back(record.id); };
-  find_plugins({}, options);
-  EXPECT_EQ(finished, (std::vector<std::string>{"cpu", "fault"}));
-}
-
-TEST_F(Probe, TheBuiltInIsProbedLikeAnyOther) {
-  options.environment.values["RLK_PLUGINS_DISABLE"] = "*";  // which cannot switch it off
-  const std::vector<ProbedPlugin> plugins = find_plugins({}, options);
-  ASSERT_EQ(plugins.size(), 2u);
-  const PluginRecord& cpu = plugins[0].record;
-  EXPECT_EQ(cpu.id, "cpu");
-  EXPECT_EQ(cpu.source, "built-in");
-  EXPECT_EQ(cpu.state, State::smoke_tested) << cpu.reason_code << ": " << cpu.reason;
-  EXPECT_GT(count_operators(cpu).verified, 0u);
-  EXPECT_EQ(cpu.devices.size(), 1u);
-  EXPECT_EQ(plugins[1].record.reason_code, "DISABLED");
-}
-
-// With `fresh` everything is tried, which takes a minute: tests/cli/test_verbs.py, FirstStart, does so once for all.
-TEST_F(Probe, TheBuiltInIsTriedByACanary) {
-  const auto cpu = [&] { return find_plugins({}, options).at(0).record; };
-  const PluginRecord first = cpu();
-  EXPECT_EQ(first.tried, kTriedCanary);
-  EXPECT_FALSE(first.from_cache);
-  EXPECT_TRUE(cpu().from_cache);
-  EXPECT_EQ(cpu().tried, kTriedCanary);
-}
-
-// Of the environment, the built-in's verdict depends on which libraries are found: the cards that a rank may use, or a
-// vendor's folder, change nothing.
-TEST_F(Probe, TheBuiltInsVerdictHoldsForAllWhoFindTheSameLibraries) {
-  const auto cpu = [&] { return find_plugins({}, options).at(0).record; };
-  EXPECT_FALSE(cpu().from_cache);
-  set("ACME_VISIBLE_DEVICES", "1");
-  set("LD_LIBRARY_PATH", folder.folder("libraries"));
-  EXPECT_TRUE(cpu().from_cache);
-  Dl_info tbb = {};
-  ASSERT_NE(dladdr(dlsym(RTLD_DEFAULT, "TBB_runtime_version"), &tbb), 0);
-  folder.copy(tbb.dli_fname, "libraries/" + std::filesystem::path(tbb.dli_fname).filename().string());
-  const PluginRecord anew = cpu();
-  EXPECT_FALSE(anew.from_cache);
-  EXPECT_EQ(anew.state, State::smoke_tested) << anew.reason;
 }
 
 TEST_F(Probe, AFileIsNeverTriedByACanary) {
