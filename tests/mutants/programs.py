@@ -17,6 +17,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 CPU = ROOT / "core" / "cpu"
 # Kernels for one instruction set instead of four: a fifth of the time. Plain code must not become another arithmetic.
 SINGLE_TARGET = ["-DHWY_COMPILE_ONLY_STATIC", "-march=x86-64-v3", "-maes", "-mpclmul", "-ffp-contract=off"]
+PRECOMPILED = "/cmake_pch.hxx"  # how the name of CMake's precompiled header ends
 TARGETS = ("mutants_judge", "unit_cpu")  # the programs that judge
 
 class Broken(Exception):
@@ -94,14 +95,19 @@ class Build:
     @functools.cached_property
     def includes(self):
         """For each source file the headers that it includes, as of its last compilation."""
-        sources, files = {}, None
+        made, files = {}, None
         for line in self.ninja("-t", "deps").splitlines():
             if line.startswith("    "):
                 files.append(os.path.normpath(self.folder / line.strip()))
             elif line:
                 files = []
-                sources[line] = files
-        return {files[0]: set(files[1:]) for files in sources.values() if files}
+                made[os.path.normpath(self.folder / line.split(": #deps")[0])] = files
+        known = {files[0]: set(files[1:]) for files in made.values() if files}
+        for source, command in self.commands.items():  # g++ does not name headers that it took from a precompiled one
+            for word in shlex.split(command):
+                if word.endswith(PRECOMPILED):
+                    known.setdefault(source, set()).update(made.get(word + ".gch", ()))
+        return known
 
     def sources_of(self, file):
         """What must be compiled anew when the file changes."""
@@ -115,8 +121,9 @@ class Build:
         words = shlex.split(self.commands[source])
         if os.path.basename(words[0]) == "ccache":
             del words[0]
-        for option in ("-o", "-c"):
-            at = words.index(option)
+        # Without precompiled headers: they would hide a mutant in a header, and one compiler's are not another's.
+        for option in ("-o", "-c", *(word for word in words if word.endswith(PRECOMPILED))):
+            at = words.index(option) - option.endswith(PRECOMPILED)
             del words[at:at + 2]
         return words
 

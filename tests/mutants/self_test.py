@@ -10,7 +10,8 @@ import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
-import schemata  # noqa: E402, beside this file
+import programs  # noqa: E402, beside this file
+import schemata  # noqa: E402
 import syntax  # noqa: E402
 BUILD = sys.argv.pop()
 
@@ -53,6 +54,13 @@ class SelfTest(unittest.TestCase):
             done = mutants("--check", "--tables", HERE / "self_test", "--only", f"kernel: {what}")
             self.assertNotEqual(done.returncode, 0)
             self.assertIn(what, done.stderr)
+
+    def test_a_mutant_in_a_header_that_is_precompiled_reaches_every_kernel(self):
+        build = programs.Build(pathlib.Path(BUILD))
+        reached = build.sources_of("simd/operator.hpp")
+        self.assertLess({str(programs.CPU / name) for name in ("norm/softmax.cpp", "advantages/gae.cpp")}, set(reached))
+        for source in reached:
+            self.assertNotIn("cmake_pch", " ".join(build.command(source)))
 
     @unittest.skipUnless(any(map(shutil.which, syntax.CLANGS)), "clang is not installed")
     def test_rules_find_each_kind_of_place_and_leave_sizes_alone(self):
