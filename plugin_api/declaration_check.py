@@ -58,6 +58,8 @@ class Checker:
         for kind in ("numerics", "forms"):
             if kind in self.op:
                 self.table(f"[{kind}]", self.op[kind], TABLES[kind], REQUIRED[kind])
+        if "combines_rows" in self.op["numerics"] and not self.op["numerics"].get("batch_invariant", True):
+            self.fail("[numerics]", "combines_rows stands beside batch_invariant = false; expected one of them")
         for i, row in enumerate(self.op["numerics"].get("rounded", [])):
             where = f"[[numerics.rounded]] {i + 1}"
             self.table(where, row, TABLES["numerics.rounded"], REQUIRED["numerics.rounded"])

@@ -190,6 +190,7 @@ class Tables(Expressions):
                   text(op.get("backward", "")), repr(float(op["numerics"].get("factor", 0))),
                   text(op["numerics"].get("reason", "")), self.rounded(),
                   "true" if op["numerics"].get("batch_invariant", True) else "false",
+                  self.expr(op["numerics"]["combines_rows"]) if "combines_rows" in op["numerics"] else "{}",
                   "true" if op["numerics"].get("portable", False) else "false",
                   f"sizeof(rlk_{self.name}_params)", f"&{self.name}_defaults", str(form_param),
                   self.array("const char*", [text(f) for f in op["form_names"]]),

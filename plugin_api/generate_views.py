@@ -3,6 +3,9 @@
 Each operator <op> has a namespace rlk::sdk::ops::<op>: its enumerations, its Params (the C struct with enumerations as
 types) and Args, one member per argument, symbol and the parameters, over any kind of tensor.
 """
+import re
+
+from declaration_expressions import Expressions
 from generate_text import NOTE, camel, documented, flags, folded, shape_text
 
 
@@ -98,6 +101,23 @@ def arguments(op, ops, sources):
     return out + ["};", ""]
 
 
+def combines_rows(op):
+    """Whether a row's result may depend on others, as a function of the parameters."""
+    numerics, code = op["numerics"], ""
+    if "combines_rows" in numerics:
+        expressions = Expressions(op)
+        lambda_of_values = expressions.expr(numerics["combines_rows"])
+        code = re.search(r"return (.*); \}\}$", lambda_of_values).group(1)
+        code = re.sub(r"v\.(?:f64|i64)\(offsetof\(\w+, (\w+)\)\)", r"params.\1", code)
+        if "v." in code:
+            expressions.fail(f"combines_rows is {numerics['combines_rows']!r}; expected parameters alone")
+    elif not numerics.get("batch_invariant", True):
+        code = "true"
+    function = f"static constexpr bool combines_rows(const Params&{' params' if 'params' in code else ''}) {{"
+    return ["  // Whether the result of a row may depend on the others.",
+            *folded(f"  {function} return {code or 'false'}; }}", "    ")]
+
+
 def view_header(op, ops, note=NOTE):
     n, u, numerics = op["name"], op["name"].upper(), op["numerics"]
     sources = sources_of_enums(ops)
@@ -115,7 +135,7 @@ def view_header(op, ops, note=NOTE):
             f"  static constexpr uint32_t kInputs = RLK_{u}_N_INPUTS;",
             f"  static constexpr uint32_t kOutputs = RLK_{u}_N_OUTPUTS;",
             f"  static constexpr uint32_t kSymbols = RLK_{u}_N_SYMBOLS;",
-            f"  static constexpr bool kBatchInvariant = {str(numerics.get('batch_invariant', True)).lower()};",
+            *combines_rows(op),
             f"  static constexpr bool kPortable = {str(numerics.get('portable', False)).lower()};",
             f"  static constexpr Params defaults() {{ return RLK_{u}_PARAMS_INIT; }}", "};", "",
             "}  // namespace rlk::sdk::ops", ""]

@@ -2,7 +2,6 @@
 #include "core/conformance/sample.hpp"
 
 #include <fmt/core.h>
-#include <rlk/ops/policy_loss.h>
 
 #include <algorithm>
 #include <bit>
@@ -65,15 +64,6 @@ void select_attention(const ConcreteCall& whole, uint64_t seed, Selection& selec
   selection.symbols[symbol("Sq")] = first ? range(0, kept) : range(queries - kept, queries);
 }
 
-// By which settings what an operator says of a row depends on the others, although it need not: no declaration says so.
-// sample_test.cpp finds what is missing here.
-bool combines_rows(const ConcreteCall& whole) {
-  if (std::string_view(whole.decl->name) != "policy_loss") return false;
-  const auto& params = *reinterpret_cast<const rlk_policy_loss_params*>(whole.params.data());
-  return params.kind == RLK_POLICY_LOSS_KIND_CLIP_COV || params.kind == RLK_POLICY_LOSS_KIND_KL_COV ||
-         params.rollout_is_normalize != RLK_POLICY_LOSS_ROLLOUT_IS_NORMALIZE_OFF || params.top_entropy_quantile < 1;
-}
-
 // Whether another symbol has the same value by declaration: logits rows without row indices.
 bool is_tied(const SymbolDecl& symbol, const SymbolDecl& to) {
   return !symbol.sizes.empty() && std::string_view(symbol.sizes[0].text) == to.name;
@@ -100,8 +90,8 @@ bool can_cut(const ConcreteCall& whole, const Selection& selection) {
 Selection select(const ConcreteCall& whole, uint64_t seed) {
   const OpDecl& decl = *whole.decl;
   Selection selection;
-  const bool rows_are_calls = decl.batch_invariant && !combines_rows(whole) && !decl.symbols.empty() &&
-                              whole.symbols[0] > 1 && find_domain(whole, Domain::cu_seqlens) == nullptr &&
+  const bool rows_are_calls = !combines_rows(decl, whole.values()) && !decl.symbols.empty() && whole.symbols[0] > 1 &&
+                              find_domain(whole, Domain::cu_seqlens) == nullptr &&
                               find_domain(whole, Domain::row_index) == nullptr;
   if (std::string_view(decl.name) == "attention") {
     const bool dense = find_domain(whole, Domain::cu_seqlens) == nullptr;

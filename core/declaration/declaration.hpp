@@ -273,6 +273,7 @@ struct OpDecl {
   std::span<const RoundedDecl> rounded;
   // Whether a row's result can depend on that row alone. Not where rows are summed or normalised together.
   bool batch_invariant;
+  Expr combines_rows;  // of parameters alone: the calls in which it depends on others all the same; without one: none
   // Whether the formula specifies the arithmetic to the bit, so that every backend can give golden's bits. Integer
   // outputs then do; a floating output is still judged by its error bound, unless an implementation claims more.
   bool portable;
@@ -295,6 +296,11 @@ const char* name_of(NanReach reach);
 std::string nan_words(const OpDecl& decl, const ArgDecl& input);
 // The rule of a real input for an output.
 NanReach nan_reach(const ArgDecl& input, int output, const Values& values);
+
+// Whether the result of a row may depend on the others, with these parameters.
+inline bool combines_rows(const OpDecl& decl, const Values& values) {
+  return !decl.batch_invariant || (decl.combines_rows.eval != nullptr && decl.combines_rows.eval(values) != 0);
+}
 
 // All operators, in one order; the same objects for the whole of the process. [thread-safe]
 std::span<const OpDecl> declarations();

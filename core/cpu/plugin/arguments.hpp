@@ -8,20 +8,16 @@
 
 namespace rlk::cpu {
 
-// The classes that the kernel of an operator belongs to.
-template <class Op>
-constexpr uint32_t kNumerics = RLK_NUMERICS_TOLERANCE | RLK_NUMERICS_ACCURATE | RLK_NUMERICS_DETERMINISTIC |
-                               (Op::kBatchInvariant ? RLK_NUMERICS_BATCH_INVARIANT : 0);
-
 bool has_integer_outputs_alone(const rlk_call_desc& call);
 
 // The classes of one call: portable too, where the declaration specifies the arithmetic and only integers are asked
-// for. Settings by which a call combines rows although the operator need not are told by `combines_rows`.
+// for.
 template <class Op>
-uint32_t numerics_of(const sdk::Call<Op>& call, bool combines_rows) {
+uint32_t numerics_of(const sdk::Call<Op>& call) {
   const bool integers_alone = Op::kPortable && has_integer_outputs_alone(call.desc());
-  const uint32_t numerics = kNumerics<Op> | (integers_alone ? RLK_NUMERICS_PORTABLE : 0);
-  return numerics & ~(combines_rows ? RLK_NUMERICS_BATCH_INVARIANT : 0u);
+  return RLK_NUMERICS_TOLERANCE | RLK_NUMERICS_ACCURATE | RLK_NUMERICS_DETERMINISTIC |
+         (Op::combines_rows(call.params()) ? 0 : RLK_NUMERICS_BATCH_INVARIANT) |
+         (integers_alone ? RLK_NUMERICS_PORTABLE : 0);
 }
 
 // An absent tensor is an empty Array.
@@ -38,13 +34,12 @@ sdk::Support support_of(uint32_t demanded, uint32_t offered, const char* why_not
 // Everything is supported but `portable` where no arithmetic is specified, and `batch_invariant` where rows are
 // combined.
 template <class Op>
-sdk::Support support(const sdk::Call<Op>& call, uint64_t workspace_bytes, double bytes, double operations,
-                     bool combines_rows) {
+sdk::Support support(const sdk::Call<Op>& call, uint64_t workspace_bytes, double bytes, double operations) {
   const char* const why_not = Op::kPortable ? "demanded: portable; offered without floating outputs only"
-                              : Op::kBatchInvariant && !combines_rows
+                              : !Op::combines_rows(call.params())
                                   ? "demanded: the same bits on every backend; offered: batch_invariant"
                                   : "demanded: more than deterministic; the call combines rows";
-  return support_of(call.numerics(), numerics_of(call, combines_rows), why_not, workspace_bytes, bytes, operations);
+  return support_of(call.numerics(), numerics_of(call), why_not, workspace_bytes, bytes, operations);
 }
 
 // Every value of every symbol, by the instruction set in use.

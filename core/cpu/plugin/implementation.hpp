@@ -31,15 +31,10 @@ CallOf<Op> bind(const Source& source, const typename Op::Params& params) {
 }
 
 template <class Op>
-bool combines_rows(const CallOf<Op>& call) {
-  return kernel<Op>().combines_rows != nullptr && kernel<Op>().combines_rows(call);
-}
-
-template <class Op>
 class KernelPlan : public CpuPlan<Op> {
 public:
   KernelPlan(const sdk::Call<Op>& call, ParallelFor parallel) : CpuPlan<Op>(call.params(), parallel) {
-    this->numerics = numerics_of(call, combines_rows<Op>(bind<Op>(call, call.params())));
+    this->numerics = numerics_of(call);
     const bool needs_none = kernel<Op>().workspace_bytes == nullptr && kernel<Op>().workspace_of_threads == nullptr;
     if (needs_none) this->workspace_bound = 0;  // and nobody asks prepare
   }
@@ -62,8 +57,7 @@ struct CpuImplementation {
   static sdk::Support query(CpuDevice& device, const sdk::Call<Op>& call) {
     const CallOf<Op> bound = bind<Op>(call, call.params());
     const int64_t workspace = workspace_bytes<Op>(bound, device.parallel().threads);
-    return support(call, static_cast<uint64_t>(workspace), bytes_of(call.desc()), kernel<Op>().operations(bound),
-                   combines_rows<Op>(bound));
+    return support(call, static_cast<uint64_t>(workspace), bytes_of(call.desc()), kernel<Op>().operations(bound));
   }
   static std::unique_ptr<sdk::Plan> plan(CpuDevice& device, const sdk::Call<Op>& call) {
     return std::make_unique<KernelPlan<Op>>(call, device.parallel());

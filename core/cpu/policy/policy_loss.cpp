@@ -2,7 +2,7 @@
 // of what hangs on whole sequences, on the batch, and in the backward on the number of tokens.
 //
 // Sums of chunks of sequences are added in their order: the bits do not depend on the number of threads, and those of
-// per_token on the own sequence alone, unless combines_sequences().
+// per_token on the own sequence alone, unless the parameters make it depend on the batch.
 #include <rlk/sdk/forward.hpp>
 #include <rlk/sdk/ops/policy_loss_backward.hpp>
 
@@ -73,10 +73,6 @@ int64_t workspace_bytes(const Call& call) {
   return policy_workspace_bytes(params_of(call), sequences_of(call.logp, call.cu_seqlens));
 }
 
-bool combines_rows(const Forward& call) {
-  return combines_sequences(call.params);
-}
-
 DataError policy_loss(const Forward& call, const Context& context) {
   const PolicyParams& params = call.params;
   PolicyBatch batch(call, 0);
@@ -137,7 +133,7 @@ DataError policy_loss_backward(const Backward& call, const Context& context) {
 }  // namespace
 
 RLK_CPU_KERNEL(PolicyLoss, .run = policy_loss, .operations = per_input_element<200>,
-               .workspace_bytes = workspace_bytes<Forward>, .combines_rows = combines_rows);
+               .workspace_bytes = workspace_bytes<Forward>);
 RLK_CPU_KERNEL(PolicyLossBackward, .run = policy_loss_backward, .operations = per_input_element<300>,
                .workspace_bytes = workspace_bytes<Backward>);
 

@@ -93,10 +93,6 @@ struct PolicyWorkspace {
 
 }  // namespace
 
-bool combines_sequences(const PolicyParams& params) {
-  return needs_mean(params) || needs_quantile(params) || takes_by_covariance(params.kind);
-}
-
 int64_t policy_workspace_bytes(const PolicyParams& params, const Sequences& sequences) {
   const size_t of_token = takes_by_covariance(params.kind) ? sizeof(CovarianceKey)
                           : needs_quantile(params)         ? sizeof(double)

@@ -6,9 +6,6 @@
 
 namespace rlk::cpu {
 
-// Rows that depend on the batch lose their batch invariance.
-bool combines_sequences(const PolicyParams& params);
-
 int64_t policy_workspace_bytes(const PolicyParams& params, const Sequences& sequences);
 
 // Sets up the batch and its terms in the workspace. counts: also the numbers of active and selected tokens of every

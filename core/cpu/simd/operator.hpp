@@ -31,8 +31,6 @@ struct Kernel {
   int64_t (*workspace_bytes)(const Call&) = nullptr;  // none; may look at everything but data
   // Instead, of a kernel that has memory for each thread of its hook.
   int64_t (*workspace_of_threads)(const Call&, int64_t threads) = nullptr;
-  // Whether the call combines rows although the operator need not: then nothing is batch invariant.
-  bool (*combines_rows)(const Call&) = nullptr;
   // The sizes at which the kernel changes its algorithm.
   std::span<const rlk_switch> switches = {};
 };

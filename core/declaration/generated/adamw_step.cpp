@@ -68,6 +68,7 @@ constexpr OpDecl kAdamwStepDeclaration
      "products, a root, a quotient and differences",
      {},
      true,
+     {},
      false,
      sizeof(rlk_adamw_step_params),
      &adamw_step_defaults,

@@ -64,6 +64,7 @@ constexpr OpDecl kAddDeclaration
      "alpha is rounded to fp32, the product with it once more, and the sum is the output's own rounding",
      {},
      true,
+     {},
      false,
      sizeof(rlk_add_params),
      &add_defaults,

@@ -57,6 +57,7 @@ constexpr OpDecl kAddRmsNormDeclaration
      "a sum, a reciprocal root and two products",
      add_rms_norm_24,
      true,
+     {},
      false,
      sizeof(rlk_add_rms_norm_params),
      &add_rms_norm_defaults,

@@ -59,6 +59,7 @@ constexpr OpDecl kAddRmsNormBackwardDeclaration
      "a reciprocal root, products, and sums of rows and columns",
      {},
      true,
+     {},
      false,
      sizeof(rlk_add_rms_norm_backward_params),
      &add_rms_norm_backward_defaults,

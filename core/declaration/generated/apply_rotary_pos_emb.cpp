@@ -67,6 +67,7 @@ constexpr OpDecl kApplyRotaryPosEmbDeclaration
      "two products and their sum",
      {},
      true,
+     {},
      false,
      sizeof(rlk_apply_rotary_pos_emb_params),
      &apply_rotary_pos_emb_defaults,

@@ -44,6 +44,7 @@ constexpr OpDecl kArgmaxDeclaration
      "",
      {},
      true,
+     {},
      false,
      sizeof(rlk_argmax_params),
      &argmax_defaults,

@@ -91,6 +91,7 @@ constexpr OpDecl kAttentionDeclaration
      "the general limit of golden.hpp (8 times 2^-23): exp, dot products, rescaling, sums over keys",
      attention_56,
      true,
+     {},
      false,
      sizeof(rlk_attention_params),
      &attention_defaults,

@@ -111,6 +111,7 @@ constexpr OpDecl kAttentionBackwardDeclaration
      "the general limit of golden.hpp (8 times 2^-23): exp, tanh, three dot products, sums over keys and queries",
      attention_backward_76,
      true,
+     {},
      false,
      sizeof(rlk_attention_backward_params),
      &attention_backward_defaults,

@@ -51,6 +51,7 @@ constexpr OpDecl kCastDeclaration
      "the output's own rounding alone",
      {},
      true,
+     {},
      false,
      sizeof(rlk_cast_params),
      &cast_defaults,

@@ -48,6 +48,7 @@ constexpr OpDecl kCatDeclaration
      "nothing is rounded",
      {},
      true,
+     {},
      false,
      sizeof(rlk_cat_params),
      &cat_defaults,

@@ -48,6 +48,7 @@ constexpr OpDecl kCausalSoftmaxDeclaration
      "exp good to 2 ulp (4 units), a quotient, and a sum in short chains",
      {},
      true,
+     {},
      false,
      sizeof(rlk_causal_softmax_params),
      &causal_softmax_defaults,

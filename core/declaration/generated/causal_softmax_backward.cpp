@@ -51,6 +51,7 @@ constexpr OpDecl kCausalSoftmaxBackwardDeclaration
      "a sum in short chains, and products",
      {},
      true,
+     {},
      false,
      sizeof(rlk_causal_softmax_backward_params),
      &causal_softmax_backward_defaults,

@@ -50,6 +50,7 @@ constexpr OpDecl kCopyDeclaration
      "nothing is rounded",
      {},
      true,
+     {},
      false,
      sizeof(rlk_copy_params),
      &copy_defaults,

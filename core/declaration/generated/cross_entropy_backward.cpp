@@ -72,6 +72,7 @@ constexpr OpDecl kCrossEntropyBackwardDeclaration
      "exp and tanh good to 2 ulp (4 units each), products with the gradients, and sums of weights",
      {},
      false,
+     {},
      false,
      sizeof(rlk_cross_entropy_backward_params),
      &cross_entropy_backward_defaults,

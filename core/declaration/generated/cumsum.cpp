@@ -44,6 +44,7 @@ constexpr OpDecl kCumsumDeclaration
      "a sum in fp64, of f64 compensated",
      {},
      true,
+     {},
      false,
      sizeof(rlk_cumsum_params),
      &cumsum_defaults,

@@ -44,6 +44,7 @@ constexpr OpDecl kCumsumBackwardDeclaration
      "a sum in fp64, of f64 compensated",
      {},
      true,
+     {},
      false,
      sizeof(rlk_cumsum_backward_params),
      &cumsum_backward_defaults,

@@ -62,6 +62,7 @@ constexpr OpDecl kDivDeclaration
      "the output's own rounding alone",
      {},
      true,
+     {},
      false,
      sizeof(rlk_div_params),
      &div_defaults,

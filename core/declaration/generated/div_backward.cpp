@@ -56,6 +56,7 @@ constexpr OpDecl kDivBackwardDeclaration
      "two quotients and a product",
      {},
      true,
+     {},
      false,
      sizeof(rlk_div_backward_params),
      &div_backward_defaults,

@@ -48,6 +48,7 @@ constexpr OpDecl kEmbeddingDeclaration
      "nothing is rounded",
      {},
      true,
+     {},
      false,
      sizeof(rlk_embedding_params),
      &embedding_defaults,

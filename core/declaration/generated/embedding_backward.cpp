@@ -55,6 +55,7 @@ constexpr OpDecl kEmbeddingBackwardDeclaration
      "a compensated sum in fp64, and a quotient",
      {},
      true,
+     {},
      false,
      sizeof(rlk_embedding_backward_params),
      &embedding_backward_defaults,

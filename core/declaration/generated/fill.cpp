@@ -52,6 +52,7 @@ constexpr OpDecl kFillDeclaration
      "the output's own rounding alone",
      {},
      true,
+     {},
      false,
      sizeof(rlk_fill_params),
      &fill_defaults,

@@ -70,6 +70,7 @@ constexpr OpDecl kGaeDeclaration
      "each step of the recursion rounds its three products and sums",
      {},
      true,
+     {},
      false,
      sizeof(rlk_gae_params),
      &gae_defaults,

@@ -48,6 +48,7 @@ constexpr OpDecl kGatherDeclaration
      "nothing is rounded",
      {},
      true,
+     {},
      false,
      sizeof(rlk_gather_params),
      &gather_defaults,

@@ -51,6 +51,7 @@ constexpr OpDecl kGatherBackwardDeclaration
      "a compensated sum in fp64",
      {},
      true,
+     {},
      false,
      sizeof(rlk_gather_backward_params),
      &gather_backward_defaults,

@@ -54,6 +54,7 @@ constexpr OpDecl kGegluDeclaration
      "exp and tanh good to 2 ulp (4 units each), a polynomial of 20 terms, and products",
      {},
      true,
+     {},
      false,
      sizeof(rlk_geglu_params),
      &geglu_defaults,

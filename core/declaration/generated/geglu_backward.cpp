@@ -58,6 +58,7 @@ constexpr OpDecl kGegluBackwardDeclaration
      "exp and tanh good to 2 ulp (4 units each), a polynomial of 20 terms, and products",
      {},
      true,
+     {},
      false,
      sizeof(rlk_geglu_backward_params),
      &geglu_backward_defaults,

@@ -52,6 +52,7 @@ constexpr OpDecl kGeluDeclaration
      "exp and tanh good to 2 ulp (4 units each), a polynomial of 20 terms, and products",
      {},
      true,
+     {},
      false,
      sizeof(rlk_gelu_params),
      &gelu_defaults,

@@ -72,6 +72,7 @@ constexpr OpDecl kGemmDeclaration
      "dot products in chains of some tens of terms, each rounded as the largest of them, whose condition is the sum of |a| |b|, and two products",
      {},
      true,
+     {},
      false,
      sizeof(rlk_gemm_params),
      &gemm_defaults,

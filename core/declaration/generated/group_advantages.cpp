@@ -85,6 +85,7 @@ constexpr OpDecl kGroupAdvantagesDeclaration
      "a mean, a standard deviation and a quotient of rounded differences",
      {},
      false,
+     {},
      false,
      sizeof(rlk_group_advantages_params),
      &group_advantages_defaults,

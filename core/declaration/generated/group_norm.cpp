@@ -58,6 +58,7 @@ constexpr OpDecl kGroupNormDeclaration
      "a difference, a reciprocal root, two products and a sum",
      {},
      true,
+     {},
      false,
      sizeof(rlk_group_norm_params),
      &group_norm_defaults,

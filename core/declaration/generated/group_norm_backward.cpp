@@ -61,6 +61,7 @@ constexpr OpDecl kGroupNormBackwardDeclaration
      "a reciprocal root, products, and sums",
      {},
      true,
+     {},
      false,
      sizeof(rlk_group_norm_backward_params),
      &group_norm_backward_defaults,

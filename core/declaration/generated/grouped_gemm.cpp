@@ -53,6 +53,7 @@ constexpr OpDecl kGroupedGemmDeclaration
      "dot products in chains of some tens of terms, each rounded as the largest of them, whose condition is the sum of |x| |weight|",
      {},
      true,
+     {},
      false,
      sizeof(rlk_grouped_gemm_params),
      &grouped_gemm_defaults,

@@ -58,6 +58,7 @@ constexpr OpDecl kGroupedGemmBackwardDeclaration
      "dot products in chains of some tens of terms, each rounded as the largest of them, whose condition is the sum of the products' magnitudes",
      {},
      true,
+     {},
      false,
      sizeof(rlk_grouped_gemm_backward_params),
      &grouped_gemm_backward_defaults,

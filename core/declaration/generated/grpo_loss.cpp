@@ -106,6 +106,7 @@ constexpr OpDecl kGrpoLossDeclaration
      "that of logp, an exponential of its result, and sums over tokens",
      {},
      false,
+     {},
      false,
      sizeof(rlk_grpo_loss_params),
      &grpo_loss_defaults,

@@ -98,6 +98,7 @@ constexpr OpDecl kGrpoLossBackwardDeclaration
      "that of logp_backward, times an exponential of logp",
      {},
      false,
+     {},
      false,
      sizeof(rlk_grpo_loss_backward_params),
      &grpo_loss_backward_defaults,

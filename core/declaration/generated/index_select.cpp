@@ -48,6 +48,7 @@ constexpr OpDecl kIndexSelectDeclaration
      "nothing is rounded",
      {},
      true,
+     {},
      false,
      sizeof(rlk_index_select_params),
      &index_select_defaults,

@@ -51,6 +51,7 @@ constexpr OpDecl kIndexSelectBackwardDeclaration
      "a compensated sum in fp64",
      {},
      true,
+     {},
      false,
      sizeof(rlk_index_select_backward_params),
      &index_select_backward_defaults,

@@ -61,6 +61,7 @@ constexpr OpDecl kJsdDeclaration
      "exp and log good to 4 ulp (8 units), and sums over the vocabulary in blocks or lanes",
      {},
      true,
+     {},
      false,
      sizeof(rlk_jsd_params),
      &jsd_defaults,

@@ -68,6 +68,7 @@ constexpr OpDecl kJsdBackwardDeclaration
      "exp and log good to 4 ulp (8 units each), products with the gradients",
      {},
      true,
+     {},
      false,
      sizeof(rlk_jsd_backward_params),
      &jsd_backward_defaults,

@@ -55,6 +55,7 @@ constexpr OpDecl kKlDivDeclaration
      "exp and log good to 4 ulp (8 units), a product, and sums in blocks or lanes",
      {},
      true,
+     {},
      false,
      sizeof(rlk_kl_div_params),
      &kl_div_defaults,

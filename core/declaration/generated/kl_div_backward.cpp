@@ -61,6 +61,7 @@ constexpr OpDecl kKlDivBackwardDeclaration
      "exp and log good to 4 ulp (8 units), and products",
      {},
      false,
+     {},
      false,
      sizeof(rlk_kl_div_backward_params),
      &kl_div_backward_defaults,

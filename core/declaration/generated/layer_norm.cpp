@@ -57,6 +57,7 @@ constexpr OpDecl kLayerNormDeclaration
      "a difference, a reciprocal root, two products and a sum",
      {},
      true,
+     {},
      false,
      sizeof(rlk_layer_norm_params),
      &layer_norm_defaults,

@@ -56,6 +56,7 @@ constexpr OpDecl kLayerNormBackwardDeclaration
      "a reciprocal root, products, and sums of rows and columns",
      {},
      true,
+     {},
      false,
      sizeof(rlk_layer_norm_backward_params),
      &layer_norm_backward_defaults,

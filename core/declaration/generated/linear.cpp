@@ -51,6 +51,7 @@ constexpr OpDecl kLinearDeclaration
      "dot products in chains of some tens of terms, each rounded as the largest of them, whose condition is the sum of |x| |weight|",
      {},
      true,
+     {},
      false,
      sizeof(rlk_linear_params),
      &linear_defaults,

@@ -55,6 +55,7 @@ constexpr OpDecl kLinearBackwardDeclaration
      "dot products in chains of some tens of terms, each rounded as the largest of them, whose condition is the sum of the products' magnitudes",
      {},
      true,
+     {},
      false,
      sizeof(rlk_linear_backward_params),
      &linear_backward_defaults,

@@ -85,6 +85,7 @@ constexpr OpDecl kLinearCrossEntropyBackwardDeclaration
      "scores as in linear_cross_entropy, exp and tanh, and sums over the vocabulary or rows in short chains",
      linear_cross_entropy_backward_50,
      false,
+     {},
      false,
      sizeof(rlk_linear_cross_entropy_backward_params),
      &linear_cross_entropy_backward_defaults,

@@ -77,6 +77,7 @@ constexpr OpDecl kLinearJsdDeclaration
      "dot products in short chains whose condition is the sum of |hidden| |weight|, exp and log good to 4 ulp, sums in blocks",
      {},
      true,
+     {},
      false,
      sizeof(rlk_linear_jsd_params),
      &linear_jsd_defaults,

@@ -89,6 +89,7 @@ constexpr OpDecl kLinearJsdBackwardDeclaration
      "logits as in linear_jsd, exp and log good to 4 ulp, and sums over the vocabulary or rows in short chains",
      linear_jsd_backward_54,
      true,
+     {},
      false,
      sizeof(rlk_linear_jsd_backward_params),
      &linear_jsd_backward_defaults,

@@ -73,6 +73,7 @@ constexpr OpDecl kLinearLogpDeclaration
      "dot products in short chains whose condition is the sum of |hidden| |weight|, exp, log and tanh, sums in blocks",
      {},
      true,
+     {},
      false,
      sizeof(rlk_linear_logp_params),
      &linear_logp_defaults,

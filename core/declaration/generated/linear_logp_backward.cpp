@@ -89,6 +89,7 @@ constexpr OpDecl kLinearLogpBackwardDeclaration
      "scores as in linear_logp, exp and tanh, and sums over the vocabulary or rows in short chains",
      linear_logp_backward_54,
      true,
+     {},
      false,
      sizeof(rlk_linear_logp_backward_params),
      &linear_logp_backward_defaults,

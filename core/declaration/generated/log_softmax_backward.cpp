@@ -47,6 +47,7 @@ constexpr OpDecl kLogSoftmaxBackwardDeclaration
      "exp good to 2 ulp (4 units), a sum in short chains, and products",
      {},
      true,
+     {},
      false,
      sizeof(rlk_log_softmax_backward_params),
      &log_softmax_backward_defaults,

@@ -73,6 +73,7 @@ constexpr OpDecl kLogitsRatioKlDeclaration
      "exp and log good to 2 ulp (4 units each), and sums over the vocabulary in blocks or lanes",
      {},
      true,
+     {},
      false,
      sizeof(rlk_logits_ratio_kl_params),
      &logits_ratio_kl_defaults,

@@ -80,6 +80,7 @@ constexpr OpDecl kLogitsRatioKlBackwardDeclaration
      "exp good to 2 ulp (4 units each), products with the gradients",
      {},
      true,
+     {},
      false,
      sizeof(rlk_logits_ratio_kl_backward_params),
      &logits_ratio_kl_backward_defaults,

@@ -72,6 +72,7 @@ constexpr OpDecl kLogpDeclaration
      "exp, log and tanh good to 2 ulp (4 units each), and sums over the vocabulary in blocks or lanes",
      {},
      true,
+     {},
      false,
      sizeof(rlk_logp_params),
      &logp_defaults,

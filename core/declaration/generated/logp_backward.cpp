@@ -84,6 +84,7 @@ constexpr OpDecl kLogpBackwardDeclaration
      "exp and tanh good to 2 ulp (4 units each), their product with the gradients, and sums of rows",
      {},
      true,
+     {},
      false,
      sizeof(rlk_logp_backward_params),
      &logp_backward_defaults,

@@ -55,6 +55,7 @@ constexpr OpDecl kLogpMergeDeclaration
      "exp and log good to 2 ulp (4 units each), and a sum of a few shards",
      {},
      true,
+     {},
      false,
      sizeof(rlk_logp_merge_params),
      &logp_merge_defaults,

@@ -56,6 +56,7 @@ constexpr OpDecl kMatmulDeclaration
      "dot products in chains of some tens of terms, each rounded as the largest of them, whose condition is the sum of |a| |b|",
      {},
      true,
+     {},
      false,
      sizeof(rlk_matmul_params),
      &matmul_defaults,

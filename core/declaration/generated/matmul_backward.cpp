@@ -61,6 +61,7 @@ constexpr OpDecl kMatmulBackwardDeclaration
      "dot products in chains of some tens of terms, each rounded as the largest of them, whose condition is the sum of the products' magnitudes",
      {},
      true,
+     {},
      false,
      sizeof(rlk_matmul_backward_params),
      &matmul_backward_defaults,

@@ -43,6 +43,7 @@ constexpr OpDecl kMaxDeclaration
      "nothing is rounded",
      {},
      true,
+     {},
      false,
      sizeof(rlk_max_params),
      &max_defaults,

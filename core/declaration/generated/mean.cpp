@@ -44,6 +44,7 @@ constexpr OpDecl kMeanDeclaration
      "a sum in short chains, and a quotient",
      {},
      true,
+     {},
      false,
      sizeof(rlk_mean_params),
      &mean_defaults,

@@ -58,6 +58,7 @@ constexpr OpDecl kMergeAttentionStatesDeclaration
      "exp and log good to 2 ulp (4 units each), two products and a sum",
      {},
      true,
+     {},
      false,
      sizeof(rlk_merge_attention_states_params),
      &merge_attention_states_defaults,

@@ -49,6 +49,7 @@ constexpr OpDecl kMoeAlignBlockSizeDeclaration
      "",
      {},
      false,
+     {},
      true,
      sizeof(rlk_moe_align_block_size_params),
      &moe_align_block_size_defaults,

@@ -45,6 +45,7 @@ constexpr OpDecl kMoeSumDeclaration
      "a sum in fp64, or with what its roundings lose",
      {},
      true,
+     {},
      false,
      sizeof(rlk_moe_sum_params),
      &moe_sum_defaults,

@@ -62,6 +62,7 @@ constexpr OpDecl kMulDeclaration
      "the output's own rounding alone",
      {},
      true,
+     {},
      false,
      sizeof(rlk_mul_params),
      &mul_defaults,

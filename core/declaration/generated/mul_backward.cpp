@@ -56,6 +56,7 @@ constexpr OpDecl kMulBackwardDeclaration
      "the output's own rounding alone",
      {},
      true,
+     {},
      false,
      sizeof(rlk_mul_backward_params),
      &mul_backward_defaults,

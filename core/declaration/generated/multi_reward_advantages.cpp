@@ -79,6 +79,7 @@ constexpr OpDecl kMultiRewardAdvantagesDeclaration
      "a weighted sum, a mean, a standard deviation and a quotient of rounded differences",
      {},
      false,
+     {},
      false,
      sizeof(rlk_multi_reward_advantages_params),
      &multi_reward_advantages_defaults,

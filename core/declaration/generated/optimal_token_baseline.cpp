@@ -82,6 +82,7 @@ constexpr OpDecl kOptimalTokenBaselineDeclaration
      "sums along and across sequences, an exponential and a quotient",
      {},
      false,
+     {},
      false,
      sizeof(rlk_optimal_token_baseline_params),
      &optimal_token_baseline_defaults,

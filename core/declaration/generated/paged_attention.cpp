@@ -96,6 +96,7 @@ constexpr OpDecl kPagedAttentionDeclaration
      "that of attention",
      paged_attention_61,
      true,
+     {},
      false,
      sizeof(rlk_paged_attention_params),
      &paged_attention_defaults,

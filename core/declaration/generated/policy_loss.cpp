@@ -207,6 +207,7 @@ constexpr OpDecl kPolicyLossDeclaration
      "exp good to 2 ulp (4 units), its products with advantages and weights, and sums over tokens",
      {},
      true,
+     {"kind == clip_cov || kind == kl_cov || (rollout_is_normalize == on && rollout_is_mean == 0) || top_entropy_quantile < 1", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_policy_loss_params, kind)) == 9 || v.i64(offsetof(rlk_policy_loss_params, kind)) == 10 || (v.i64(offsetof(rlk_policy_loss_params, rollout_is_normalize)) == 1 && v.f64(offsetof(rlk_policy_loss_params, rollout_is_mean)) == 0) || v.f64(offsetof(rlk_policy_loss_params, top_entropy_quantile)) < 1; }},
      false,
      sizeof(rlk_policy_loss_params),
      &policy_loss_defaults,

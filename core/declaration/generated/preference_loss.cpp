@@ -82,6 +82,7 @@ constexpr OpDecl kPreferenceLossDeclaration
      "exp and log good to 2 ulp (4 units each), products, and a sum",
      {},
      true,
+     {},
      false,
      sizeof(rlk_preference_loss_params),
      &preference_loss_defaults,

@@ -86,6 +86,7 @@ constexpr OpDecl kPreferenceLossBackwardDeclaration
      "exp and log good to 2 ulp (4 units each), and products",
      {},
      false,
+     {},
      false,
      sizeof(rlk_preference_loss_backward_params),
      &preference_loss_backward_defaults,

@@ -88,6 +88,7 @@ constexpr OpDecl kPrefixSharedAttentionDeclaration
      "that of attention",
      prefix_shared_attention_53,
      true,
+     {},
      false,
      sizeof(rlk_prefix_shared_attention_params),
      &prefix_shared_attention_defaults,

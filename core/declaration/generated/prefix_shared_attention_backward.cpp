@@ -107,6 +107,7 @@ constexpr OpDecl kPrefixSharedAttentionBackwardDeclaration
      "that of attention_backward",
      prefix_shared_attention_backward_72,
      true,
+     {},
      false,
      sizeof(rlk_prefix_shared_attention_backward_params),
      &prefix_shared_attention_backward_defaults,

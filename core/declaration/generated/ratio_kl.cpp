@@ -61,6 +61,7 @@ constexpr OpDecl kRatioKlDeclaration
      "exp good to 2 ulp (4 units) of rounded differences",
      {},
      true,
+     {},
      false,
      sizeof(rlk_ratio_kl_params),
      &ratio_kl_defaults,

@@ -70,6 +70,7 @@ constexpr OpDecl kRatioKlBackwardDeclaration
      "exp good to 2 ulp (4 units) of rounded differences, and products with the gradients",
      {},
      true,
+     {},
      false,
      sizeof(rlk_ratio_kl_backward_params),
      &ratio_kl_backward_defaults,

@@ -50,6 +50,7 @@ constexpr OpDecl kReluDeclaration
      "nothing is rounded",
      {},
      true,
+     {},
      false,
      sizeof(rlk_relu_params),
      &relu_defaults,

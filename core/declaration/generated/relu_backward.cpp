@@ -52,6 +52,7 @@ constexpr OpDecl kReluBackwardDeclaration
      "nothing is rounded",
      {},
      true,
+     {},
      false,
      sizeof(rlk_relu_backward_params),
      &relu_backward_defaults,

@@ -51,6 +51,7 @@ constexpr OpDecl kResamplingWeightsDeclaration
      "a power, as exponential of a logarithm, and a sum",
      {},
      false,
+     {},
      false,
      sizeof(rlk_resampling_weights_params),
      &resampling_weights_defaults,

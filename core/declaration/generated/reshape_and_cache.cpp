@@ -79,6 +79,7 @@ constexpr OpDecl kReshapeAndCacheDeclaration
      "numbers are copied",
      {},
      true,
+     {},
      false,
      sizeof(rlk_reshape_and_cache_params),
      &reshape_and_cache_defaults,

@@ -62,6 +62,7 @@ constexpr OpDecl kReturnsDeclaration
      "each step of the recursion rounds a product and a sum",
      {},
      true,
+     {},
      false,
      sizeof(rlk_returns_params),
      &returns_defaults,

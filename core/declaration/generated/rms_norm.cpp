@@ -52,6 +52,7 @@ constexpr OpDecl kRmsNormDeclaration
      "a reciprocal root and two products",
      {},
      true,
+     {},
      false,
      sizeof(rlk_rms_norm_params),
      &rms_norm_defaults,

@@ -54,6 +54,7 @@ constexpr OpDecl kRmsNormBackwardDeclaration
      "a reciprocal root, products, and sums of rows and columns",
      {},
      true,
+     {},
      false,
      sizeof(rlk_rms_norm_backward_params),
      &rms_norm_backward_defaults,

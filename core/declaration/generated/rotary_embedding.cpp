@@ -71,6 +71,7 @@ constexpr OpDecl kRotaryEmbeddingDeclaration
      "two products and their sum",
      {},
      true,
+     {},
      false,
      sizeof(rlk_rotary_embedding_params),
      &rotary_embedding_defaults,

@@ -113,6 +113,7 @@ constexpr OpDecl kSampleDeclaration
      "logp as in the operator logp; processed_logp is two roundings of fp64",
      {},
      true,
+     {},
      true,
      sizeof(rlk_sample_params),
      &sample_defaults,

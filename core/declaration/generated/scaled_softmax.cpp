@@ -46,6 +46,7 @@ constexpr OpDecl kScaledSoftmaxDeclaration
      "a product, exp good to 2 ulp (4 units), and a sum in short chains",
      {},
      true,
+     {},
      false,
      sizeof(rlk_scaled_softmax_params),
      &scaled_softmax_defaults,

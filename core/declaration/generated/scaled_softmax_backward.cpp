@@ -49,6 +49,7 @@ constexpr OpDecl kScaledSoftmaxBackwardDeclaration
      "a sum in short chains, and products",
      {},
      true,
+     {},
      false,
      sizeof(rlk_scaled_softmax_backward_params),
      &scaled_softmax_backward_defaults,

@@ -50,6 +50,7 @@ constexpr OpDecl kSigmoidDeclaration
      "exp good to 2 ulp (4 units), a quotient and products",
      {},
      true,
+     {},
      false,
      sizeof(rlk_sigmoid_params),
      &sigmoid_defaults,

@@ -52,6 +52,7 @@ constexpr OpDecl kSigmoidBackwardDeclaration
      "a difference and two products",
      {},
      true,
+     {},
      false,
      sizeof(rlk_sigmoid_backward_params),
      &sigmoid_backward_defaults,

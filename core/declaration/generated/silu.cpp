@@ -50,6 +50,7 @@ constexpr OpDecl kSiluDeclaration
      "exp good to 2 ulp (4 units), a quotient and products",
      {},
      true,
+     {},
      false,
      sizeof(rlk_silu_params),
      &silu_defaults,

@@ -43,6 +43,7 @@ constexpr OpDecl kSiluAndMulDeclaration
      "exp good to 2 ulp (4 units), a quotient and products",
      {},
      true,
+     {},
      false,
      sizeof(rlk_silu_and_mul_params),
      &silu_and_mul_defaults,

@@ -47,6 +47,7 @@ constexpr OpDecl kSiluAndMulBackwardDeclaration
      "exp good to 2 ulp (4 units), a quotient and products",
      {},
      true,
+     {},
      false,
      sizeof(rlk_silu_and_mul_backward_params),
      &silu_and_mul_backward_defaults,

@@ -52,6 +52,7 @@ constexpr OpDecl kSiluBackwardDeclaration
      "exp good to 2 ulp (4 units), a quotient and products",
      {},
      true,
+     {},
      false,
      sizeof(rlk_silu_backward_params),
      &silu_backward_defaults,

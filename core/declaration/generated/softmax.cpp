@@ -44,6 +44,7 @@ constexpr OpDecl kSoftmaxDeclaration
      "exp and log good to 2 ulp (4 units each), and a sum in short chains",
      {},
      true,
+     {},
      false,
      sizeof(rlk_softmax_params),
      &softmax_defaults,

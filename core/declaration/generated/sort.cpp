@@ -48,6 +48,7 @@ constexpr OpDecl kSortDeclaration
      "nothing is rounded",
      {},
      true,
+     {},
      false,
      sizeof(rlk_sort_params),
      &sort_defaults,

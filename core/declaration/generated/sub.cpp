@@ -64,6 +64,7 @@ constexpr OpDecl kSubDeclaration
      "alpha is rounded to fp32, the product with it once more, and the difference is the output's own rounding",
      {},
      true,
+     {},
      false,
      sizeof(rlk_sub_params),
      &sub_defaults,

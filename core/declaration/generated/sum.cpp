@@ -44,6 +44,7 @@ constexpr OpDecl kSumDeclaration
      "a sum in short chains",
      {},
      true,
+     {},
      false,
      sizeof(rlk_sum_params),
      &sum_defaults,

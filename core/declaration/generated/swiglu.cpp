@@ -52,6 +52,7 @@ constexpr OpDecl kSwigluDeclaration
      "exp good to 2 ulp (4 units), a quotient and products",
      {},
      true,
+     {},
      false,
      sizeof(rlk_swiglu_params),
      &swiglu_defaults,

@@ -56,6 +56,7 @@ constexpr OpDecl kSwigluBackwardDeclaration
      "exp good to 2 ulp (4 units), a quotient and products",
      {},
      true,
+     {},
      false,
      sizeof(rlk_swiglu_backward_params),
      &swiglu_backward_defaults,

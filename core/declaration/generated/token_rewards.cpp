@@ -88,6 +88,7 @@ constexpr OpDecl kTokenRewardsDeclaration
      "exp good to 2 ulp (4 units) of rounded differences, a product and sums",
      {},
      true,
+     {},
      false,
      sizeof(rlk_token_rewards_params),
      &token_rewards_defaults,

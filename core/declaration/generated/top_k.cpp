@@ -51,6 +51,7 @@ constexpr OpDecl kTopKDeclaration
      "nothing is rounded",
      {},
      true,
+     {},
      false,
      sizeof(rlk_top_k_params),
      &top_k_defaults,

@@ -62,6 +62,7 @@ constexpr OpDecl kTopkKlDeclaration
      "exp and log good to 2 ulp (4 units each), and sums over the vocabulary in blocks or lanes",
      {},
      true,
+     {},
      false,
      sizeof(rlk_topk_kl_params),
      &topk_kl_defaults,

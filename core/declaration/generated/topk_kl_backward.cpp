@@ -63,6 +63,7 @@ constexpr OpDecl kTopkKlBackwardDeclaration
      "exp good to 2 ulp (4 units each), sums over k and products with the gradients",
      {},
      true,
+     {},
      false,
      sizeof(rlk_topk_kl_backward_params),
      &topk_kl_backward_defaults,

@@ -54,6 +54,7 @@ constexpr OpDecl kTopkSoftmaxDeclaration
      "exp good to 2 ulp (4 units), a sum and quotients",
      {},
      true,
+     {},
      false,
      sizeof(rlk_topk_softmax_params),
      &topk_softmax_defaults,

@@ -53,6 +53,7 @@ constexpr OpDecl kTvdDeclaration
      "a difference, and sums in blocks or lanes",
      {},
      true,
+     {},
      false,
      sizeof(rlk_tvd_params),
      &tvd_defaults,

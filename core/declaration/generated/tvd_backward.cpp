@@ -59,6 +59,7 @@ constexpr OpDecl kTvdBackwardDeclaration
      "products",
      {},
      false,
+     {},
      false,
      sizeof(rlk_tvd_backward_params),
      &tvd_backward_defaults,

@@ -76,6 +76,7 @@ constexpr OpDecl kValueLossDeclaration
      "differences, squares and sums in blocks",
      {},
      true,
+     {},
      false,
      sizeof(rlk_value_loss_params),
      &value_loss_defaults,

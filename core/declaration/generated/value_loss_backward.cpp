@@ -79,6 +79,7 @@ constexpr OpDecl kValueLossBackwardDeclaration
      "differences and products",
      {},
      false,
+     {},
      false,
      sizeof(rlk_value_loss_backward_params),
      &value_loss_backward_defaults,

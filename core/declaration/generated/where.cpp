@@ -67,6 +67,7 @@ constexpr OpDecl kWhereDeclaration
      "nothing is rounded",
      {},
      true,
+     {},
      false,
      sizeof(rlk_where_params),
      &where_defaults,

@@ -59,6 +59,7 @@ constexpr OpDecl kWhitenDeclaration
      "a mean and a variance in blocks, a square root and a quotient",
      {},
      false,
+     {},
      false,
      sizeof(rlk_whiten_params),
      &whiten_defaults,

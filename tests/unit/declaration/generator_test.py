@@ -13,6 +13,7 @@ from declaration_schema import LIMITS, DeclarationError  # noqa: E402
 from generate import leftovers  # noqa: E402
 from generate_calls import call_header  # noqa: E402
 from generate_tables import Tables  # noqa: E402
+from generate_views import combines_rows  # noqa: E402
 
 KETTLE = """
 name = "kettle"
@@ -90,6 +91,20 @@ class Declarations(unittest.TestCase):
         self.assertIn('{"steam", "every pot", kettle_', self.accepted((reason, steam)))
         self.refused("[[numerics.rounded]] 1: no symbol 'M'", (reason, steam.replace('["N"]', '["M"]')))
         self.refused("[[numerics.rounded]] 1: source is missing", (reason, steam.replace('\nsource = "every pot"', "")))
+
+    def test_rows_are_combined_never_always_or_as_parameters_say(self):
+        reason = 'reason = "one product"'
+
+        def function(*lines):
+            return combines_rows(completed(tomllib.loads(self.changed([(reason, "\n".join([reason, *lines]))]))))[-1]
+
+        self.assertIn("(const Params&) { return false; }", function())
+        self.assertIn("(const Params&) { return true; }", function("batch_invariant = false"))
+        self.assertIn("(const Params& params) { return params.power > 1; }", function('combines_rows = "power > 1"'))
+        self.refused("[numerics]: combines_rows stands beside batch_invariant = false",
+                     (reason, reason + '\nbatch_invariant = false\ncombines_rows = "power > 1"'))
+        with self.assertRaisesRegex(DeclarationError, "combines_rows is 'N > 1'; expected parameters alone"):
+            function('combines_rows = "N > 1"')
 
     def test_an_unknown_key_names_file_table_key_and_what_is_near(self):
         self.refused("kettle.toml: unknown key 'sumary'; near: summary", ("summary = ", "sumary = "))

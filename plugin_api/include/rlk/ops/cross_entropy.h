@@ -14,7 +14,7 @@ ce[n]         = (1 - s) w[t] (lse[n] - z[t]) + s / V sum_v w[v] (lse[n] - z[v])
 zl[n]         = lse_square_scale lse[n]^2
 token_loss[n] = ce[n] + zl[n]
 loss          = sum_n ce[n] / D + sum_n zl[n] / Z, z_loss = sum_n zl[n] / Z, over active rows:
-mean   D = sum of w[ids[n]] over active rows, Z = active rows; 0 where there is none
+mean   D = sum of w[ids[n]] over active rows, Z = active rows; what is divided by 0 is 0
 sum    D = Z = 1
 none   loss and z_loss are 0 and token_loss is the result
 

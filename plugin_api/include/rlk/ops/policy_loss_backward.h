@@ -21,7 +21,7 @@ an exact tie. Clamps (of the ratio, delta, the log ratio, the KL and its differe
 bounds; at a bound by clamp_gradient: zero as torch.clamp of 2.15, which all trainers call here with numbers as bounds,
 or pass as before 2.15. A number that is both bounds meets both. A data error of cu_seqlens makes every gradient NaN.
 NaN: as in policy_loss; a NaN in a token's own logp, old_logp or advantage makes its gradient NaN, clipped or not, also
-where the gradient does not depend on the number itself.
+where the gradient does not depend on the number itself, but for gpg: its gradient is the advantage's.
 
 A NaN in one element makes NaN, of what depends on that element (plugin_api/ops/README.md):
   logp: grad_logp element, grad_entropy none; where rejects: text; where kind == vespo || opsm != off: grad_logp text;

@@ -51,6 +51,7 @@ constexpr OpDecl kBlockDequantizeDeclaration
      "one product",
      {},
      true,
+     {},
      false,
      sizeof(rlk_block_dequantize_params),
      &block_dequantize_defaults,

@@ -57,6 +57,7 @@ constexpr OpDecl kCacheAppendDeclaration
      "one product",
      {},
      true,
+     {},
      false,
      sizeof(rlk_cache_append_params),
      &cache_append_defaults,

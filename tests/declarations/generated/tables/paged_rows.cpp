@@ -55,6 +55,7 @@ constexpr OpDecl kPagedRowsDeclaration
      "one product",
      {},
      true,
+     {},
      false,
      sizeof(rlk_paged_rows_params),
      &paged_rows_defaults,

@@ -40,6 +40,7 @@ constexpr OpDecl kPrefixCountDeclaration
      "",
      {},
      false,
+     {},
      false,
      sizeof(rlk_prefix_count_params),
      &prefix_count_defaults,

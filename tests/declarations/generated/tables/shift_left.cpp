@@ -48,6 +48,7 @@ constexpr OpDecl kShiftLeftDeclaration
      "",
      {},
      true,
+     {},
      false,
      sizeof(rlk_shift_left_params),
      &shift_left_defaults,

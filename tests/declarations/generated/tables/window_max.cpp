@@ -49,6 +49,7 @@ constexpr OpDecl kWindowMaxDeclaration
      "a comparison rounds nothing",
      {},
      true,
+     {},
      false,
      sizeof(rlk_window_max_params),
      &window_max_defaults,

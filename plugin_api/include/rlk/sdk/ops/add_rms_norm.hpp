@@ -62,7 +62,8 @@ struct AddRmsNorm {
   static constexpr uint32_t kInputs = RLK_ADD_RMS_NORM_N_INPUTS;
   static constexpr uint32_t kOutputs = RLK_ADD_RMS_NORM_N_OUTPUTS;
   static constexpr uint32_t kSymbols = RLK_ADD_RMS_NORM_N_SYMBOLS;
-  static constexpr bool kBatchInvariant = true;
+  // Whether the result of a row may depend on the others.
+  static constexpr bool combines_rows(const Params&) { return false; }
   static constexpr bool kPortable = false;
   static constexpr Params defaults() { return RLK_ADD_RMS_NORM_PARAMS_INIT; }
 };

@@ -86,7 +86,8 @@ struct Attention {
   static constexpr uint32_t kInputs = RLK_ATTENTION_N_INPUTS;
   static constexpr uint32_t kOutputs = RLK_ATTENTION_N_OUTPUTS;
   static constexpr uint32_t kSymbols = RLK_ATTENTION_N_SYMBOLS;
-  static constexpr bool kBatchInvariant = true;
+  // Whether the result of a row may depend on the others.
+  static constexpr bool combines_rows(const Params&) { return false; }
   static constexpr bool kPortable = false;
   static constexpr Params defaults() { return RLK_ATTENTION_PARAMS_INIT; }
 };

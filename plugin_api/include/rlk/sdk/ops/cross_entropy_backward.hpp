@@ -85,7 +85,8 @@ struct CrossEntropyBackward {
   static constexpr uint32_t kInputs = RLK_CROSS_ENTROPY_BACKWARD_N_INPUTS;
   static constexpr uint32_t kOutputs = RLK_CROSS_ENTROPY_BACKWARD_N_OUTPUTS;
   static constexpr uint32_t kSymbols = RLK_CROSS_ENTROPY_BACKWARD_N_SYMBOLS;
-  static constexpr bool kBatchInvariant = false;
+  // Whether the result of a row may depend on the others.
+  static constexpr bool combines_rows(const Params&) { return true; }
   static constexpr bool kPortable = false;
   static constexpr Params defaults() { return RLK_CROSS_ENTROPY_BACKWARD_PARAMS_INIT; }
 };

@@ -72,7 +72,8 @@ struct Gae {
   static constexpr uint32_t kInputs = RLK_GAE_N_INPUTS;
   static constexpr uint32_t kOutputs = RLK_GAE_N_OUTPUTS;
   static constexpr uint32_t kSymbols = RLK_GAE_N_SYMBOLS;
-  static constexpr bool kBatchInvariant = true;
+  // Whether the result of a row may depend on the others.
+  static constexpr bool combines_rows(const Params&) { return false; }
   static constexpr bool kPortable = false;
   static constexpr Params defaults() { return RLK_GAE_PARAMS_INIT; }
 };

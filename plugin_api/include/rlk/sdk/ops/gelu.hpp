@@ -59,7 +59,8 @@ struct Gelu {
   static constexpr uint32_t kInputs = RLK_GELU_N_INPUTS;
   static constexpr uint32_t kOutputs = RLK_GELU_N_OUTPUTS;
   static constexpr uint32_t kSymbols = RLK_GELU_N_SYMBOLS;
-  static constexpr bool kBatchInvariant = true;
+  // Whether the result of a row may depend on the others.
+  static constexpr bool combines_rows(const Params&) { return false; }
   static constexpr bool kPortable = false;
   static constexpr Params defaults() { return RLK_GELU_PARAMS_INIT; }
 };

@@ -60,7 +60,8 @@ struct IndexSelect {
   static constexpr uint32_t kInputs = RLK_INDEX_SELECT_N_INPUTS;
   static constexpr uint32_t kOutputs = RLK_INDEX_SELECT_N_OUTPUTS;
   static constexpr uint32_t kSymbols = RLK_INDEX_SELECT_N_SYMBOLS;
-  static constexpr bool kBatchInvariant = true;
+  // Whether the result of a row may depend on the others.
+  static constexpr bool combines_rows(const Params&) { return false; }
   static constexpr bool kPortable = false;
   static constexpr Params defaults() { return RLK_INDEX_SELECT_PARAMS_INIT; }
 };

@@ -61,7 +61,8 @@ struct Linear {
   static constexpr uint32_t kInputs = RLK_LINEAR_N_INPUTS;
   static constexpr uint32_t kOutputs = RLK_LINEAR_N_OUTPUTS;
   static constexpr uint32_t kSymbols = RLK_LINEAR_N_SYMBOLS;
-  static constexpr bool kBatchInvariant = true;
+  // Whether the result of a row may depend on the others.
+  static constexpr bool combines_rows(const Params&) { return false; }
   static constexpr bool kPortable = false;
   static constexpr Params defaults() { return RLK_LINEAR_PARAMS_INIT; }
 };

@@ -74,7 +74,8 @@ struct Logp {
   static constexpr uint32_t kInputs = RLK_LOGP_N_INPUTS;
   static constexpr uint32_t kOutputs = RLK_LOGP_N_OUTPUTS;
   static constexpr uint32_t kSymbols = RLK_LOGP_N_SYMBOLS;
-  static constexpr bool kBatchInvariant = true;
+  // Whether the result of a row may depend on the others.
+  static constexpr bool combines_rows(const Params&) { return false; }
   static constexpr bool kPortable = false;
   static constexpr Params defaults() { return RLK_LOGP_PARAMS_INIT; }
 };

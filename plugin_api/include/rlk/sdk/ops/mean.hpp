@@ -58,7 +58,8 @@ struct Mean {
   static constexpr uint32_t kInputs = RLK_MEAN_N_INPUTS;
   static constexpr uint32_t kOutputs = RLK_MEAN_N_OUTPUTS;
   static constexpr uint32_t kSymbols = RLK_MEAN_N_SYMBOLS;
-  static constexpr bool kBatchInvariant = true;
+  // Whether the result of a row may depend on the others.
+  static constexpr bool combines_rows(const Params&) { return false; }
   static constexpr bool kPortable = false;
   static constexpr Params defaults() { return RLK_MEAN_PARAMS_INIT; }
 };

@@ -63,7 +63,8 @@ struct MoeAlignBlockSize {
   static constexpr uint32_t kInputs = RLK_MOE_ALIGN_BLOCK_SIZE_N_INPUTS;
   static constexpr uint32_t kOutputs = RLK_MOE_ALIGN_BLOCK_SIZE_N_OUTPUTS;
   static constexpr uint32_t kSymbols = RLK_MOE_ALIGN_BLOCK_SIZE_N_SYMBOLS;
-  static constexpr bool kBatchInvariant = false;
+  // Whether the result of a row may depend on the others.
+  static constexpr bool combines_rows(const Params&) { return true; }
   static constexpr bool kPortable = true;
   static constexpr Params defaults() { return RLK_MOE_ALIGN_BLOCK_SIZE_PARAMS_INIT; }
 };

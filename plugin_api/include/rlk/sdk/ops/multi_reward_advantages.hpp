@@ -81,7 +81,8 @@ struct MultiRewardAdvantages {
   static constexpr uint32_t kInputs = RLK_MULTI_REWARD_ADVANTAGES_N_INPUTS;
   static constexpr uint32_t kOutputs = RLK_MULTI_REWARD_ADVANTAGES_N_OUTPUTS;
   static constexpr uint32_t kSymbols = RLK_MULTI_REWARD_ADVANTAGES_N_SYMBOLS;
-  static constexpr bool kBatchInvariant = false;
+  // Whether the result of a row may depend on the others.
+  static constexpr bool combines_rows(const Params&) { return true; }
   static constexpr bool kPortable = false;
   static constexpr Params defaults() { return RLK_MULTI_REWARD_ADVANTAGES_PARAMS_INIT; }
 };

@@ -78,7 +78,8 @@ struct OptimalTokenBaseline {
   static constexpr uint32_t kInputs = RLK_OPTIMAL_TOKEN_BASELINE_N_INPUTS;
   static constexpr uint32_t kOutputs = RLK_OPTIMAL_TOKEN_BASELINE_N_OUTPUTS;
   static constexpr uint32_t kSymbols = RLK_OPTIMAL_TOKEN_BASELINE_N_SYMBOLS;
-  static constexpr bool kBatchInvariant = false;
+  // Whether the result of a row may depend on the others.
+  static constexpr bool combines_rows(const Params&) { return true; }
   static constexpr bool kPortable = false;
   static constexpr Params defaults() { return RLK_OPTIMAL_TOKEN_BASELINE_PARAMS_INIT; }
 };

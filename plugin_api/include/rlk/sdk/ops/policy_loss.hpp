@@ -184,7 +184,9 @@ struct PolicyLoss {
   static constexpr uint32_t kInputs = RLK_POLICY_LOSS_N_INPUTS;
   static constexpr uint32_t kOutputs = RLK_POLICY_LOSS_N_OUTPUTS;
   static constexpr uint32_t kSymbols = RLK_POLICY_LOSS_N_SYMBOLS;
-  static constexpr bool kBatchInvariant = true;
+  // Whether the result of a row may depend on the others.
+  static constexpr bool combines_rows(const Params& params) { return params.kind == 9 || params.kind == 10 ||
+      (params.rollout_is_normalize == 1 && params.rollout_is_mean == 0) || params.top_entropy_quantile < 1; }
   static constexpr bool kPortable = false;
   static constexpr Params defaults() { return RLK_POLICY_LOSS_PARAMS_INIT; }
 };

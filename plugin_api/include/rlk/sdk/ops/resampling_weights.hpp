@@ -65,7 +65,8 @@ struct ResamplingWeights {
   static constexpr uint32_t kInputs = RLK_RESAMPLING_WEIGHTS_N_INPUTS;
   static constexpr uint32_t kOutputs = RLK_RESAMPLING_WEIGHTS_N_OUTPUTS;
   static constexpr uint32_t kSymbols = RLK_RESAMPLING_WEIGHTS_N_SYMBOLS;
-  static constexpr bool kBatchInvariant = false;
+  // Whether the result of a row may depend on the others.
+  static constexpr bool combines_rows(const Params&) { return true; }
   static constexpr bool kPortable = false;
   static constexpr Params defaults() { return RLK_RESAMPLING_WEIGHTS_PARAMS_INIT; }
 };

@@ -61,7 +61,8 @@ struct RmsNorm {
   static constexpr uint32_t kInputs = RLK_RMS_NORM_N_INPUTS;
   static constexpr uint32_t kOutputs = RLK_RMS_NORM_N_OUTPUTS;
   static constexpr uint32_t kSymbols = RLK_RMS_NORM_N_SYMBOLS;
-  static constexpr bool kBatchInvariant = true;
+  // Whether the result of a row may depend on the others.
+  static constexpr bool combines_rows(const Params&) { return false; }
   static constexpr bool kPortable = false;
   static constexpr Params defaults() { return RLK_RMS_NORM_PARAMS_INIT; }
 };

@@ -105,7 +105,8 @@ struct Sample {
   static constexpr uint32_t kInputs = RLK_SAMPLE_N_INPUTS;
   static constexpr uint32_t kOutputs = RLK_SAMPLE_N_OUTPUTS;
   static constexpr uint32_t kSymbols = RLK_SAMPLE_N_SYMBOLS;
-  static constexpr bool kBatchInvariant = true;
+  // Whether the result of a row may depend on the others.
+  static constexpr bool combines_rows(const Params&) { return false; }
   static constexpr bool kPortable = true;
   static constexpr Params defaults() { return RLK_SAMPLE_PARAMS_INIT; }
 };

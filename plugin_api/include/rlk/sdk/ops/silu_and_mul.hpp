@@ -58,7 +58,8 @@ struct SiluAndMul {
   static constexpr uint32_t kInputs = RLK_SILU_AND_MUL_N_INPUTS;
   static constexpr uint32_t kOutputs = RLK_SILU_AND_MUL_N_OUTPUTS;
   static constexpr uint32_t kSymbols = RLK_SILU_AND_MUL_N_SYMBOLS;
-  static constexpr bool kBatchInvariant = true;
+  // Whether the result of a row may depend on the others.
+  static constexpr bool combines_rows(const Params&) { return false; }
   static constexpr bool kPortable = false;
   static constexpr Params defaults() { return RLK_SILU_AND_MUL_PARAMS_INIT; }
 };

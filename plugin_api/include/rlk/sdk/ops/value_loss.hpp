@@ -80,7 +80,8 @@ struct ValueLoss {
   static constexpr uint32_t kInputs = RLK_VALUE_LOSS_N_INPUTS;
   static constexpr uint32_t kOutputs = RLK_VALUE_LOSS_N_OUTPUTS;
   static constexpr uint32_t kSymbols = RLK_VALUE_LOSS_N_SYMBOLS;
-  static constexpr bool kBatchInvariant = true;
+  // Whether the result of a row may depend on the others.
+  static constexpr bool combines_rows(const Params&) { return false; }
   static constexpr bool kPortable = false;
   static constexpr Params defaults() { return RLK_VALUE_LOSS_PARAMS_INIT; }
 };

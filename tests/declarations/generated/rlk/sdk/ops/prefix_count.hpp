@@ -58,7 +58,8 @@ struct PrefixCount {
   static constexpr uint32_t kInputs = RLK_PREFIX_COUNT_N_INPUTS;
   static constexpr uint32_t kOutputs = RLK_PREFIX_COUNT_N_OUTPUTS;
   static constexpr uint32_t kSymbols = RLK_PREFIX_COUNT_N_SYMBOLS;
-  static constexpr bool kBatchInvariant = false;
+  // Whether the result of a row may depend on the others.
+  static constexpr bool combines_rows(const Params&) { return true; }
   static constexpr bool kPortable = false;
   static constexpr Params defaults() { return RLK_PREFIX_COUNT_PARAMS_INIT; }
 };
