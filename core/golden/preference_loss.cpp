@@ -72,7 +72,7 @@ Dual pair_loss(const Params& p, const Dual& c, const Dual& r, const Dual& hc, co
       return sigmoid(a) + sigmoid(-z);
     case Kind::discopop: {
       const Tracked inverse = one / parameter(p.discopop_tau);
-      return -(log_sigmoid(z) * sigmoid(-(inverse * z))) + exp(-z) * sigmoid(inverse * z);
+      return -(log_sigmoid(z) * sigmoid(-(inverse * z))) + exp(log_sigmoid(inverse * z) - z);
     }
     case Kind::orpo:
       return -(beta * log_sigmoid((c - r) - (log_rest(c) - log_rest(r))));

@@ -76,9 +76,10 @@ Loss pair_loss(const Params& p, const Pair& pair) {
       return {sigmoid(a) + sigmoid(-z), beta * (sigmoid(a) * sigmoid(-a) - of_z), beta * of_z};
     }
     case Kind::discopop: {
-      const double share = sigmoid(z / p.discopop_tau), rest = sigmoid(-z / p.discopop_tau), power = std::exp(-z);
-      const double of_share = share * rest / p.discopop_tau * (power + log_sigmoid(z));
-      return of_difference(power * share - log_sigmoid(z) * rest, of_share - sigmoid(-z) * rest - power * share, beta);
+      const double scaled = z / p.discopop_tau, share = sigmoid(scaled), rest = sigmoid(-scaled);
+      const double power = std::exp(log_sigmoid(scaled) - z);  // exp(-z) share: one factor alone may be beyond fp64
+      const double of_share = rest / p.discopop_tau * (power + share * log_sigmoid(z));
+      return of_difference(power - log_sigmoid(z) * rest, of_share - sigmoid(-z) * rest - power, beta);
     }
     case Kind::orpo: {
       const double rest_c = -std::expm1(pair.c), rest_r = -std::expm1(pair.r);

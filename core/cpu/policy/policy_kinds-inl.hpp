@@ -248,7 +248,8 @@ HWY_INLINE Slope<V> geometric_term(D d, const PolicyBatch& batch, V advantage, V
   const auto tie = hn::And(hn::Ge(log_ratio, low), hn::Le(log_ratio, high));
   const V passes = hn::IfThenElse(tie, clamp_gradient(d, log_ratio, low, high, batch.rules.at_bound), one);
   const V chosen = hn::IfThenElse(above, high, hn::IfThenElse(below, low, log_ratio));
-  return {hn::IfThenZeroElse(hn::Eq(advantage, zero), chosen),
+  // The sign of the advantage is a factor: of 0 times NaN comes NaN.
+  return {hn::IfThenElse(hn::Eq(advantage, zero), hn::Mul(chosen, zero), chosen),
           hn::IfThenZeroElse(is_flat, hn::Mul(hn::Set(d, 0.5), hn::Add(one, passes)))};
 }
 

@@ -3,6 +3,7 @@
 #include <rlk/sdk/ops/policy_loss_backward.hpp>
 
 #include <cmath>
+#include <limits>
 
 #include "unit/cpu/policy_case.hpp"
 
@@ -119,6 +120,9 @@ TEST(PolicyLoss, GmpoTokensWithoutAnAdvantageLeaveTheGeometricMeanAlone) {
   c.weight = {};
   EXPECT_NEAR(loss_of(c), expected, 1e-14);
   EXPECT_EQ(run_policy_loss_backward(c).grad_logp.get(1), 0);
+  c.logp.set(1, std::numeric_limits<double>::quiet_NaN());  // a broken forward shows, whatever its advantage
+  EXPECT_TRUE(std::isnan(loss_of(c)));
+  EXPECT_TRUE(std::isnan(run_policy_loss_backward(c).grad_logp.get(0)));
 }
 
 TEST(PolicyLoss, LogRatioClampsOnEachSidePassWhatIsAskedForAtEquality) {
