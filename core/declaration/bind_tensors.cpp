@@ -104,8 +104,8 @@ rlk_status Binder::check_well_formed(const ArgDecl& arg, const rlk_tensor& t, bo
   int64_t count = 1, extent = 0;
   for (int32_t i = 0; i < t.ndim; ++i) {
     if (t.shape[i] < 0) return bad("has shape " + text_of_shape(t.shape, t.ndim) + "; expected no negative size");
-    if (t.shape[i] == 0) return RLK_OK;
   }
+  if (std::find(t.shape, t.shape + t.ndim, 0) != t.shape + t.ndim) return RLK_OK;  // of nothing, whatever the strides
   for (int32_t i = 0; i < t.ndim; ++i) {
     int64_t reach = 0;
     const bool overflow =

@@ -51,6 +51,11 @@ rlk_status detail::fail_with_exception(rlk_error* error) noexcept {
   }
 }
 
+rlk_status check_made(rlk_status status, const void* handle, const char* what, rlk_error* error) {
+  if (status != RLK_OK || handle != nullptr) return status;
+  return failf(error, RLK_INTERNAL, "%s answered OK without a handle; the plugin is wrong", what);
+}
+
 const char* name_of_status(rlk_status status) noexcept {
   switch (status) {
     case RLK_OK:

@@ -73,4 +73,8 @@ R* call_plugin(R* (*slot)(P...), A... arguments) {
 
 #undef RLK_LET_THREAD_END
 
+// `status` of a plugin's function that made something, unless it answered OK and made nothing: a null handle would be
+// given to its other functions. `what` is "stream create".
+rlk_status check_made(rlk_status status, const void* handle, const char* what, rlk_error* error);
+
 }  // namespace rlk::core

@@ -3,6 +3,10 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <cctype>
+#include <string_view>
+
 namespace rlk::core {
 namespace {
 
@@ -17,8 +21,13 @@ std::string inputs_of(const OpDecl& decl, Domain domain, const ArgDecl** first) 
   return names.empty() ? "an input" : names;
 }
 
+// A number or one name needs no brackets.
 std::string text_of(const Expr& expr, const char* otherwise) {
-  return expr.text != nullptr ? std::string("(") + expr.text + ")" : otherwise;
+  if (expr.text == nullptr) return otherwise;
+  const std::string_view text = expr.text;
+  const bool is_word =
+      std::all_of(text.begin(), text.end(), [](unsigned char c) { return std::isalnum(c) != 0 || c == '_'; });
+  return is_word ? std::string(text) : fmt::format("({})", text);
 }
 
 // Cumulative lengths and lengths of rows have one kind of error: where an operator has both, either may be meant.

@@ -136,6 +136,11 @@ void HangWatch::tell(Slot& slot) {
   const bool in_time = slot.inside_seconds < seconds_ + static_cast<double>(place.allowed_ns) * 1e-9;
   std::vector<Suspect> suspects;
   std::string stream;
+  // The caller holds the plugin and the candidate while it is inside, and may leave as soon as the slot is given back.
+  const std::shared_ptr<const Candidate> candidate =
+      place.candidate != nullptr ? place.candidate->shared_from_this() : nullptr;
+  const std::string plugin = place.plugin->id;
+  const rlk_plugin* const api = place.plugin->api;
   if (!in_time && place.stream != nullptr) {
     stream = place.stream->name();
     if (place.candidate == nullptr) place.stream->add_suspects_to(&suspects);
@@ -143,21 +148,20 @@ void HangWatch::tell(Slot& slot) {
   slot.turn.store(turn, std::memory_order_release);
   if (in_time) return;
   slot.told = true;
-  // Candidates and plugins live as long as the registry.
   char seconds[32];
   std::snprintf(seconds, sizeof(seconds), "%.3g s", slot.inside_seconds);
   const std::string where = fmt::format(
       "{}{} by plugin {} has not returned for {} (RLK_CALL_TIMEOUT); "
       "thread {} of process {} is still inside it",
-      place.doing, stream.empty() ? "" : " on " + stream, place.plugin->id, seconds, slot.thread, getpid());
-  if (place.candidate != nullptr) {
-    const Candidate& one = *place.candidate;
+      place.doing, stream.empty() ? "" : " on " + stream, plugin, seconds, slot.thread, getpid());
+  if (candidate != nullptr) {
+    const Candidate& one = *candidate;
     registry_.quarantine(*one.plugin, one.decl->name, one.implementation->name,
                          one.decl->dtypes.empty() ? "" : name_of(place.dtype), kCode, where);
     return;
   }
   if (suspects.empty()) {
-    registry_.quarantine(*place.plugin, "", "", "", kCode, where + "; no call was under way there");
+    registry_.quarantine({plugin, "", "", "", kCode, where + "; no call was under way there", api});
     return;
   }
   const Suspect& only = suspects.front();

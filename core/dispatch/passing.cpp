@@ -7,6 +7,16 @@
 
 namespace rlk::core {
 
+namespace {
+
+// What the plugin says of an event whose work is over. Any other answer (a capture forbids to ask, the event is
+// invalid, the plugin threw) says nothing of the work, whose memory may then be in use.
+bool is_over(rlk_status status) {
+  return status == RLK_OK || status == RLK_BACKEND_ERROR || status == RLK_DEVICE_LOST;
+}
+
+}  // namespace
+
 EventPool::~EventPool() {
   for (rlk_plugin_event* event : idle_) release_by(api_, "event destroy", api_.event->destroy, event);
 }
@@ -56,8 +66,7 @@ void Mark::drop_event() {
 
 bool Mark::reached() {
   if (known_reached()) return true;
-  if (event_ == nullptr ||
-      call_of(events_->plugin(), "event query", events_->api().query, event_, nullptr) == RLK_NOT_READY)
+  if (event_ == nullptr || !is_over(call_of(events_->plugin(), "event query", events_->api().query, event_, nullptr)))
     return false;
   clock_->pass(sequence_);
   drop_event();
@@ -80,7 +89,9 @@ bool Mark::hold_back(const rlk_plugin& api, rlk_plugin_stream* stream) {
 bool Mark::wait() {
   if (reached()) return true;
   if (event_ == nullptr) return false;
-  call_of(events_->plugin(), "event synchronize", events_->api().synchronize, event_, UINT64_MAX, nullptr);
+  if (!is_over(
+          call_of(events_->plugin(), "event synchronize", events_->api().synchronize, event_, UINT64_MAX, nullptr)))
+    return false;
   clock_->pass(sequence_);
   drop_event();
   return true;

@@ -24,45 +24,44 @@ rlk_status fail_not_ready(rlk_error* error) {
 rlk_status CachedPlan::create(const Candidate& candidate, CallDescription description, std::shared_ptr<CachedPlan>* out,
                               rlk_error* error) {
   std::shared_ptr<CachedPlan> plan(new CachedPlan(candidate, std::move(description)));
-  rlk_status status = RLK_OK;
-  if (candidate.plugin->built_in) {
-    status = plan->make(&plan->first_, &plan->info_, error);
-  } else {
-    // No memory of the caller is written yet: if the plugin hangs here, the next candidate serves. What asked for the
-    // plan switches the unit off, because making it is not the plugin's work alone.
-    struct Making : Deed {
-      std::shared_ptr<CachedPlan> plan;
-      rlk_plugin_plan* handle = nullptr;
-      rlk_plan_info info{};
-    };
-    const auto making = std::make_shared<Making>();
-    making->plan = plan;
-    const bool returned = within(kPlanSeconds, [making] {
-      making->status = making->plan->make(&making->handle, &making->info, &making->error);
-    });
-    if (!returned) {
-      return failf(error, RLK_TIMEOUT,
-                   "%s/%s: plan_create took longer than %.3g s; it is given up, and its thread left behind",
-                   plan->implementation_.op, plan->implementation_.name, kPlanSeconds * patience());
-    }
-    status = making->status;
-    if (status == RLK_NOT_READY) return fail_not_ready(error);
-    if (status != RLK_OK) {
-      return fail(error, status, text_of(making->error), making->error.native_code,
-                  text_of(making->error.domain).c_str());
-    }
-    plan->first_ = making->handle;
-    plan->info_ = making->info;
-    making->plan = nullptr;
-  }
-  if (status != RLK_OK) return status;
-  status = plan->take_bounds(error);
+  rlk_status status = plan->make(&plan->first_, &plan->info_, error);
+  if (status == RLK_OK) status = plan->take_bounds(error);
   if (status != RLK_OK) return status;
   *out = std::move(plan);
   return RLK_OK;
 }
 
-rlk_status CachedPlan::make(rlk_plugin_plan** out, rlk_plan_info* info, rlk_error* error) const {
+rlk_status CachedPlan::make(rlk_plugin_plan** out, rlk_plan_info* info, rlk_error* error) {
+  if (built_in_) return make_here(out, info, error);
+  // No memory of the caller is written yet: if the plugin hangs here, the next candidate serves. What asked for the
+  // plan switches the unit off, because making it is not the plugin's work alone.
+  struct Making : Deed {
+    std::shared_ptr<CachedPlan> plan;
+    rlk_plugin_plan* handle = nullptr;
+    rlk_plan_info info{};
+  };
+  const auto making = std::make_shared<Making>();
+  making->plan = shared_from_this();
+  const bool returned = within(kPlanSeconds, [making] {
+    making->status = making->plan->make_here(&making->handle, &making->info, &making->error);
+  });
+  if (!returned) {
+    return failf(error, RLK_TIMEOUT,
+                 "%s/%s: plan_create took longer than %.3g s; it is given up, and its thread left behind",
+                 implementation_.op, implementation_.name, kPlanSeconds * patience());
+  }
+  making->plan = nullptr;
+  if (making->status == RLK_NOT_READY) return fail_not_ready(error);
+  if (making->status != RLK_OK) {
+    return fail(error, making->status, text_of(making->error), making->error.native_code,
+                text_of(making->error.domain).c_str());
+  }
+  *out = making->handle;
+  *info = making->info;
+  return RLK_OK;
+}
+
+rlk_status CachedPlan::make_here(rlk_plugin_plan** out, rlk_plan_info* info, rlk_error* error) const {
   rlk_private_params mine;
   const rlk_call_desc desc = description_.desc(plugin_, &mine);
   *info = {};

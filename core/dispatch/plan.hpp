@@ -25,7 +25,7 @@ inline constexpr std::chrono::seconds kLongestCompilation{600};
 
 // Shared by the caches and the calls that use it. What the plugin made dies in `close`, once nothing runs; the object
 // itself may then still be held by a thread's cache, empty.
-class CachedPlan {
+class CachedPlan : public std::enable_shared_from_this<CachedPlan> {
 public:
   // One instance of the plugin that runs one execution at a time.
   struct Instance {
@@ -94,14 +94,18 @@ private:
         api_(*candidate.plugin->api),
         plugin_(candidate.plugin->id),
         device_(candidate.device->handle()),
+        built_in_(candidate.plugin->built_in),
         description_(std::move(description).for_plugin(candidate.plugin->id)) {}
-  rlk_status make(rlk_plugin_plan** out, rlk_plan_info* info, rlk_error* error) const;
+  // Asks the plugin for an instance: within a time, unless the plugin is the built-in one.
+  rlk_status make(rlk_plugin_plan** out, rlk_plan_info* info, rlk_error* error);
+  rlk_status make_here(rlk_plugin_plan** out, rlk_plan_info* info, rlk_error* error) const;
   rlk_status take_bounds(rlk_error* error);
 
   const rlk_implementation& implementation_;
   const rlk_plugin& api_;
   const std::string plugin_;
   rlk_plugin_device* const device_;
+  const bool built_in_;
   const CallDescription description_;  // instances are made from it
   rlk_plan_info info_{};
   size_t n_symbols_ = 0;

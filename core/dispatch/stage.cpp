@@ -23,13 +23,15 @@ rlk_status CpuStreams::take(std::unique_ptr<Stream>* out, rlk_error* error) {
     }
   }
   const rlk_status status = Stream::create(cpu_, counters_, 0, out, error);
-  if (status == RLK_OK) made_.fetch_add(1, std::memory_order_relaxed);
-  return status;
+  if (status != RLK_OK) return status;
+  const std::lock_guard lock(mutex_);
+  idle_.reserve(made_.fetch_add(1, std::memory_order_relaxed) + 1);
+  return RLK_OK;
 }
 
 void CpuStreams::give(std::unique_ptr<Stream> stream) {
   const std::lock_guard lock(mutex_);
-  idle_.push_back(std::move(stream));
+  idle_.push_back(std::move(stream));  // take() has made room
 }
 
 namespace {
@@ -80,21 +82,35 @@ struct Job final : PendingWork {
   OwnPrivateParams own_privates;
 };
 
+// A stream of the CPU's, which goes back whatever ends the work: it is counted as made.
+struct Borrowed {
+  explicit Borrowed(CpuStreams& from) : owner(from) {}
+  ~Borrowed() {
+    if (own != nullptr) owner.give(std::move(own));
+  }
+  Borrowed(const Borrowed&) = delete;
+  Borrowed& operator=(const Borrowed&) = delete;
+  Stream* operator->() const { return own.get(); }
+
+  CpuStreams& owner;
+  std::unique_ptr<Stream> own;
+};
+
 void Job::work() noexcept {
   rlk_error error{};
   error.struct_size = sizeof(error);
   rlk_status status = RLK_INTERNAL;
   bool implementation_failed = false;
   try {
-    std::unique_ptr<Stream> stream;
-    status = cpu_streams->take(&stream, &error);
+    Borrowed stream(*cpu_streams);
+    status = cpu_streams->take(&stream.own, &error);
     if (status == RLK_OK) {
-      Call call{*stream, bound, inputs, outputs, {numerics, {}, nullptr, nullptr}, 0, false, tag, {}, {}};
+      Call call{*stream.own, bound, inputs, outputs, {numerics, {}, nullptr, nullptr}, 0, false, tag, {}, {}};
       const rlk_private_params privates = own_privates.view();
       if (!own_privates.empty()) {
         status = call.privates.read(*bound.decl, reinterpret_cast<const rlk_ext*>(&privates), &error);
       }
-      status = execute(call, *candidate, plan, counters, &implementation_failed, &error);
+      if (status == RLK_OK) status = execute(call, *candidate, plan, counters, &implementation_failed, &error);
       rlk_data_error data_error{};
       data_error.struct_size = sizeof(data_error);
       const rlk_stream_api& api = *stream->device().api.stream;
@@ -105,7 +121,6 @@ void Job::work() noexcept {
         status = done;
       }
       stream->forget_calls();
-      cpu_streams->give(std::move(stream));
     }
   } catch (const std::exception& e) {
     fail(&error, RLK_INTERNAL, e.what());

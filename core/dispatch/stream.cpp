@@ -32,6 +32,7 @@ rlk_status Stream::create(DeviceState& device, Counters& counters, int32_t prior
   };
   rlk_status status = call_within(kOpenSeconds, device.api, "stream create", creating, create, error);
   if (status == RLK_OK) stream->handle_ = creating->handle;
+  status = check_made(status, stream->handle_, "stream create", error);
   if (status == RLK_OK) status = stream->start(error);
   if (status != RLK_OK) return status;
   *out = std::move(stream);
@@ -44,6 +45,7 @@ rlk_status Stream::wrap(DeviceState& device, Counters& counters, void* native, s
   const Trace first = trace({device.api.id, {}, {}, {}, "stream wrap", &device.api});
   rlk_status status =
       call_of(device.api, "stream wrap", device.api.stream->wrap, device.handle, native, &stream->handle_, error);
+  status = check_made(status, stream->handle_, "stream wrap", error);
   if (status == RLK_OK) status = stream->start(error);
   if (status != RLK_OK) return status;
   *out = std::move(stream);
@@ -75,9 +77,12 @@ Stream::~Stream() {
     device_.remove_stream(clock_, Mark(), nullptr);
     return;
   }
+  // An event that is recorded while the stream captures is part of the graph, and cannot be asked.
+  bool capturing = false;
+  static_cast<void>(is_capturing(&capturing, nullptr));
   leave_capture();
-  if (workspace_ != nullptr) device_.memory.deallocate(workspace_, mark(true), nullptr);
-  Mark end = wrapped_ ? mark(true) : Mark();
+  if (workspace_ != nullptr) device_.memory.deallocate(workspace_, mark(!capturing), nullptr);
+  Mark end = wrapped_ ? mark(!capturing) : Mark();
   for (const auto& [candidate, handle] : wrappers_)
     release_by(*candidate->plugin->api, "stream destroy", candidate->plugin->api->stream->destroy, handle);
   release_by(device_.api, "stream destroy", device_.api.stream->destroy, handle_);
@@ -97,8 +102,10 @@ rlk_status Stream::handle_for(const Candidate& candidate, rlk_plugin_stream** ou
     return RLK_OK;
   }
   void* native = call_plugin(device_.api.stream->native, handle_);
-  const rlk_status status = call_of(*candidate.plugin->api, "stream wrap", candidate.plugin->api->stream->wrap,
-                                    candidate.device->handle(), native, out, error);
+  *out = nullptr;
+  rlk_status status = call_of(*candidate.plugin->api, "stream wrap", candidate.plugin->api->stream->wrap,
+                              candidate.device->handle(), native, out, error);
+  status = check_made(status, *out, "stream wrap", error);
   if (status == RLK_OK) wrappers_.emplace_back(candidate.shared_from_this(), *out);
   return status;
 }
@@ -150,17 +157,23 @@ rlk_status Stream::workspace(uint64_t bytes, bool capturing, void** out, rlk_err
 }
 
 // A capture takes over the workspace that the calls before it warmed up, or gets one as large of its own when an
-// earlier capture took that, or when they were made on another stream: torch.cuda.graph captures on one of its own.
+// earlier capture took that, or when they were made on another stream: torch.cuda.graph captures on one of its own. It
+// has one workspace for all its calls, hence the largest that there is, whatever its first call needs.
 rlk_status Stream::captured_workspace(uint64_t bytes, void** out, rlk_error* error) {
   GraphResources& captured = capture_->resources;
   const uint64_t warm = device_.warm_workspace_bytes.load(std::memory_order_relaxed);
-  if (captured.workspace == nullptr && bytes <= workspace_bytes_) {
-    captured.workspace = std::exchange(workspace_, nullptr);
-    captured.workspace_bytes = std::exchange(workspace_bytes_, 0);
-  } else if (captured.workspace == nullptr && bytes <= warm) {
-    const rlk_status status = device_.memory.allocate_in_capture(*clock_, warm, &captured.workspace, error);
-    if (status != RLK_OK) return status;
-    captured.workspace_bytes = warm;
+  if (captured.workspace == nullptr && bytes <= std::max(workspace_bytes_, warm)) {
+    rlk_status status = RLK_OK;
+    if (workspace_bytes_ < warm) {
+      status = device_.memory.allocate_in_capture(*clock_, warm, &captured.workspace, error);
+      if (status == RLK_OK) captured.workspace_bytes = warm;
+    }
+    if (captured.workspace == nullptr && bytes <= workspace_bytes_) {
+      captured.workspace = std::exchange(workspace_, nullptr);
+      captured.workspace_bytes = std::exchange(workspace_bytes_, 0);
+    } else if (status != RLK_OK) {
+      return status;
+    }
   }
   *out = captured.workspace;
   if (captured.workspace != nullptr && bytes <= captured.workspace_bytes) return RLK_OK;
@@ -168,7 +181,8 @@ rlk_status Stream::captured_workspace(uint64_t bytes, void** out, rlk_error* err
                "a workspace of %llu bytes is needed and %llu are here; a workspace does not grow while a graph is "
                "captured. Make the call once before the capture begins",
                static_cast<unsigned long long>(bytes),
-               static_cast<unsigned long long>(std::max(captured.workspace_bytes, warm)));
+               static_cast<unsigned long long>(captured.workspace != nullptr ? captured.workspace_bytes
+                                                                             : std::max(workspace_bytes_, warm)));
 }
 
 // ---- capture

@@ -123,14 +123,18 @@ rlk_status Stream::answer(rlk_status status, const rlk_data_error& data_error, u
   rlk_data_error reported;
   StreamReports::Failure failure;
   reports_->take(&reported, &failure);
+  const auto keep_for_later = [&] {  // an answer tells one thing
+    if (status == RLK_DATA_ERROR) reports_->add_data_error(data_error);
+    if (reported.kind != 0) reports_->add_data_error(reported);
+  };
   if (failure.status != RLK_OK) {
     suspects_->clear();
     if (suspects != nullptr) suspects->assign(1, failure.culprit);
+    keep_for_later();
     return fail(error, failure.status, fmt::format("stream {} failed: {}", name(), failure.text));
   }
   if (const std::string wrong = reports_->take_wrong_results(); !wrong.empty()) {
-    if (status == RLK_DATA_ERROR) reports_->add_data_error(data_error);
-    if (reported.kind != 0) reports_->add_data_error(reported);
+    keep_for_later();
     return fail(error, RLK_WRONG_RESULT, wrong);
   }
   suspects_->clear();

@@ -88,10 +88,21 @@ void judge_finite_elements_only(conformance::Answer& answer) {
   }
 }
 
-// Whether every input's largest number is 0 or of a size that tests try, -inf among the scores included. Otherwise a
-// wrong result is no verdict: what the formula's own steps do to such numbers, an implementation may do otherwise.
+// The sizes of numbers that tests try. With others a wrong result is no verdict: what the formula's own steps do to
+// such numbers, an implementation may do otherwise.
+constexpr double kLeast = 0x1p-60, kMost = 0x1p60;
+
+// Whether the right answer and what it is the sum of are such numbers; what is not finite is not judged anyway.
+bool has_ordinary_numbers(const conformance::Answer& answer) {
+  const auto is_beyond = [](double number) { return std::isfinite(number) && std::fabs(number) > kMost; };
+  return std::none_of(answer.outputs.begin(), answer.outputs.end(), [&](const golden::Output& output) {
+    return std::any_of(output.value.begin(), output.value.end(), is_beyond) ||
+           std::any_of(output.cond.begin(), output.cond.end(), is_beyond);
+  });
+}
+
+// Whether every input's largest number is 0 or such a number, -inf among the scores included.
 bool has_ordinary_numbers(const conformance::ConcreteCall& call) {
-  constexpr double kLeast = 0x1p-60, kMost = 0x1p60;
   for (size_t i = 0; i < call.inputs.size(); ++i) {
     const conformance::Argument& input = call.inputs[i];
     if (!input.present || !is_floating(input.dtype)) continue;
@@ -224,11 +235,14 @@ bool Watcher::claim_class(const Candidate& candidate, const Call& call, const ch
 }
 
 // A later call of the class may tell: numbers of one call must not keep all others from being compared. [locked]
-void Watcher::leave_undecided(const WatchedCall& watched) {
+void Watcher::leave_undecided(const std::string& class_name, const std::shared_ptr<std::atomic<bool>>& again) {
   ++statistics_.passed_over;
-  if (!watched.first_use || ++undecided_[watched.class_name] >= kMostUndecided) return;
-  known_.erase(watched.class_name);
-  if (const auto again = watched.again.lock()) again->store(true, std::memory_order_relaxed);
+  if (class_name.empty() || ++undecided_[class_name] >= kMostUndecided) return;
+  known_.erase(class_name);
+  if (again != nullptr) again->store(true, std::memory_order_relaxed);
+}
+void Watcher::leave_undecided(const WatchedCall& watched) {
+  leave_undecided(watched.class_name, watched.again.lock());
 }
 
 WatchedCallPtr Watcher::begin(const Call& call, const Candidate& candidate, const char* variant,
@@ -240,9 +254,11 @@ WatchedCallPtr Watcher::begin(const Call& call, const Candidate& candidate, cons
     const std::vector<std::string> features = features_of(call.bound, call.inputs, call.outputs);
     const uint32_t size_class = conformance::size_class(whole, alignment_of(call), features);
     if (first_use && !claim_class(candidate, call, variant, size_class)) return nullptr;
+    std::string class_name;
+    if (first_use) class_name = name_of_class(candidate, first_dtype(call.bound), variant, size_class);
     const auto pass_over = [&]() -> WatchedCallPtr {
       const std::lock_guard lock(sync_->mutex);
-      ++statistics_.passed_over;
+      leave_undecided(class_name, fresh);
       return nullptr;
     };
     std::string why_not;
@@ -260,7 +276,10 @@ WatchedCallPtr Watcher::begin(const Call& call, const Candidate& candidate, cons
       const std::lock_guard lock(sync_->mutex);
       if (waiting_.size() >= kMaxWaiting || bytes_waiting_ + watched->bytes > kMaxBytesWaiting) {
         ++statistics_.passed_over;
-        known_.erase(name_of_class(candidate, first_dtype(call.bound), variant, size_class));
+        if (first_use) {  // tried again as often as it takes: this says nothing of the class
+          known_.erase(class_name);
+          fresh->store(true, std::memory_order_relaxed);
+        }
         return nullptr;
       }
     }
@@ -268,7 +287,7 @@ WatchedCallPtr Watcher::begin(const Call& call, const Candidate& candidate, cons
     watched->dtype = first_dtype(call.bound);
     watched->size_class = size_class;
     watched->first_use = first_use;
-    if (first_use) watched->class_name = name_of_class(candidate, watched->dtype, variant, size_class);
+    watched->class_name = std::move(class_name);
     watched->again = fresh;
     watched->wants_accurate = (call.options.numerics & RLK_NUMERICS_ACCURATE) != 0;
     watched->reports = call.stream.reports();
@@ -375,14 +394,14 @@ void Watcher::judge(WatchedCall& watched) {
     }
     return;
   }
-  if (!has_ordinary_numbers(watched.sample.call)) {
+  if (!has_ordinary_numbers(watched.sample.call) || !has_ordinary_numbers(answer)) {
     without_verdict();
-    log_line(
-        RLK_LOG_WARN, "watch",
-        fmt::format("{} by {}/{} ({}, {}) differs from the reference in {}; the call has numbers that are infinite, "
-                    "NaN, or beyond 2^60 in size, or an input below 2^-60, and so this is no verdict",
-                    candidate.decl->name, candidate.plugin->id, candidate.implementation->name, watched.dtype,
-                    watched.words, failure->text));
+    log_line(RLK_LOG_WARN, "watch",
+             fmt::format(
+                 "{} by {}/{} ({}, {}) differs from the reference in {}; the call or its right answer has numbers "
+                 "that are infinite, NaN, or beyond 2^60 in size, or an input below 2^-60, and so this is no verdict",
+                 candidate.decl->name, candidate.plugin->id, candidate.implementation->name, watched.dtype,
+                 watched.words, failure->text));
     return;
   }
   {

@@ -3,6 +3,7 @@
 #include "loader/api/handles.hpp"
 
 using rlk::core::call_plugin;
+using rlk::core::check_made;
 using rlk::core::DeviceState;
 using rlk::core::failf;
 using rlk::loader::guarded;
@@ -35,6 +36,7 @@ rlk_status make_event(const char* function, rlk_runtime* runtime, const char* ba
     if (status != RLK_OK) return status;
     made->device = &device->entry;
     status = make(*device, *made);
+    status = check_made(status, made->handle, "making an event", error);
     if (status == RLK_OK) *out = made.release();
     return status;
   });

@@ -306,6 +306,21 @@ TEST(DataError, ThatAnInnerWaitMeetsIsKeptForTheCaller) {
   EXPECT_NE(world.text().find("-5"), std::string::npos) << world.text();
 }
 
+TEST(DataError, BesideAFailureIsToldByTheNextAnswer) {
+  World world;
+  auto stream = world.stream();
+  rlk_data_error bad_id{};
+  bad_id.struct_size = sizeof(bad_id);
+  bad_id.kind = RLK_DATA_ID_OUT_OF_RANGE;
+  bad_id.row = 7;
+  stream->reports()->add_data_error(bad_id);
+  stream->reports()->add_failure({RLK_OUT_OF_MEMORY, "a staged call", {}}, stream->reports()->stream_failures());
+  EXPECT_EQ(world.synchronize(*stream), RLK_OUT_OF_MEMORY);
+  EXPECT_EQ(world.synchronize(*stream), RLK_DATA_ERROR);
+  EXPECT_NE(world.text().find("row 7"), std::string::npos) << world.text();
+  EXPECT_EQ(world.synchronize(*stream), RLK_OK);
+}
+
 TEST(DataError, EveryKindHasWords) {
   for (const int32_t kind :
        {RLK_DATA_ID_OUT_OF_RANGE, RLK_DATA_NO_FINITE_LOGIT, RLK_DATA_ROW_OUT_OF_RANGE, RLK_DATA_BAD_SEQLENS, 99}) {

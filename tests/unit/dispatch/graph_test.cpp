@@ -161,6 +161,26 @@ TEST_F(GraphTest, GrowthDuringCaptureIsRefused) {
   end();
 }
 
+TEST_F(GraphTest, ASmallCallFirstLeavesTheLargestWorkspaceForTheOthers) {
+  uint64_t bytes = 1000;
+  fake_script<Add>().prepared = [&](int64_t) { return bytes; };
+  ASSERT_EQ(world.call(*stream, call), RLK_OK);
+  auto other = world.stream();
+  bytes = 100000;
+  ASSERT_EQ(world.call(*other, call), RLK_OK) << "what the device has needed before";
+  ASSERT_EQ(world.synchronize(*stream), RLK_OK);
+  ASSERT_EQ(world.synchronize(*other), RLK_OK);
+  begin();
+  for (const uint64_t needed : {1000, 100000}) {
+    bytes = needed;
+    EXPECT_EQ(world.call(*stream, call), RLK_OK) << world.text();
+  }
+  bytes = 1000000;
+  EXPECT_EQ(world.call(*stream, call), RLK_CAPTURE_FORBIDS);
+  EXPECT_NE(world.text().find("1000000 bytes is needed and 100000 are here"), std::string::npos) << world.text();
+  end();
+}
+
 TEST_F(GraphTest, PlanningDuringCaptureIsRefused) {
   begin();
   expect_refused(world.call(*stream, call), "Make the call once before the capture begins");

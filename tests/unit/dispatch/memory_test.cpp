@@ -54,6 +54,31 @@ TEST_F(MemoryTest, IsReusedByAnotherStreamOnlyWhenThePointIsPassed) {
   EXPECT_EQ(allocate(memory, *other, 100000), block);
 }
 
+// A capture that another library makes forbids to ask for events: that is no sign that the work is over.
+TEST(MemoryOfAnEvent, ThatCannotBeAskedIsNotGivenToAnotherStream) {
+  static rlk_event_api events = *World::fake().api->event;
+  static rlk_plugin plugin = *World::fake().api;
+  events.query = [](rlk_plugin_event*, rlk_error*) -> rlk_status { return RLK_CAPTURE_FORBIDS; };
+  plugin.event = &events;
+  World world(World::kCpu);
+  world.plugins.push_back(World::fake());
+  world.plugins.back().api = &plugin;
+  world.publish();
+  world.make_dispatcher({}, {});
+  auto one = world.stream(), other = world.stream();
+  core::CachingAllocator& memory = one->device().memory;
+  void *block = nullptr, *second = nullptr;
+  fake(one->handle()).worker->hold(true);
+  fake(one->handle()).push([] {});
+  ASSERT_EQ(memory.allocate(*one->clock(), 100000, &block, &world.last), RLK_OK) << world.text();
+  ASSERT_EQ(memory.deallocate(block, one->mark(true), &world.last), RLK_OK) << world.text();
+  ASSERT_EQ(memory.allocate(*other->clock(), 100000, &second, &world.last), RLK_OK) << world.text();
+  EXPECT_NE(second, block);
+  fake(one->handle()).worker->hold(false);
+  EXPECT_EQ(world.synchronize(*one), RLK_OK);
+  ASSERT_EQ(memory.deallocate(second, other->mark(true), &world.last), RLK_OK) << world.text();
+}
+
 TEST_F(MemoryTest, PinnedMemoryWaitsForItsOwnStreamToo) {
   busy(*one);
   void* block = allocate(pinned, *one, 4096);

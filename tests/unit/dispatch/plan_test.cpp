@@ -1,6 +1,13 @@
 // When a plan is made, when it is used again, when it dies; and that using it again allocates nothing.
+#include <atomic>
+#include <chrono>
+#include <filesystem>
+#include <future>
+#include <iterator>
 #include <new>
+#include <thread>
 
+#include "core/dispatch/within.hpp"
 #include "unit/dispatch/world.hpp"
 
 #ifndef RLK_SANITIZED  // sanitizers have an operator new of their own
@@ -211,6 +218,35 @@ TEST(Plan, OneInFlightPlansArePooled) {
   world.dispatcher.reset();
   EXPECT_EQ(script.destroyed, 4);
   EXPECT_EQ(fake_log().violations, 0);
+}
+
+size_t threads_of_this_process() {
+  return static_cast<size_t>(std::distance(std::filesystem::directory_iterator("/proc/self/task"), {}));
+}
+
+TEST(Plan, AnInstanceThatThePluginDoesNotReturnIsGivenUp) {
+  World world;
+  std::promise<void> end;
+  std::atomic<int> made{0};
+  Script& script = fake_script<Logp>();
+  script.plan_flags = RLK_PLAN_PREPARE;  // not shareable
+  script.on_plan = [&, ended = end.get_future().share()](const rlk_private_params*) {
+    if (++made == 2) ended.wait();
+  };
+  auto stream = world.stream();
+  OpCall& call = world.make("logp");
+  fake(stream->handle()).worker->hold(true);
+  ASSERT_EQ(world.call(*stream, call), RLK_OK) << world.text();
+  const size_t threads = threads_of_this_process();
+  core::set_patience(0.001);
+  world.call(*stream, call);  // comes back, whoever serves it
+  core::set_patience(1);
+  EXPECT_EQ(made, 2);
+  EXPECT_GT(threads_of_this_process(), threads) << "left behind";
+  fake(stream->handle()).worker->hold(false);
+  world.synchronize(*stream);
+  end.set_value();
+  while (threads_of_this_process() > threads) std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
 TEST(Plan, ACallerThatRunsAheadWaitsForTheOldestInstance) {

@@ -68,6 +68,27 @@ TEST(StreamTest, AWrappedStreamThatIsDestroyedEarlyLeavesItsMemoryAlone) {
   EXPECT_EQ(fake_script<Logp>().runs, 6);
 }
 
+TEST(StreamTest, ThatAPluginDidNotMakeAlthoughItAnsweredOkIsAnError) {
+  static rlk_stream_api streams = *World::fake().api->stream;
+  static rlk_plugin plugin = *World::fake().api;
+  streams.create = [](rlk_plugin_device*, int32_t, rlk_plugin_stream** out, rlk_error*) -> rlk_status {
+    *out = nullptr;
+    return RLK_OK;
+  };
+  plugin.stream = &streams;
+  World world(World::kCpu);
+  world.plugins.push_back(World::fake());
+  world.plugins.back().api = &plugin;
+  world.publish();
+  world.make_dispatcher({}, {});
+  core::DeviceState* device = nullptr;
+  world.last = {sizeof(rlk_error), 0, 0, {}, {}};
+  ASSERT_EQ(world.dispatcher->device("fake", 0, &device, &world.last), RLK_OK) << world.text();
+  std::unique_ptr<Stream> stream;
+  EXPECT_EQ(Stream::create(*device, world.dispatcher->counters(), 0, &stream, &world.last), RLK_INTERNAL);
+  EXPECT_NE(world.text().find("stream create answered OK without a handle"), std::string::npos) << world.text();
+}
+
 TEST(StreamTest, UnknownDevicesAreNamedWithWhatThereIs) {
   World world;
   world.publish({{"cuda", "cuda", "DRIVER_TOO_OLD", "driver 470 found, 525 needed"}});

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <future>
 #include <limits>
+#include <set>
 
 #include "core/dispatch/fetch.hpp"
 #include "unit/dispatch/world.hpp"
@@ -125,6 +126,44 @@ TEST(Watch, ADifferenceIsNoVerdictWhereNumbersAreBeyondWhatTestsTry) {
     EXPECT_EQ(world.watched().passed_over, 1u) << extreme;
     EXPECT_EQ(world.synchronize(*stream), RLK_OK) << extreme;
   }
+}
+
+// A gradient without the softcap that its forward had: exp of scores that are not below their lse.
+TEST(Watch, ADifferenceIsNoVerdictWhereTheRightAnswerIsBeyondWhatTestsTry) {
+  WatchedWorld world;
+  auto stream = world.stream();
+  OpCall& add = world.make("add");
+  ASSERT_EQ(world.run(*stream, world.make("add")).wrong, 0u) << "so is its canary";
+  static_cast<float*>(add.inputs[1].data)[1] = 0x1p30f;
+  const double alpha = 0x1p40;
+  std::memcpy(reinterpret_cast<char*>(add.params.data()) + add.decl->params[0].offset, &alpha, sizeof(alpha));
+  fake_script<Add>().mark = 0x1p60f;
+  resize(add, 300);
+  EXPECT_EQ(world.run(*stream, add).wrong, 0u);
+  EXPECT_EQ(world.watched().passed_over, 1u);
+}
+
+TEST(Watch, AClassThatFoundNoRoomIsComparedLater) {
+  WatchedWorld world("1");  // every call
+  auto stream = world.stream();
+  std::set<uint32_t> compared;
+  world.registry.on_compared([&](const core::ComparedClass& one) { compared.insert(one.size_class); });
+  OpCall &small = world.make("add"), &large = world.make("add");
+  resize(large, 300);
+  world.run(*stream, small);
+  ASSERT_EQ(compared.size(), 1u);
+  fake(stream->handle()).worker->hold(true);
+  fake(stream->handle()).push([] {});
+  for (int i = 0; i < 60; ++i) ASSERT_EQ(world.call(*stream, small), RLK_OK);
+  const uint64_t before = world.dispatcher->watcher().statistics().passed_over;
+  ASSERT_GT(before, 0u) << "there is room yet";
+  ASSERT_EQ(world.call(*stream, large), RLK_OK);
+  ASSERT_EQ(world.dispatcher->watcher().statistics().passed_over, before + 1);
+  fake(stream->handle()).worker->hold(false);
+  ASSERT_EQ(world.synchronize(*stream), RLK_OK);
+  world.watched();
+  world.run(*stream, large);
+  EXPECT_EQ(compared.size(), 2u);
 }
 
 // One call with such numbers, or with an id that does not exist, must not hide what the next one shows.
