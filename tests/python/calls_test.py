@@ -4,10 +4,12 @@ import pickle
 import subprocess
 import sys
 import threading
+import weakref
 
 import numpy as np
 import pytest
 import rlk
+from rlk._call import key_of
 
 N, V = 5, 11
 
@@ -79,6 +81,8 @@ def test_parameters_with_words_are_given_by_word():
     assert out.shape == x.shape
     with pytest.raises(rlk.InvalidArgument, match="layout is 'ragged', expected one of dense, packed"):
         rlk.ops.attention(x, x, x, layout="ragged")
+    with pytest.raises(rlk.InvalidArgument, match=r"layout is array\(\['packed'.*, expected one of dense, packed"):
+        rlk.ops.attention(x, x, x, layout=np.array(["packed", "packed"]))
 
 
 @pytest.mark.parametrize("name, value, kind, text", [
@@ -87,6 +91,11 @@ def test_parameters_with_words_are_given_by_word():
     ("temperature", float("nan"), rlk.InvalidArgument, "temperature"),
     ("ignore_index", 1.5, rlk.ArgumentTypeError, "ignore_index is 1.5, expected an integer"),
     ("ignore_index", 2**63, rlk.InvalidArgument, "64 bits"),
+    ("temperature", 10**400, rlk.InvalidArgument, "temperature is 10*, which 64 bits do not hold"),
+    ("temperature", np.array([1.0, 2.0]), rlk.ArgumentTypeError,
+     r"logp: temperature is array\(\[1., 2.\]\), expected a number"),
+    ("ignore_index", np.array([1, 2]), rlk.ArgumentTypeError, r"ignore_index is array\(\[1, 2\]\), expected an integer"),
+    ("ignore_index", [1], rlk.ArgumentTypeError, r"ignore_index is \[1\], expected an integer"),
 ])
 def test_a_wrong_parameter_is_refused_by_name(batch, name, value, kind, text):
     with pytest.raises(kind, match=text):
@@ -96,6 +105,43 @@ def test_a_wrong_parameter_is_refused_by_name(batch, name, value, kind, text):
 def test_a_zero_keeps_its_sign_whatever_zero_was_passed_before():
     for value in (-0.0, 0.0, -0.0):
         assert np.array_equal(np.signbit(rlk.ops.fill(np.ones(2, np.float32), value=value)), np.signbit([value, value]))
+
+
+class Number:
+    """Of one value at a time, as a tensor of one element is."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def __float__(self):
+        return float(self.value)
+
+    def __index__(self):
+        return self.value
+
+
+def test_a_parameter_is_what_its_object_is_worth_now_and_is_not_kept(batch):
+    ones, factor = np.ones(2, np.float32), Number(2)
+    assert rlk.ops.add(ones, ones, alpha=factor)[0] == 3
+    factor.value = 5
+    assert rlk.ops.add(ones, ones, alpha=factor)[0] == 6
+    k = Number(1)
+    assert rlk.ops.top_k(batch[0], k=k).y.shape == (N, 1)
+    k.value = 3
+    assert rlk.ops.top_k(batch[0], k=k).y.shape == (N, 3)
+    known = weakref.ref(factor)
+    del factor
+    gc.collect()
+    assert known() is None
+
+
+def test_a_key_of_parameters_is_of_values_and_tells_apart_what_is_equal():
+    alike = [(1.0,), (1,), (True,), (0.0,), (-0.0,), (0,), (False,), (0.0, -0.0), (-0.0, 0.0)]
+    keys = [key_of(params) for params in alike]
+    assert len(set(keys)) == len(alike) and keys == [key_of(params) for params in alike]
+    assert key_of(("token", 1.5)) == key_of(["token", 1.5])
+    for other in (np.float64(1), np.float32(1), np.array(1.0), Number(1), None, [1.0]):
+        assert key_of((2.0, other)) is None
 
 
 def test_a_parameter_that_makes_an_output_of_no_possible_size_is_refused_with_the_shape():

@@ -7,6 +7,7 @@ import sys
 import numpy as np
 import pytest
 import rlk
+from rlk import _devices, _runtime
 
 
 @pytest.fixture
@@ -97,3 +98,23 @@ assert _runtime.stream_of_thread() is not stream, "made anew, on what serves now
     done = subprocess.run([sys.executable, "-c", program, str(tmp_path), fault], env=environment, capture_output=True, text=True,
                           check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_after_a_reload_it_is_asked_anew_who_serves_a_device(monkeypatch):
+    here = ["cuda"]
+    monkeypatch.setattr(_devices, "_count", lambda runtime, backend: int(backend in here))
+    monkeypatch.setattr(_devices, "_found", {})
+    device = (_devices.CUDA, 0)
+    assert _devices.backend_of(device) == "cuda"
+    here[:] = ["maca"]
+    assert _devices.backend_of(device) == "cuda", "kept until then"
+    _runtime.note_reload()
+    assert _devices.backend_of(device) == "maca"
+
+
+def test_a_reload_that_changes_something_tells_who_asked_to_be_told(monkeypatch):
+    told = []
+    monkeypatch.setattr(_runtime, "_at_reload", [lambda: told.append(1)])
+    assert rlk.reload()["changes"] == [] and told == []
+    _runtime.note_reload()
+    assert told == [1]

@@ -1,10 +1,13 @@
 """rlk.torch: opcheck of every operator, gradients, torch.compile and export. On the CPU; opcheck and fake kernels also on the
 device that RLK_TEST_TORCH_DEVICE names."""
+import gc
 import itertools
+import math
 import os
 import signal
 import subprocess
 import sys
+import weakref
 
 import numpy as np
 import pytest
@@ -14,7 +17,8 @@ from declared import OPERATORS, cases
 torch = pytest.importorskip("torch", reason="torch is not installed here")
 import rlk.torch  # noqa: E402
 from rlk._autograd import schema  # noqa: E402
-from rlk._gradients import functions  # noqa: E402
+from rlk import _devices, _runtime  # noqa: E402
+from rlk._gradients import Gradients, functions  # noqa: E402
 
 DIFFERENTIABLE = [name for name, op in OPERATORS.items() if op.get("backward")]
 
@@ -174,6 +178,53 @@ def test_parameters_that_a_saved_graph_does_not_know_have_their_defaults():
     whole = torch.ops.rlk.logp(logits, ids, real=[0.7], whole=[], wanted=0)
     assert torch.equal(whole[0], rlk.torch.logp(logits, ids, temperature=0.7))
     assert "real=[]" in schema(functions["policy_loss"].operator)
+
+
+def test_a_parameter_is_what_its_tensor_is_worth_now():
+    ones, factor = torch.ones(2), torch.tensor(2.0)
+    assert rlk.torch.add(ones, ones, alpha=factor)[0] == 3
+    factor.fill_(5)
+    assert rlk.torch.add(ones, ones, alpha=factor)[0] == 6
+    known = weakref.ref(factor)
+    del factor
+    gc.collect()
+    assert known() is None
+    with pytest.raises(rlk.ArgumentTypeError, match="add: alpha is tensor.*, expected a number"):
+        rlk.torch.add(ones, ones, alpha=torch.ones(2))
+
+
+def test_a_zero_keeps_its_sign_whatever_zero_was_passed_before():
+    for value in (-0.0, 0.0, -0.0):
+        assert rlk.torch.fill(torch.ones(2), value=value).signbit().tolist() == [np.signbit(value)] * 2
+
+
+def test_a_backward_keeps_the_sign_of_a_zero_whatever_zero_was_passed_before(monkeypatch):
+    logits, ids = batch()
+    seen, run = [], Gradients.run
+
+    def watched(function, arguments, lists, wanted, who):
+        seen.append(math.copysign(1, dict(zip(reals, lists[0]))["softcap"]))
+        return run(function, arguments, lists, wanted, who)
+
+    reals = [p.name for p in functions["logp_backward"].operator.params if p.type == "f64"]
+    monkeypatch.setattr(Gradients, "run", staticmethod(watched))
+    for softcap in (-0.0, 0.0, -0.0):
+        rlk.torch.logp(logits.clone().requires_grad_(), ids, softcap=softcap).sum().backward()
+    assert seen == [-1, 1, -1]
+
+
+@pytest.mark.skipif(not rlk.torch.served_by.startswith("librlk_torch"), reason=rlk.torch.served_by)
+def test_after_a_reload_every_thread_makes_its_streams_anew(monkeypatch):
+    asked, x = [], torch.ones(2)
+    backend_of = _devices.backend_of
+    monkeypatch.setattr(_devices, "backend_of", lambda device: asked.append(device) or backend_of(device))
+    _runtime.note_reload()
+    for _ in range(2):
+        rlk.torch.add(x, x)
+    assert len(asked) == 1, "for the stream that is kept"
+    _runtime.note_reload()
+    rlk.torch.add(x, x)
+    assert len(asked) == 2
 
 
 def test_compile_in_one_graph_forward_and_backward():

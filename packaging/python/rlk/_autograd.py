@@ -8,7 +8,7 @@ import torch
 from torch.autograd import forward_ad
 
 from rlk import _autocast, _torch_library
-from rlk._call import remembered
+from rlk._call import key_of, remembered
 from rlk._gradients import Eager, Gradients, below_autograd, fakes, functions, is_plain, refuse_tangents
 from rlk._tensors import Torch
 from rlk.errors import Error
@@ -75,7 +75,11 @@ class Function:
     def __call__(self, inputs, params, flags, pin, numerics):
         if torch.compiler.is_compiling():
             return self.result(inputs, *self.call(inputs, self.plan(params, flags, pin, numerics)))
-        key = (params, (*map(type, params),), flags, pin, numerics)
+        values = key_of(params)
+        if values is None:
+            params = self.operator.plain(params)  # asked once: the plan is of the values in its key
+            values = key_of(params)
+        key = (values, (*map(bool, flags),), pin, numerics)
         try:
             plan = self.plans.get(key)
         except TypeError:  # numerics is a list

@@ -1,6 +1,7 @@
 """A call of an operator: what it is given becomes the C API's arrays, and what it gives is allocated like the inputs."""
 import collections
 import ctypes
+import operator
 import re
 import struct
 from typing import Any, Iterable, Mapping, NamedTuple, Sequence, Tuple, Union
@@ -176,33 +177,39 @@ class Operator:
 
     def codes(self, params):
         """The parameters as numbers, enumerations by their words; those of calls before are remembered."""
-        try:  # 0.0 and -0.0 are equal, and so their texts are part of the key
-            key = (*params, *map(type, params), *[str(p) for p in params if p == 0])
-            codes = self._codes.get(key)
-        except TypeError:  # a parameter without a hash is none that is right
+        key = key_of(params)
+        if key is None:
             return self.checked(params)
+        codes = self._codes.get(key)
         if codes is None:
             codes = remembered(self._codes, key, self.checked(params))
         return codes
+
+    def plain(self, params):
+        """The parameters as Python's own numbers and words: what a tensor of one element is worth now, say."""
+        return tuple([p.values[code] if p.type == "enum" else code for p, code in zip(self.params, self.checked(params))])
 
     def checked(self, params):
         codes = []
         for p, value in zip(self.params, params):
             if p.type == "enum":
-                if value not in p.values:
+                if not isinstance(value, str) or value not in p.values:
                     raise InvalidArgument(f"{self.name}: {p.python} is {value!r}, expected one of {', '.join(p.values)}")
                 value = p.values.index(value)
             elif p.type == "i64":
-                if isinstance(value, float) or not hasattr(value, "__index__"):
-                    raise ArgumentTypeError(f"{self.name}: {p.python} is {value!r}, expected an integer")
-                value = value.__index__()
+                try:
+                    value = int(operator.index(value))
+                except (TypeError, ValueError, RuntimeError):
+                    raise ArgumentTypeError(f"{self.name}: {p.python} is {value!r}, expected an integer") from None
                 if not -2**63 <= value < 2**63:
                     raise InvalidArgument(f"{self.name}: {p.python} is {value}, which 64 bits do not hold")
             else:
                 try:
                     value = float(value)
-                except (TypeError, ValueError):
+                except (TypeError, ValueError, RuntimeError):  # the last is torch's for a tensor of several elements
                     raise ArgumentTypeError(f"{self.name}: {p.python} is {value!r}, expected a number") from None
+                except OverflowError:
+                    raise InvalidArgument(f"{self.name}: {p.python} is {value}, which 64 bits do not hold") from None
             codes.append(value)
         return codes
 
@@ -363,6 +370,20 @@ class Operator:
                 raise _Unknown(sizes)
             out.append(present.pop() if present else 1)
         return tuple(out)
+
+
+_PLAIN = dict.fromkeys((int, float, str, bool))  # a dict: torch.compile traces looking into one
+
+
+def key_of(params):
+    """What parameters are worth, as the key of a cache; None where one is not Python's own number or word. Such a thing, a
+    tensor of one element say, is equal to nothing but itself, may be worth something else at the next call, and would be
+    kept alive. 1, 1.0 and True are equal and have one hash, 0.0 and -0.0 too: types and the texts of zeros tell them apart."""
+    types = (*map(type, params),)
+    for kind in types:
+        if kind not in _PLAIN:
+            return None
+    return (*params, *types, *[str(p) for p in params if p == 0])
 
 
 def remembered(cache, key, value):

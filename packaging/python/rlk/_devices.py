@@ -20,7 +20,8 @@ def backend_of(device):
     """The one backend that has such a device here."""
     if device[0] == CPU:
         return "cpu"
-    if device not in _found:
+    found = _found  # of before a reload that comes meanwhile, if one does
+    if device not in found:
         known = _BACKENDS.get(device[0], ())
         runtime = _runtime.runtime()
         here = [name for name in known if _count(runtime, name) > device[1]]
@@ -30,8 +31,16 @@ def backend_of(device):
         if len(here) > 1:
             raise Unsupported(f"memory is on {text(device)}, which may be of {' or '.join(here)}. Pass stream=, made by "
                               "rlk.runtime().wrap(native, backend, ordinal)")
-        _found[device] = here[0]
-    return _found[device]
+        found[device] = here[0]
+    return found[device]
+
+
+def _forget():
+    global _found
+    _found = {}
+
+
+_runtime.at_reload(_forget)  # another plugin may serve the device now
 
 
 def _count(runtime, backend):

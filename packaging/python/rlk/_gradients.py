@@ -6,7 +6,7 @@ import torch
 from torch.autograd import forward_ad
 
 from rlk import _composed, _torch_library
-from rlk._call import remembered
+from rlk._call import key_of, remembered
 from rlk._tensors import CPU, Torch, View
 from rlk.errors import Error, InvalidArgument, Unsupported
 
@@ -45,8 +45,12 @@ class Gradients:
         """The Function of the backward, or None."""
         return functions.get(self.forward.operator.backward) if self.forward.operator.backward else None
 
-    def remembered(self, question, answer):
-        """What follows from sizes, presence and parameters alone; symbolic sizes are no key."""
+    def remembered(self, question, codes, answer):
+        """What follows from sizes, presence and parameters alone; symbolic sizes and parameters are no key."""
+        values = key_of(codes)
+        if values is None:
+            return answer()
+        question = (*question, values)
         try:
             known = self.answers.get(question)
         except TypeError:
@@ -69,7 +73,7 @@ class Gradients:
             more = self.completed(present, free, self.codes(codes), fakes(self.forward.operator, inputs))
             return sum(self.forward.bits[name] for name in read if name in present or name in more)
 
-        return self.remembered(("saved", shapes(inputs), wanted, *codes), answer)
+        return self.remembered(("saved", shapes(inputs), wanted), codes, answer)
 
     def codes(self, codes):
         """The backward's parameters of the forward's."""
@@ -106,7 +110,7 @@ class Gradients:
             ctx.mark_non_differentiable(*(x for x in outputs if not x.is_floating_point()))
         if ctx.rule is not None or self.function is None:
             return
-        kept, idle = self.remembered(("kept", *names), lambda: self.kept(names))
+        kept, idle = self.remembered(("kept", *names), (), lambda: self.kept(names))
         ctx.kept = [names[i] for i in kept]
         ctx.save_for_backward(*tensors, *(outputs[i] for i in kept))
         ctx.mark_non_differentiable(*(outputs[i] for i in idle))
@@ -144,7 +148,7 @@ class Gradients:
         inputs = tensors[:len(op.inputs)]
         there = tuple(name for name, x in given.items() if x is not None)
         sources, lists, wanted, names = self.remembered(
-            ("of", shapes(inputs), there, needs_gradient, *ctx.kept, *ctx.codes),
+            ("of", shapes(inputs), there, needs_gradient, *ctx.kept), ctx.codes,
             lambda: self.arranged(ctx, given, inputs, needs_gradient))
         arguments = [x if name is None else self.zeros(name, ctx, inputs) if x is None else x
                      for name, x in ((name, given.get(name)) for name in sources)]

@@ -167,6 +167,12 @@ def runtime():
 
 
 _reloads = 0
+_at_reload = []
+
+
+def at_reload(function):
+    """Has it called after every reload that changed something: by who remembers what plugins said, or streams of theirs."""
+    _at_reload.append(function)
 
 
 def note_reload():
@@ -174,6 +180,8 @@ def note_reload():
     global _reloads
     with _lock:
         _reloads += 1
+    for function in _at_reload:
+        function()
 
 
 class _Streams(threading.local):

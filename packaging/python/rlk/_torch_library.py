@@ -65,11 +65,13 @@ def open():
     library.rlk_torch_open.argtypes = [_RESOLVE, ctypes.POINTER(_abi.Error)]
     library.rlk_torch_register.argtypes = [ctypes.POINTER(Description), ctypes.POINTER(_abi.Error)]
     library.rlk_torch_error.argtypes, library.rlk_torch_error.restype = [ctypes.POINTER(_abi.Error)], None
+    library.rlk_torch_reloaded.argtypes, library.rlk_torch_reloaded.restype = [], None
     try:
         errors.check(library.rlk_torch_open, _held)
     except errors.NotFound as e:
         served_by = f"Python: torch {torch.__version__}: {e}"
         return
+    _runtime.at_reload(library.rlk_torch_reloaded)
     _library, served_by = library, f"librlk_torch on the stable ABI of torch {torch.__version__}"
 
 

@@ -96,6 +96,10 @@ rlk_status rlk_torch_register(const rlk_torch_operator* description, rlk_error* 
   });
 }
 
+void rlk_torch_reloaded(void) {
+  note_reload();
+}
+
 void rlk_torch_error(rlk_error* out) {
   *out = std::exchange(last_error(), rlk_error RLK_ERROR_INIT);
 }

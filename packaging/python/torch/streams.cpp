@@ -3,6 +3,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdio>
 #include <map>
 #include <mutex>
@@ -15,6 +16,7 @@ namespace rlk::torch {
 namespace {
 
 rlk_torch_resolve resolve = nullptr;
+std::atomic<uint64_t> reloads{0};
 
 struct Server {
   rlk_runtime* runtime = nullptr;
@@ -29,10 +31,22 @@ struct Entry {
 
 struct Streams {
   std::vector<Entry> entries;
+  uint64_t made_after = 0;  // so many reloads
   ~Streams() {
     // At the end of the process nothing is ended: other threads may be in a call, and drivers may be gone.
     if (syscall(SYS_gettid) == getpid()) return;
+    drop();
+  }
+  void drop() {
     for (const Entry& entry : entries) rlk_stream_destroy(entry.stream, nullptr);
+    entries.clear();
+  }
+  // Streams stay with the plugin that they were made with: after a reload they are made anew.
+  void renew() {
+    const uint64_t now = reloads.load(std::memory_order_acquire);
+    if (now == made_after) return;
+    drop();
+    made_after = now;
   }
 };
 thread_local Streams streams;
@@ -40,9 +54,15 @@ thread_local Streams streams;
 rlk_status server_of(Device device, Server* out, rlk_error* error) {
   static std::mutex mutex;
   static std::map<std::pair<int32_t, int32_t>, Server> known;
+  static uint64_t known_after = 0;  // so many reloads
   const std::pair<int32_t, int32_t> key{device.type, device.index};
+  const uint64_t now = reloads.load(std::memory_order_acquire);
   {
     const std::lock_guard lock(mutex);
+    if (known_after < now) {
+      known.clear();
+      known_after = now;
+    }
     if (const auto found = known.find(key); found != known.end()) {
       *out = found->second;
       return RLK_OK;
@@ -54,7 +74,7 @@ rlk_status server_of(Device device, Server* out, rlk_error* error) {
   if (status != RLK_OK) return status;
   out->backend = backend;
   const std::lock_guard lock(mutex);
-  known.emplace(key, *out);
+  if (known_after == now) known.emplace(key, *out);  // else the answer may be of before a reload
   return RLK_OK;
 }
 
@@ -88,7 +108,12 @@ void set_resolver(rlk_torch_resolve given) {
   resolve = given;
 }
 
+void note_reload() {
+  reloads.fetch_add(1, std::memory_order_release);
+}
+
 rlk_stream* current_stream(Device device, rlk_error* error) {
+  streams.renew();
   const bool on_cpu = device.type == shim.aoti_torch_device_type_cpu();
   void* native = nullptr;
   if (!on_cpu && native_stream(device, &native, error) != RLK_OK) return nullptr;

@@ -40,6 +40,16 @@ TEST(BadInput, RankAndStructureOutOfBounds) {
   });
 }
 
+TEST(BadInput, ANegativeSizeBehindAZero) {
+  for_each_argument([](OpCall& call, bool output, size_t i, const ArgDecl& arg) {
+    Argument& argument = side(call, output)[i];
+    if (argument.shape.size() < 2) return;
+    argument.shape.front() = 0;
+    argument.shape.back() = -5;
+    expect_refused(call, quoted(arg, output), "has shape [0", "no negative size");
+  });
+}
+
 TEST(BadInput, SizesThatOverflow) {
   for_each_argument([](OpCall& call, bool output, size_t i, const ArgDecl& arg) {
     Argument& argument = side(call, output)[i];

@@ -137,4 +137,19 @@ TEST(Graph, IsATableOfTheStreamsMethods) {
   EXPECT_EQ(stream.graphs, 0);
 }
 
+class LostStream : public Stream {
+public:
+  void* native() override { throw sdk::Error(RLK_DEVICE_LOST, "gone"); }
+};
+
+TEST(StreamThunks, AHandleThatCannotBeToldIsNull) {
+  Stream stream;
+  LostStream lost;
+  const auto native_of = [](sdk::Stream& of) {
+    return sdk::detail::StreamThunks<LostStream>::kTable.native(reinterpret_cast<rlk_plugin_stream*>(&of));
+  };
+  EXPECT_EQ(native_of(stream), &stream);
+  EXPECT_EQ(native_of(lost), nullptr);
+}
+
 }  // namespace

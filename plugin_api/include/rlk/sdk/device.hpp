@@ -32,7 +32,7 @@ public:
 class Stream {
 public:
   virtual ~Stream() = default;  // has waited for the work, unless the stream is wrapped
-  virtual void* native() = 0;
+  virtual void* native() = 0;   // what is thrown here is NULL to the host
   // RLK_OK, RLK_NOT_READY or, with data_error filled, RLK_DATA_ERROR; failures are thrown.
   virtual rlk_status query(rlk_data_error& data_error) = 0;
   // RLK_OK, RLK_TIMEOUT or RLK_DATA_ERROR.
@@ -132,7 +132,11 @@ struct StreamThunks {
   static rlk_status destroy(rlk_plugin_stream* s, rlk_error* error) noexcept {
     return guard(error, [&] { return delete stream_of(s), RLK_OK; });
   }
-  static void* native(rlk_plugin_stream* s) noexcept { return stream_of(s)->native(); }
+  static void* native(rlk_plugin_stream* s) noexcept {
+    void* handle = nullptr;
+    guard(nullptr, [&] { return handle = stream_of(s)->native(), RLK_OK; });
+    return handle;
+  }
 
   // Both questions may be asked without wanting the details of a data error.
   template <class Ask>

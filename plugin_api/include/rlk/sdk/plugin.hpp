@@ -18,6 +18,8 @@
 #include <rlk/abi.h>
 #include <rlk/sdk/implementation.hpp>
 
+#include <atomic>
+#include <exception>
 #include <string>
 #include <tuple>
 
@@ -34,17 +36,17 @@ public:
   void log(int32_t level, const std::string& text) const noexcept {
     if (log_ != nullptr) log_->write(host_->context, level, plugin_id_, text.c_str());
   }
-  // Calls body(begin, end) over disjoint ranges covering [0, n); serial when the host has no pool.
+  // Calls body(begin, end) over disjoint ranges covering [0, n); serial when the host has no pool. The first exception
+  // that body throws is thrown here once no range is at work any more; ranges not begun by then are left out.
   template <class Body>
   void parallel_for(int64_t n, int64_t grain, const Body& body) const {
     if (parallel_ == nullptr) {
       if (n > 0) body(int64_t{0}, n);
       return;
     }
-    parallel_->parallel_for(
-        host_->context, n, grain,
-        [](void* user, int64_t begin, int64_t end) { (*static_cast<const Body*>(user))(begin, end); },
-        const_cast<void*>(static_cast<const void*>(&body)));
+    Loop<Body> loop(body);
+    parallel_->parallel_for(host_->context, n, grain, &Loop<Body>::run, &loop);
+    if (loop.failure) std::rethrow_exception(loop.failure);
   }
   uint32_t thread_count() const noexcept { return parallel_ != nullptr ? parallel_->thread_count(host_->context) : 1; }
   // Compiled kernels kept between processes; nullptr when the host has no such service.
@@ -53,6 +55,24 @@ public:
   const char* plugin_id() const noexcept { return plugin_id_; }
 
 private:
+  // No exception may pass through the host, whose C++ runtime may be another one: it waits here for the caller.
+  template <class Body>
+  struct Loop {
+    explicit Loop(const Body& given) : body(given) {}
+    static void run(void* user, int64_t begin, int64_t end) noexcept {
+      Loop& loop = *static_cast<Loop*>(user);
+      if (loop.has_failed.load(std::memory_order_relaxed)) return;
+      try {
+        loop.body(begin, end);
+      } catch (...) {
+        if (!loop.has_failed.exchange(true)) loop.failure = std::current_exception();
+      }
+    }
+    const Body& body;
+    std::atomic<bool> has_failed{false};
+    std::exception_ptr failure;
+  };
+
   template <class S>
   const S* service(const char* id) const noexcept {
     const auto* found = static_cast<const S*>(host_->get_service(host_->context, id));
