@@ -44,7 +44,9 @@ void check_exports(const loader::ElfInfo& info, Findings* findings) {
 }
 
 void check_dependencies(const loader::ElfInfo& info, Findings* findings) {
-  for (const std::string& needed : info.needed) {
+  std::vector<std::string> loaded = info.needed;
+  loaded.insert(loaded.end(), info.auxiliary.begin(), info.auxiliary.end());
+  for (const std::string& needed : loaded) {
     if (needed.rfind("librlk.so", 0) == 0) {
       findings->push_back({false, "LINKS_THE_HOST", "needs " + needed,
                            "a plugin gets everything through the host table; do not link librlk"});

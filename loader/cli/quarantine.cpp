@@ -4,6 +4,8 @@
 #include <cstdio>
 #include <ctime>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
 
 #include "loader/cli/documents.hpp"
 #include "loader/cli/output.hpp"
@@ -80,13 +82,18 @@ int run_quarantine(const Arguments& arguments) {
   loader::QuarantineList quarantine(&store);
   quarantine.add_crumbs();
   if (action == "ls") return list(store, quarantine.in_force(), arguments.json());
-  const size_t cleared = quarantine.clear(id);
+  std::vector<std::string> staying;
+  const size_t cleared = quarantine.clear(id, &staying);
   if (arguments.json()) {
-    print_document({{"schema", 1}, {"folder", store.folder()}, {"cleared", cleared}});
+    print_document({{"schema", 1}, {"folder", store.folder()}, {"cleared", cleared}, {"staying", staying}});
   } else {
     std::fprintf(output(), "%zu %s used again\n", cleared, cleared == 1 ? "entry is" : "entries are");
   }
-  return kFine;
+  for (const std::string& file : staying)
+    std::fprintf(stderr,
+                 "rlk-plugins: %s stays in force: this user cannot remove it; remove it as the owner of its folder\n",
+                 printable(file).c_str());
+  return staying.empty() ? kFine : kBroken;
 }
 
 }  // namespace

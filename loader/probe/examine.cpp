@@ -268,6 +268,11 @@ std::vector<UnitResult> merge_units(const std::vector<std::vector<UnitResult>>& 
       };
       const UnitResult& worse = rank(unit) > rank(known) ? unit : known;
       UnitResult sum = worse;
+      // Both are verified: a size counts as tried where every kind of card has tried it.
+      if (rank(worse) == 0)
+        std::erase_if(sum.size_classes, [&](uint32_t size) {
+          return std::find(unit.size_classes.begin(), unit.size_classes.end(), size) == unit.size_classes.end();
+        });
       sum.numerics = known.numerics & unit.numerics;
       sum.worst_error_ratio = std::max(known.worst_error_ratio, unit.worst_error_ratio);
       sum.worst_error_ulp = std::max(known.worst_error_ulp, unit.worst_error_ulp);

@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "loader/probe/descriptors.hpp"
 #include "loader/probe/tree.hpp"
 
 namespace rlk::loader {
@@ -74,9 +75,8 @@ End watch(pid_t worker, pid_t parent, const sigset_t& awaited) {
 }
 
 [[noreturn]] void guard(pid_t worker, pid_t parent, const sigset_t& awaited) {
-  for (int fd = 0; fd < 1024; ++fd)  // the worker's: their other ends must see the worker's end
-    if (fd != kGuardFd) close(fd);
-  prctl(PR_SET_DUMPABLE, 0);  // nobody of this user traces it
+  close_descriptors(0, kGuardFd);  // the worker's: their other ends must see the worker's end
+  prctl(PR_SET_DUMPABLE, 0);       // nobody of this user traces it
   const rlimit none = {0, 0};
   setrlimit(RLIMIT_CORE, &none);
   const End end = watch(worker, parent, awaited);

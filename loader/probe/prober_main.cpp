@@ -12,6 +12,7 @@
 #include "core/declaration/no_cancel.hpp"
 #include "core/dispatch/host.hpp"
 #include "loader/probe/child_probe.hpp"
+#include "loader/probe/descriptors.hpp"
 #include "loader/probe/guard.hpp"
 #include "loader/probe/protocol.hpp"
 
@@ -28,8 +29,7 @@ bool has_socket() {
 
 int take_socket() {
   const int moved = rlk::loader::move_protocol_socket();
-  for (int fd = 3; fd < 1024; ++fd)  // also what the application left open without close-on-exec
-    if (fd != moved) close(fd);
+  rlk::loader::close_descriptors(3, moved);  // also what the application left open without close-on-exec
   return moved;
 }
 

@@ -79,7 +79,9 @@ public:
     if (!info.soname.empty()) resolved_.insert(info.soname);
     for (size_t at = 0; at < nodes_.size() && nodes_.size() < kMaxLibraries; ++at) {
       const Node& node = nodes_[at];  // a deque keeps references valid while it grows at its end
+      for (const std::string& name : node.info.auxiliary) use_if_there(node, name);
       for (const std::string& name : node.info.needed) need(node, name);
+      for (const std::string& names : node.info.auditors) closure_.audited.push_back({node.path, names});
     }
     return std::move(closure_);
   }
@@ -95,6 +97,17 @@ private:
     if (!resolved_.insert(name).second) return;
     MissingLibrary attempt{name, {node.path}, {}};
     if (!find(node, name, &attempt.searched)) closure_.missing.push_back(std::move(attempt));
+  }
+
+  // The linker loads an auxiliary library as one that is needed, and goes on without one that it does not find. One
+  // that comes between now and then must not be anybody's: where an absolute name leads is looked at like a RUNPATH.
+  void use_if_there(const Node& node, const std::string& name) {
+    if (!resolved_.insert(name).second) return;
+    std::vector<std::string> searched;
+    if (find(node, name, &searched)) return;
+    resolved_.erase(name);  // who needs it must still miss it
+    if (name.find('/') == std::string::npos) return;
+    for (const std::string& path : expand(name, folder_of(node.path))) note_folder(folder_of(path), name, node);
   }
 
   bool find(const Node& node, const std::string& name, std::vector<std::string>* searched) {

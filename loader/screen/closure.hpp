@@ -28,12 +28,18 @@ struct LibrarySearch {
 };
 
 struct MissingLibrary {
-  std::string name;                    // as in DT_NEEDED
+  std::string name;                    // as in DT_NEEDED or DT_FILTER
   std::vector<std::string> needed_by;  // paths of the files that ask for it
   std::vector<std::string> searched;   // folders and files that were looked at, in order
 };
 
-// A folder that a file's own RPATH or RUNPATH names, and where the linker looked.
+// A file, the plugin or a library, that asks the linker to load auditors.
+struct AuditedFile {
+  std::string path;
+  std::string auditors;
+};
+
+// A folder that a file's own RPATH, RUNPATH or auxiliary library names, and where the linker looked.
 struct SearchedFolder {
   std::string path;  // as expanded; one that does not begin with / depends on the current folder
   std::string library;
@@ -44,6 +50,7 @@ struct Closure {
   std::vector<std::string> found;  // paths, breadth first; the plugin itself is not among them
   std::vector<MissingLibrary> missing;
   std::vector<SearchedFolder> folders;  // each once
+  std::vector<AuditedFile> audited;
 };
 
 // `path` is the canonical path of the file that `info` was read from. Follows the rules of ld.so(8) but for

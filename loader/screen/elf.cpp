@@ -45,6 +45,9 @@ private:
     uint64_t rpath = kNone;
     uint64_t runpath = kNone;
     std::vector<uint64_t> needed;
+    std::vector<uint64_t> auxiliary;
+    std::vector<uint64_t> auditors;
+    size_t libraries() const { return needed.size() + auxiliary.size() + auditors.size(); }
   };
 
   bool fail(ElfStatus status, std::string text) {
@@ -187,7 +190,15 @@ private:
           dynamic_.runpath = entry.d_un.d_val;
           break;
         case DT_NEEDED:
+        case DT_FILTER:  // `ld -F`: symbols come from there
           dynamic_.needed.push_back(entry.d_un.d_val);
+          break;
+        case DT_AUXILIARY:  // `ld -f`: the same, where it is there
+          dynamic_.auxiliary.push_back(entry.d_un.d_val);
+          break;
+        case DT_AUDIT:
+        case DT_DEPAUDIT:
+          dynamic_.auditors.push_back(entry.d_un.d_val);
           break;
         default:
           break;
@@ -198,13 +209,18 @@ private:
     if (dynamic_.string_table == kNone || dynamic_.string_bytes > kMaxStringTableBytes ||
         !inside(dynamic_.string_table, dynamic_.string_bytes))
       return damaged(fmt::format("the dynamic string table of {} bytes lies outside the file", dynamic_.string_bytes));
-    if (dynamic_.needed.size() > kMaxNeeded)
-      return damaged(fmt::format("{} needed libraries; at most {} are accepted", dynamic_.needed.size(), kMaxNeeded));
-    for (const uint64_t name : dynamic_.needed)
-      if (!read_string(name, &info_.needed.emplace_back())) return false;
-    return (dynamic_.soname == kNone || read_string(dynamic_.soname, &info_.soname)) &&
+    if (dynamic_.libraries() > kMaxNeeded)
+      return damaged(fmt::format("{} needed libraries; at most {} are accepted", dynamic_.libraries(), kMaxNeeded));
+    return read_strings(dynamic_.needed, &info_.needed) && read_strings(dynamic_.auxiliary, &info_.auxiliary) &&
+           read_strings(dynamic_.auditors, &info_.auditors) &&
+           (dynamic_.soname == kNone || read_string(dynamic_.soname, &info_.soname)) &&
            (dynamic_.rpath == kNone || read_string(dynamic_.rpath, &info_.rpath)) &&
            (dynamic_.runpath == kNone || read_string(dynamic_.runpath, &info_.runpath));
+  }
+
+  bool read_strings(const std::vector<uint64_t>& indices, std::vector<std::string>* out) {
+    return std::all_of(indices.begin(), indices.end(),
+                       [&](uint64_t index) { return read_string(index, &out->emplace_back()); });
   }
 
   bool read_string(uint64_t index, std::string* out) {

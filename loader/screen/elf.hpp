@@ -40,11 +40,13 @@ struct ElfInfo {
   uint16_t type = 0;  // ET_DYN = 3
   uint16_t machine = 0;
   std::string soname;
-  std::string rpath;    // DT_RPATH as written, colon separated
-  std::string runpath;  // DT_RUNPATH as written
-  std::vector<std::string> needed;
-  std::vector<std::string> exports;  // defined, global or weak, of default or protected visibility
-  bool has_unique_symbols = false;   // among the exports: STB_GNU_UNIQUE
+  std::string rpath;                   // DT_RPATH as written, colon separated
+  std::string runpath;                 // DT_RUNPATH as written
+  std::vector<std::string> needed;     // DT_NEEDED and DT_FILTER: without one the linker refuses the file
+  std::vector<std::string> auxiliary;  // DT_AUXILIARY: loaded like the others where they are found
+  std::vector<std::string> auditors;   // DT_AUDIT and DT_DEPAUDIT as written, colon separated
+  std::vector<std::string> exports;    // defined, global or weak, of default or protected visibility
+  bool has_unique_symbols = false;     // among the exports: STB_GNU_UNIQUE
   std::vector<ElfNote> notes;
   std::string build_id;  // hexadecimal, empty without one
 };

@@ -147,6 +147,11 @@ private:
       if (const TrustResult trust = check_place(folder.path, options_.identity); trust.problem != nullptr)
         add(fmt::format("{}{}: {}", folder.path, asked, trust.text));
     }
+    for (const AuditedFile& file : closure.audited)
+      add(
+          fmt::format("{} has the linker load auditors, {}, which see every call between libraries (DT_AUDIT); link it "
+                      "without --audit and --depaudit",
+                      file.path, file.auditors));
     for (const std::string& library : screened_.dependencies) {
       char canonical[PATH_MAX];
       if (realpath(library.c_str(), canonical) == nullptr) continue;  // gone since: the linker will say so

@@ -21,6 +21,13 @@ std::string describe(const std::string& path, const struct stat& status) {
   return fmt::format("{} (owner {}, group {}, mode {})", path, status.st_uid, status.st_gid, mode);
 }
 
+// Who else may write it, by its mode: nullptr is nobody. What sticky means for that, the caller knows.
+const char* writable_by_others(const struct stat& status, const Identity& identity) {
+  if ((status.st_mode & S_IWOTH) != 0) return "every user";
+  const bool is_foreign = status.st_gid != identity.group && status.st_gid != 0;
+  return (status.st_mode & S_IWGRP) != 0 && is_foreign ? "another group" : nullptr;
+}
+
 bool check_component(const std::string& path, const Identity& identity, TrustResult* result) {
   struct stat status = {};
   const auto fail = [&](const Reason& why, std::string text) {
@@ -32,10 +39,7 @@ bool check_component(const std::string& path, const Identity& identity, TrustRes
   if (status.st_uid != 0 && status.st_uid != identity.user)
     return fail(reason::kOwnerUntrusted,
                 fmt::format("{} belongs neither to root nor to user {}", describe(path, status), identity.user));
-  const bool foreign_group = (status.st_mode & S_IWGRP) != 0 && status.st_gid != identity.group && status.st_gid != 0;
-  const bool others = (status.st_mode & S_IWOTH) != 0;
-  if (foreign_group || others) {
-    const char* who = others ? "every user" : "another group";
+  if (const char* const who = writable_by_others(status, identity); who != nullptr) {
     if (!S_ISDIR(status.st_mode) || (status.st_mode & S_ISVTX) == 0)
       return fail(reason::kWritableByOthers, fmt::format("{} can be written by {}", describe(path, status), who));
     result->notes.push_back(fmt::format("{} can be written by {}, but is sticky", describe(path, status), who));
@@ -78,9 +82,9 @@ TrustResult check_place(const std::string& folder, const Identity& identity) {
   TrustResult result = check_trust(canonical, identity);
   struct stat status = {};
   if (result.problem != nullptr || stat(canonical, &status) != 0 || !S_ISDIR(status.st_mode)) return result;
-  if ((status.st_mode & S_IWOTH) != 0) {
+  if (const char* const who = writable_by_others(status, identity); who != nullptr) {
     result.problem = &reason::kWritableByOthers;
-    result.text = describe(canonical, status) + ": every user may put files there";
+    result.text = fmt::format("{}: {} may put files there", describe(canonical, status), who);
   }
   return result;
 }

@@ -92,10 +92,10 @@ bool Crumbs::open_file() {
   fd_.reset();
   std::fill(std::begin(in_use_), std::end(in_use_), false);
   std::string path = fmt::format("{}/{}XXXXXX", folder_, kCrumbPrefix);
-  UniqueFd fd = make_temporary(&path);
+  HeldFile fd([&path] { return make_temporary(&path); });
   if (!fd) return false;
   // Another process that collects crumbs may have locked the new, empty file for a moment, and removed it.
-  if (flock(fd.get(), LOCK_EX | LOCK_NB) != 0 || !is_listed(fd.get())) {
+  if (!fd.try_lock() || !is_listed(fd.get())) {
     unlink(path.c_str());
     return false;
   }

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "loader/store/file.hpp"
+#include "loader/store/held_file.hpp"
 
 namespace rlk::loader {
 
@@ -28,8 +28,8 @@ struct Crumb {
   std::string machine;
 };
 
-// One small file per process, made with the first crumb and locked for as long as the process lives; a crumb is written
-// and taken back in place, without waiting for any disk. [thread-safe]
+// One small file per process, made with the first crumb and locked for as long as the process itself lives (its
+// forked children may live on); a crumb is written and taken back in place, without waiting for any disk. [thread-safe]
 class Crumbs {
 public:
   // An empty folder, or one that cannot be written, leaves no crumbs.
@@ -55,7 +55,7 @@ private:
   const std::string folder_;
   std::mutex mutex_;  // of what follows
   std::string path_;
-  UniqueFd fd_;
+  HeldFile fd_;
   pid_t pid_ = 0;  // of the process that made the file
   bool in_use_[kSlots] = {};
 };

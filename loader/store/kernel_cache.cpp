@@ -15,6 +15,7 @@
 #include <string>
 
 #include "loader/store/file.hpp"
+#include "loader/store/held_file.hpp"
 
 namespace rlk::loader {
 namespace {
@@ -31,15 +32,13 @@ public:
   rlk_status take(const std::string& name) {
     if (folder_.empty()) return RLK_UNSUPPORTED;
     const std::lock_guard lock(mutex_);
+    forget_the_parents();
     if (held_.count(name) > 0) return RLK_NOT_READY;  // by another thread
     const std::string path = path_of(name);
     for (;;) {
-      UniqueFd fd = open_private(path, O_RDWR);
+      HeldFile fd([&path] { return open_private(path, O_RDWR); });
       if (!fd) return RLK_UNSUPPORTED;  // a full or read-only disk
-      if (flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
-        if (errno == EINTR) continue;
-        return errno == EWOULDBLOCK ? RLK_NOT_READY : RLK_UNSUPPORTED;
-      }
+      if (!fd.try_lock()) return errno == EWOULDBLOCK ? RLK_NOT_READY : RLK_UNSUPPORTED;
       // Its last holder may have removed the file between open and flock.
       struct stat ours = {}, there = {};
       if (fstat(fd.get(), &ours) == 0 && stat(path.c_str(), &there) == 0 && ours.st_ino == there.st_ino &&
@@ -52,20 +51,27 @@ public:
 
   void give_back(const std::string& name) {
     const std::lock_guard lock(mutex_);
+    forget_the_parents();
     const auto held = held_.find(name);
     if (held == held_.end()) return;
     unlink(path_of(name).c_str());
-    flock(held->second.get(), LOCK_UN);  // a forked child may keep the descriptor open
+    flock(held->second.get(), LOCK_UN);  // a process that was made without fork's handlers may keep it open
     held_.erase(held);
   }
 
 private:
+  // A forked process compiles nothing that its parent began, and waits for it as for any other.
+  void forget_the_parents() {
+    if (pid_ != getpid()) held_.clear();
+    pid_ = getpid();
+  }
   // Begins with a dot: the store lists no such files.
   std::string path_of(const std::string& name) const { return fmt::format("{}/.{}.lock", folder_, name); }
 
   const std::string folder_;
   std::mutex mutex_;
-  std::map<std::string, UniqueFd> held_;
+  pid_t pid_ = getpid();  // whose they are
+  std::map<std::string, HeldFile> held_;
 };
 
 }  // namespace

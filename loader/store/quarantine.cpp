@@ -168,13 +168,18 @@ std::vector<QuarantineEntry> QuarantineList::in_force() const {
   return entries;
 }
 
-size_t QuarantineList::clear(const std::string& id) {
+size_t QuarantineList::clear(const std::string& id, std::vector<std::string>* staying) {
   const int64_t now = now_();
   size_t cleared = 0;
   for (const QuarantineEntry& entry : all()) {
     if (!id.empty() && entry.id != id) continue;
-    cleared += entry.until_unix > now ? 1 : 0;
-    store_.clear(name_of(entry));
+    const std::string name = name_of(entry);
+    store_.clear(name);
+    const auto left = store_.get(name);
+    const auto still = left ? read_entry(*left) : std::nullopt;
+    const bool stays = still && still->until_unix > now;
+    cleared += entry.until_unix > now && !stays ? 1 : 0;
+    if (stays && staying != nullptr) staying->push_back(store_.place_of(name));
   }
   return cleared;
 }

@@ -56,8 +56,9 @@ public:
   void add_crumbs();
   // Those in force, the oldest first.
   std::vector<QuarantineEntry> in_force() const;
-  // Of one plugin, or of all with an empty id; returns how many were in force.
-  size_t clear(const std::string& id);
+  // Of one plugin, or of all with an empty id; returns how many were in force and are no more. `staying` receives the
+  // files of those that cannot be removed, in a folder of root's or one that is only read: they stay in force.
+  size_t clear(const std::string& id, std::vector<std::string>* staying = nullptr);
 
 private:
   std::vector<QuarantineEntry> all() const;

@@ -234,6 +234,14 @@ std::vector<StoreEntry> Store::list(std::string_view prefix) const {
   return entries;
 }
 
+std::string Store::place_of(const std::string& name) const {
+  if (!is_valid_name(name)) return {};
+  if (read_entry(folder_, name)) return path_of(name);
+  for (const std::string& folder : read_only_)
+    if (read_entry(folder, name)) return folder + "/" + name;
+  return seed_ != nullptr && seed_->get(name) != nullptr ? seed_->path() : std::string();
+}
+
 size_t Store::clear(std::string_view prefix) {
   size_t removed = 0;
   for (const StoreEntry& entry : list(prefix)) {

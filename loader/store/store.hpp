@@ -66,7 +66,9 @@ public:
   // False when it could not be written (a full disk); the entry then lives in memory.
   bool put(const std::string& name, std::string_view bytes);
   std::vector<StoreEntry> list(std::string_view prefix) const;
-  // Removes the entries whose names begin with `prefix`; returns how many.
+  // The file that `get` reads: of its own folder, a read-only one or the seed; "" where there is none.
+  std::string place_of(const std::string& name) const;
+  // Removes the entries whose names begin with `prefix`; returns how many. What lies in the read-only folders stays.
   size_t clear(std::string_view prefix);
 
 private:

@@ -111,6 +111,44 @@ TEST_F(KernelCacheTest, AProcessThatDiesHasAbandoned) {
   close(ready[1]);
 }
 
+TEST_F(KernelCacheTest, AProcessThatDiesHasAbandonedAlsoWhileItsForkedChildLives) {
+  int told[2], test_ends[2];
+  ASSERT_EQ(pipe(told), 0);
+  ASSERT_EQ(pipe(test_ends), 0);
+  const pid_t parent = in_fork([&] {
+    Store own(folder.path());
+    const core::KernelCache mine = kernel_cache(&own);
+    if (mine.begin("acme", "key") != RLK_OK) return 1;
+    close(test_ends[1]);
+    if (fork() == 0) {
+      char byte = 'y';
+      if (write(told[1], &byte, 1) != 1) _exit(1);
+      _exit(read(test_ends[0], &byte, 1) == 0 ? 0 : 1);
+    }
+    while (true) pause();
+  });
+  char byte = 0;
+  ASSERT_EQ(read(told[0], &byte, 1), 1);
+  EXPECT_EQ(cache.begin("acme", "key"), RLK_NOT_READY);
+  kill(parent, SIGKILL);
+  join(parent);
+  EXPECT_EQ(cache.begin("acme", "key"), RLK_OK);
+  cache.abandon("acme", "key");
+  for (const int fd : {told[0], told[1], test_ends[0], test_ends[1]}) close(fd);
+}
+
+TEST_F(KernelCacheTest, AForkedChildWaitsForWhatItsParentCompilesAndDoesNotGiveItBack) {
+  EXPECT_EQ(cache.begin("acme", "key"), RLK_OK);
+  EXPECT_EQ(join(in_fork([&] {
+              cache.abandon("acme", "key");
+              return cache.begin("acme", "key") == RLK_NOT_READY ? 0 : 1;
+            })),
+            0);
+  EXPECT_EQ(lock_files(), 1);
+  cache.abandon("acme", "key");
+  EXPECT_EQ(join(in_fork([&] { return cache.begin("acme", "key") == RLK_OK ? 0 : 1; })), 0);
+}
+
 TEST(KernelCache, WithoutAFolderEverybodyCompiles) {
   Store store("");
   const core::KernelCache cache = kernel_cache(&store);

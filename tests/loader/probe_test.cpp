@@ -426,6 +426,24 @@ TEST(MergeUnits, VerifiedIsWhatEveryDeviceVerified) {
   EXPECT_EQ(merged[2].verdict, V::declined);
 }
 
+TEST(MergeUnits, ASizeIsTriedWhereEveryDeviceTriedIt) {
+  using V = UnitResult::Verdict;
+  const auto tried = [](V verdict, std::vector<uint32_t> size_classes) {
+    UnitResult out = unit("f32", verdict, 1);
+    out.size_classes = std::move(size_classes);
+    return std::vector<UnitResult>{out};
+  };
+  using Classes = std::vector<uint32_t>;
+  EXPECT_EQ(merge_units({tried(V::verified, {1, 2, 9}), tried(V::verified, {2, 3, 9})})[0].size_classes,
+            (Classes{2, 9}));
+  EXPECT_EQ(merge_units({tried(V::verified, {1}), tried(V::verified, {})})[0].size_classes, Classes{});
+  EXPECT_EQ(
+      merge_units({tried(V::verified, {1, 2}), tried(V::verified, {1, 2}), tried(V::verified, {2})})[0].size_classes,
+      Classes{2});
+  EXPECT_EQ(merge_units({tried(V::verified, {1}), tried(V::failed, {5})})[0].size_classes, Classes{5})
+      << "of the one that is told";
+}
+
 TEST(Conclude, TheStateFollowsFromTheUnits) {
   using V = UnitResult::Verdict;
   const auto state = [](std::vector<UnitResult> units) {

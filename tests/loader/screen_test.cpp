@@ -232,6 +232,76 @@ TEST_F(NeededLibraries, SoughtWhereTheProcessHappensToBeAreRefused) {
   }
 }
 
+// What the linker loads with a file without DT_NEEDED: `ld -f`, `ld -F`, `ld --audit`.
+class LibrariesOfOtherTags : public NeededLibraries {
+protected:
+  // The plugin that needs them, with what it needs `library` for changed to `tag`.
+  static std::string retagged(const std::string& library, int64_t tag) {
+    std::string bytes = read_text(kObjects + "/needy_plugin.so");
+    Elf64_Ehdr header = {};
+    std::memcpy(&header, bytes.data(), sizeof(header));
+    std::vector<Elf64_Phdr> segments(header.e_phnum);
+    std::memcpy(segments.data(), bytes.data() + header.e_phoff, segments.size() * sizeof(Elf64_Phdr));
+    const auto dynamic = std::find_if(segments.begin(), segments.end(),
+                                      [](const Elf64_Phdr& segment) { return segment.p_type == PT_DYNAMIC; });
+    std::vector<Elf64_Dyn> entries(dynamic->p_filesz / sizeof(Elf64_Dyn));
+    std::memcpy(entries.data(), bytes.data() + dynamic->p_offset, dynamic->p_filesz);
+    const auto names =
+        std::find_if(entries.begin(), entries.end(), [](const Elf64_Dyn& entry) { return entry.d_tag == DT_STRTAB; });
+    for (Elf64_Dyn& entry : entries) {
+      if (entry.d_tag == DT_NEEDED && library == bytes.data() + names->d_un.d_ptr + entry.d_un.d_val) entry.d_tag = tag;
+    }
+    std::memcpy(bytes.data() + dynamic->p_offset, entries.data(), dynamic->p_filesz);
+    return bytes;
+  }
+  bool is_dependency(const std::string& path) {
+    return screened && std::count(screened->dependencies.begin(), screened->dependencies.end(), path) > 0;
+  }
+  const std::string library = folder / "libraries/libchain_d.so";
+};
+
+TEST_F(LibrariesOfOtherTags, AreDependenciesToo) {
+  for (const int64_t tag : {DT_NEEDED, DT_FILTER, DT_AUXILIARY}) {
+    EXPECT_EQ(code_of(retagged("libchain_d.so", tag)), "") << record.reason;
+    EXPECT_TRUE(is_dependency(library)) << std::hex << tag;
+  }
+}
+
+TEST_F(LibrariesOfOtherTags, ThatEverybodyMayWriteAreRefused) {
+  chmod(library.c_str(), 0777);
+  for (const int64_t tag : {DT_FILTER, DT_AUXILIARY}) {
+    EXPECT_EQ(code_of(retagged("libchain_d.so", tag)), "LIBRARY_UNTRUSTED") << std::hex << tag;
+    EXPECT_NE(record.reason.find("libchain_d.so (owner"), std::string::npos) << record.reason;
+  }
+}
+
+TEST_F(LibrariesOfOtherTags, MayBeMissingWhereTheyAreAuxiliaryAlone) {
+  ASSERT_EQ(unlink(library.c_str()), 0);
+  ASSERT_EQ(unlink((folder / "libraries/libchain_c.so").c_str()), 0);
+  EXPECT_EQ(code_of(retagged("libchain_d.so", DT_FILTER)), "RUNTIME_LIBRARY_MISSING");
+  EXPECT_NE(record.reason.find("libchain_d.so"), std::string::npos) << record.reason;
+  EXPECT_EQ(code_of(retagged("libchain_d.so", DT_AUXILIARY)), "RUNTIME_LIBRARY_MISSING");
+  EXPECT_EQ(record.reason.find("libchain_d.so"), std::string::npos) << record.reason;
+  folder.copy(kObjects + "/libchain_c.so", "libraries/libchain_c.so");
+  EXPECT_EQ(code_of(retagged("libchain_d.so", DT_AUXILIARY)), "") << record.reason;
+}
+
+TEST_F(LibrariesOfOtherTags, MissingWhereAnybodyCanPutThemAreRefused) {
+  // As long as the name that it replaces.
+  std::string bytes = replaced(retagged("libchain_d.so", DT_AUXILIARY), "libchain_d.so", "/tmp/~~/~~.so");
+  EXPECT_EQ(code_of(bytes), "LIBRARY_UNTRUSTED");
+  EXPECT_NE(record.reason.find("/tmp/~~ is searched for /tmp/~~/~~.so"), std::string::npos) << record.reason;
+  EXPECT_EQ(code_of(replaced(bytes, "/tmp/~~/~~.so", "/usr/~~/~~.so")), "") << record.reason;
+}
+
+TEST_F(LibrariesOfOtherTags, AreRefusedWhereTheyAreAuditors) {
+  for (const int64_t tag : {DT_AUDIT, DT_DEPAUDIT}) {
+    EXPECT_EQ(code_of(retagged("libchain_d.so", tag)), "LIBRARY_UNTRUSTED") << std::hex << tag;
+    EXPECT_NE(record.reason.find("auditors, libchain_d.so"), std::string::npos) << record.reason;
+    EXPECT_NE(record.reason.find("without --audit"), std::string::npos) << record.reason;
+  }
+}
+
 TEST_F(ScreenTest, ThePolicyHasTheLastWord) {
   options.refuse = [](const PluginRecord& candidate) -> std::optional<std::string> {
     if (candidate.id != "tiny") return std::nullopt;

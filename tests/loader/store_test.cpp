@@ -8,6 +8,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <csignal>
+
 #include "framework/fs.hpp"
 #include "framework/process.hpp"
 #include "loader/store/crumbs.hpp"
@@ -177,6 +179,52 @@ TEST_F(StoreTest, ALimitOfFileSizesLeavesMemory) {
               return kept && crumbs.leave({}) == nullptr ? 0 : 1;
             })),
             0);
+}
+
+// A worker that a trainer forked goes on when the trainer crashes.
+TEST_F(StoreTest, ACrumbIsOfAProcessThatEndedAlsoWhileItsForkedChildLives) {
+  int child_lives[2], parent_ends[2];
+  ASSERT_EQ(pipe(child_lives), 0);
+  ASSERT_EQ(pipe(parent_ends), 0);
+  const pid_t parent = in_fork([&] {
+    Crumbs crumbs(folder.path());
+    Crumb crumb;
+    crumb.id = "fault";
+    const std::shared_ptr<void> inside = crumbs.leave(crumb);
+    close(parent_ends[1]);
+    if (fork() == 0) {
+      close(child_lives[0]);
+      char byte = 'x';
+      if (write(child_lives[1], &byte, 1) != 1) _exit(1);
+      _exit(read(parent_ends[0], &byte, 1) == 0 ? 0 : 1);  // until the test closes the other end
+    }
+    while (true) pause();
+    return 0;
+  });
+  char byte = 0;
+  ASSERT_EQ(read(child_lives[0], &byte, 1), 1);
+  EXPECT_TRUE(Crumbs::collect(folder.path()).empty()) << "both live";
+  kill(parent, SIGKILL);
+  EXPECT_EQ(join(parent), -SIGKILL);
+  const std::vector<Crumb> crumbs = Crumbs::collect(folder.path());
+  ASSERT_EQ(crumbs.size(), 1u);
+  EXPECT_EQ(crumbs[0].id, "fault");
+  EXPECT_EQ(crumbs[0].pid, parent);
+  for (const int fd : {child_lives[0], child_lives[1], parent_ends[0], parent_ends[1]}) close(fd);
+}
+
+TEST_F(StoreTest, AForkedChildHasCrumbsOfItsOwn) {
+  Crumbs crumbs(folder.path());
+  const std::shared_ptr<void> inside = crumbs.leave({});
+  EXPECT_EQ(join(in_fork([&] {
+              static std::shared_ptr<void> of_child;
+              of_child = crumbs.leave({});
+              return of_child != nullptr ? 0 : 1;
+            })),
+            0);
+  const std::vector<Crumb> found = Crumbs::collect(folder.path());
+  ASSERT_EQ(found.size(), 1u) << "the child's; this process lives";
+  EXPECT_NE(found[0].pid, getpid());
 }
 
 TEST_F(StoreTest, EveryDamageIsNoticedAndTheNextPutMends) {

@@ -72,6 +72,21 @@ TEST(TrustPlace, IsAFolderThatNobodyElseFillsOrMakes) {
   EXPECT_EQ(code_of(folder / "sticky/../own"), "");
 }
 
+TEST(TrustPlace, ThatAnotherGroupMayFillIsRefusedAlsoWhereItIsSticky) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs to give a folder to another group";
+  const TempFolder folder;
+  for (const mode_t mode : {02775, 03775, 01775}) {
+    const std::string place = folder.folder("shared", 0755);
+    ASSERT_EQ(chown(place.c_str(), 0, 4242), 0);
+    ASSERT_EQ(chmod(place.c_str(), mode), 0);
+    const TrustResult result = check_place(place, Identity::of_process());
+    ASSERT_NE(result.problem, nullptr) << std::oct << mode;
+    EXPECT_EQ(result.problem->code, reason::kWritableByOthers.code);
+    EXPECT_NE(result.text.find("another group"), std::string::npos) << result.text;
+    EXPECT_EQ(check_place(place, {0, 4242}).problem, nullptr) << "the user's own group";
+  }
+}
+
 TEST(TrustOwner, AFileOfAnotherUserIsRefused) {
   const TempFolder folder;
   const std::string file = folder.file("p.so");
