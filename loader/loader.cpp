@@ -23,7 +23,7 @@ std::vector<ProbedPlugin> find_plugins(const SearchOptions& search, ProbeOptions
   if (double scale = 1.0; !timeout_scale_of(options.environment, &scale)) {
     core::log_line(RLK_LOG_WARN, "probe",
                    "RLK_PROBE_TIMEOUT is \"" + *options.environment.get("RLK_PROBE_TIMEOUT") +
-                       "\"; expected a number of seconds. Using 60");
+                       "\"; expected seconds above 0 and below 1000000. Using 60");
   }
   if (int64_t seconds = 0; !retry_seconds_of(options.environment, &seconds)) {
     core::log_line(RLK_LOG_WARN, "probe",

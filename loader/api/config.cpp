@@ -13,6 +13,7 @@
 #include "core/declaration/error.hpp"
 #include "core/dispatch/host.hpp"
 #include "loader/api/counters.hpp"
+#include "loader/api/policy_words.hpp"
 #include "loader/api/toml.hpp"
 #include "loader/api/toml_text.hpp"
 #include "loader/screen/allow.hpp"
@@ -35,10 +36,12 @@ constexpr const char* kAllowList = "allow_list";
 
 class Reader {
 public:
-  explicit Reader(Config* out) : out_(*out) {}
+  // misnamed: takes what [[known_bad]] says of operators that there are not, which is wrong when it is null.
+  Reader(Config* out, std::vector<std::string>* misnamed) : out_(*out), misnamed_(misnamed) {}
 
   // False with the text of the first thing that is wrong.
-  bool read(const fs::path& path, int depth, std::string* problem) {
+  // by: file and line of the include, "" for the file that RLK_CONFIG or the program names.
+  bool read(const fs::path& path, int depth, std::string* problem, const std::string& by = {}) {
     if (depth > kMaxDepth) {
       *problem = path.string() + ": include goes deeper than 8 files: does a file include itself?";
       return false;
@@ -53,8 +56,10 @@ public:
     const UniqueFd fd = open_regular(path.string(), &status);
     if (!fd) {
       *problem = fmt::format(
-          "{}: cannot be read: {}; set RLK_CONFIG to a readable policy file or unset it", path.string(),
-          errno == ENOTSUP ? std::string("it is a folder, a pipe or a device, not a file") : errno_text(errno));
+          "{}{}: cannot be read: {}; {}", by.empty() ? "" : by + ": the included file ", path.string(),
+          errno == ENOTSUP ? std::string("it is a folder, a pipe or a device, not a file") : errno_text(errno),
+          by.empty() ? "set RLK_CONFIG to a readable policy file or unset it"
+                     : "correct the include; a relative name begins at the file that it stands in");
       return false;
     }
     const auto read = read_file(path.string(), kMaxBytes);
@@ -89,9 +94,14 @@ private:
     return false;
   }
 
-  bool include(const fs::path& from, const std::string& name, int depth, std::string* problem) {
+  bool include(const fs::path& from, size_t line, const std::string& name, int depth, std::string* problem) {
     const fs::path path(name);
-    return read(path.is_absolute() ? path : from.parent_path() / path, depth + 1, problem);
+    return read(path.is_absolute() ? path : from.parent_path() / path, depth + 1, problem,
+                fmt::format("{}:{}", from.string(), line));
+  }
+
+  void note_origin(const char* variable, const char* setting, const fs::path& path, size_t line) {
+    out_.origins[variable] = fmt::format("{}:{}: {}", path.string(), line, setting);
   }
 
   void wish(std::string op, std::string value, const fs::path& path, size_t line) {
@@ -117,6 +127,7 @@ private:
       return false;
     }
     out_.probe_retry = value;
+    note_origin("RLK_PROBE_RETRY", kProbeRetry, path, line);
     return true;
   }
 
@@ -127,6 +138,7 @@ private:
       return false;
     }
     out_.counters = value;
+    note_origin("RLK_COUNTERS", kCounters, path, line);
     return true;
   }
 
@@ -136,11 +148,13 @@ private:
       return false;
     }
     out_.allow = value;
+    note_origin("RLK_ALLOW", kAllow, path, line);
     return true;
   }
 
-  void allow_list(const std::string& value, const fs::path& from) {
+  void allow_list(const std::string& value, const fs::path& from, size_t line) {
     const fs::path list(value);
+    note_origin("RLK_ALLOW_LIST", kAllowList, from, line);
     out_.allow_list = (list.is_absolute() ? list : fs::absolute(from).parent_path() / list).lexically_normal().string();
   }
 
@@ -159,17 +173,21 @@ private:
         return false;
       }
       if (key == "include") {
-        if (!include(path, value, depth, problem)) return false;
+        if (!include(path, number, value, depth, problem)) return false;
       } else if (key == kProbeRetry) {
         if (!probe_retry(value, path, number, problem)) return false;
       } else if (key == kRequire) {
         out_.require = value;
+        note_origin("RLK_REQUIRE", kRequire, path, number);
       } else if (key == kCounters) {
         if (!counters(value, path, number, problem)) return false;
       } else if (key == kAllow) {
         if (!allow(value, path, number, problem)) return false;
       } else if (key == kAllowList) {
-        allow_list(value, path);
+        allow_list(value, path, number);
+      } else if (const std::string wrong = problem_of_dispatch_name(key, true); !wrong.empty()) {
+        *problem = fmt::format("{}:{}: {}", path.string(), number, wrong);
+        return false;
       } else {
         wish(key, value, path, number);
       }
@@ -203,7 +221,7 @@ private:
       for (const toml::node* item : texts_of(*node)) {
         const auto name = item->value<std::string>();
         if (!name) return complain(*item, "include is a file name or a list of them");
-        if (!include(path, *name, depth, problem)) return false;
+        if (!include(path, item->source().begin.line, *name, depth, problem)) return false;
       }
     }
     for (const auto& [key, node] : table) {
@@ -226,9 +244,10 @@ private:
       } else if (name == kAllowList) {
         const auto list = node.value<std::string>();
         if (!list || list->empty()) return complain(node, "allow_list is the path of a file, a text");
-        allow_list(*list, path);
+        allow_list(*list, path, node.source().begin.line);
       } else if (name == kRequire) {
         out_.require.clear();
+        note_origin("RLK_REQUIRE", kRequire, path, node.source().begin.line);
         for (const toml::node* item : texts_of(node)) {
           const auto backend = item->value<std::string>();
           if (!backend) return complain(*item, "require is a backend or a list of them");
@@ -256,20 +275,14 @@ private:
           off(std::string(which.str()), *reason, path, why.source().begin.line);
         }
       } else if (name == "dispatch" && node.is_table()) {
-        for (const auto& [op, value] : *node.as_table()) {
-          if (op == "numerics") {
-            std::string classes;
-            for (const toml::node* item : texts_of(value)) {
-              const auto one = item->value<std::string>();
-              if (!one) return complain(*item, "dispatch.numerics is a list of classes like [\"accurate\"]");
-              classes += (classes.empty() ? "" : ",") + *one;
-            }
-            wish(std::string(op.str()), classes, path, value.source().begin.line);
-            continue;
-          }
-          const auto who = value.value<std::string>();
-          if (!who) return complain(value, "dispatch." + std::string(op.str()) + " is a text like \"cuda:cudnn\"");
-          wish(std::string(op.str()), *who, path, value.source().begin.line);
+        for (const auto& [key_of, value] : *node.as_table()) {
+          const std::string op(key_of.str());
+          if (const std::string wrong = problem_of_dispatch_name(op, false); !wrong.empty())
+            return complain(value, "[dispatch] " + wrong);
+          std::string said;
+          const std::string wrong = read_dispatch(op, value, &said);
+          if (!wrong.empty()) return complain(value, fmt::format("dispatch.{} is {}", op, wrong));
+          wish(op, said, path, value.source().begin.line);
         }
       } else {
         return complain(node,
@@ -282,7 +295,7 @@ private:
   }
 
   // What is wrong with the entry, "" when nothing is.
-  static std::string read_known_bad(const toml::node& node, KnownBad* out) {
+  std::string read_known_bad(const toml::node& node, KnownBad* out) const {
     const toml::table* table = node.as_table();
     if (table == nullptr) return "is a list of tables, [[known_bad]]";
     for (const auto& [key, value] : *table) {
@@ -296,9 +309,15 @@ private:
         for (const toml::node* item : texts_of(value))
           out->operators.push_back(item->value<std::string>().value_or(""));
         if (std::count(out->operators.begin(), out->operators.end(), "") > 0) return "operators are a list of texts";
+        for (const std::string& which : out->operators) {
+          const std::string wrong = problem_of_operator(which);
+          if (!wrong.empty() && misnamed_ == nullptr) return wrong;
+          if (!wrong.empty()) misnamed_->push_back(wrong);
+        }
       } else if (key == "seen" && seen != nullptr && seen->size() == 1 && seen->begin()->second.is_string()) {
         out->evidence = seen->begin()->first.str();
         out->value = *seen->begin()->second.value<std::string>();
+        if (std::string wrong = problem_of_evidence(out->evidence); !wrong.empty()) return wrong;
       } else {
         return "has '" + std::string(key.str()) +
                "'; expected the texts plugin and reason, seen = { KIND = \"VALUE\" } and operators, a list";
@@ -306,6 +325,26 @@ private:
     }
     if (out->plugin.empty() || out->reason.empty() || out->evidence.empty()) return "needs plugin, seen and reason";
     return "";
+  }
+
+  // What the value should have been, "" when it is that.
+  static std::string read_dispatch(const std::string& op, const toml::node& value, std::string* said) {
+    if (op == "numerics") {
+      for (const toml::node* item : texts_of(value)) {
+        const auto one = item->value<std::string>();
+        if (!one) return "a list of classes like [\"accurate\"]";
+        *said += (said->empty() ? "" : ",") + *one;
+      }
+      return "";
+    }
+    const bool is_number = op == "watch" || op == "call_timeout";
+    if (value.is_string()) return *said = *value.value<std::string>(), "";
+    if (is_number && value.is_integer()) return *said = std::to_string(*value.value<int64_t>()), "";
+    if (is_number && value.is_floating_point()) return *said = fmt::format("{}", *value.value<double>()), "";
+    if (op == "watch") return "a share of calls like 0.001, or \"first\" or \"off\"";
+    if (op == "call_timeout") return "seconds like 600, or \"off\"";
+    if (op == "fallback") return "a text: \"allow\", \"warn\" or \"strict\"";
+    return "a text like \"cuda:cudnn\"";
   }
 
   static std::vector<const toml::node*> texts_of(const toml::node& node) {
@@ -319,6 +358,7 @@ private:
   }
 
   Config& out_;
+  std::vector<std::string>* const misnamed_;
   size_t files_ = 0;
   size_t bytes_ = 0;
 };
@@ -326,22 +366,33 @@ private:
 }  // namespace
 
 Environment Config::complete(Environment environment) const {
-  if (!probe_retry.empty()) environment.values.try_emplace("RLK_PROBE_RETRY", probe_retry);
-  if (!require.empty()) environment.values.try_emplace("RLK_REQUIRE", require);
-  if (!counters.empty()) environment.values.try_emplace("RLK_COUNTERS", counters);
-  if (!allow.empty()) environment.values.try_emplace("RLK_ALLOW", allow);
-  if (!allow_list.empty()) environment.values.try_emplace("RLK_ALLOW_LIST", allow_list);
+  for (const auto& [variable, value] : {std::pair("RLK_PROBE_RETRY", &probe_retry),
+                                        {"RLK_REQUIRE", &require},
+                                        {"RLK_COUNTERS", &counters},
+                                        {"RLK_ALLOW", &allow},
+                                        {"RLK_ALLOW_LIST", &allow_list}}) {
+    if (value->empty() || !environment.values.try_emplace(variable, *value).second) continue;
+    if (const auto who = origins.find(variable); who != origins.end()) environment.origins[variable] = who->second;
+  }
   return environment;
 }
 
-rlk_status read_config(const std::string& path, Config* out, rlk_error* error) {
+namespace {
+
+rlk_status read_policy(const std::string& path, std::vector<std::string>* misnamed, Config* out, rlk_error* error) {
   *out = {};
   if (path.empty()) return RLK_OK;
   std::string problem;
-  if (!Reader(out).read(path, 0, &problem)) return core::fail(error, RLK_INVALID_ARGUMENT, problem);
+  if (!Reader(out, misnamed).read(path, 0, &problem)) return core::fail(error, RLK_INVALID_ARGUMENT, problem);
   // The strongest entry comes first: a later line, and the including file, win.
   std::reverse(out->policy.begin(), out->policy.end());
   return RLK_OK;
+}
+
+}  // namespace
+
+rlk_status read_config(const std::string& path, Config* out, rlk_error* error) {
+  return read_policy(path, nullptr, out, error);
 }
 
 namespace {
@@ -365,7 +416,9 @@ bool read_platform(const fs::path& path, const std::string& platform, Config* ou
   Config config;
   rlk_error error{};
   error.struct_size = sizeof(error);
-  if (read_config(real.string(), &config, &error) != RLK_OK) return *problem = error.text, false;
+  // A vendor's file may know operators that this rlk does not have: what it says of the others holds.
+  std::vector<std::string> misnamed;
+  if (read_policy(real.string(), &misnamed, &config, &error) != RLK_OK) return *problem = error.text, false;
   if (!config.plugin_path.empty() || !config.probe_retry.empty() || !config.require.empty() ||
       !config.counters.empty() || !config.allow.empty() || !config.allow_list.empty() ||
       !config.use_known_bad.empty()) {
@@ -377,6 +430,8 @@ bool read_platform(const fs::path& path, const std::string& platform, Config* ou
     }
     entry.platform = platform;
   }
+  for (const std::string& wrong : misnamed)
+    core::log_line(RLK_LOG_WARN, "policy", fmt::format("{}: known_bad {}", real.string(), wrong));
   out->policy.insert(out->policy.end(), config.policy.begin(), config.policy.end());
   out->known_bad.insert(out->known_bad.end(), config.known_bad.begin(), config.known_bad.end());
   return true;

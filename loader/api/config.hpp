@@ -3,6 +3,7 @@
 
 #include <rlk/abi/status.h>
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,9 @@ struct Config {
   std::string require;      // backends, separated by commas, as RLK_REQUIRE
   std::string counters;     // what is told at the end, as RLK_COUNTERS
   std::vector<KnownBad> known_bad;
+  // Of probe_retry, allow, allow_list, require and counters: by the variable's name, who says it ("rlk.toml:3:
+  // require").
+  std::map<std::string, std::string, std::less<>> origins;
   std::vector<std::string> use_known_bad;  // plugins that are used whatever known_bad says: ids or backends, globs
 
   // The environment with what the file says where no variable does.
@@ -47,13 +51,20 @@ struct Config {
 //   linear_logp = "wrong in bf16"      # or "linear_logp:fused" for one of them
 //   [dispatch]
 //   fallback = "strict"                # as RLK_FALLBACK
+//   call_timeout = 60                  # as RLK_CALL_TIMEOUT; watch is a number too, or a text
 //   attention = "cuda:cudnn"           # "all" is every operator
 //   numerics = ["accurate"]            # classes that every call demands; one that nobody holds is refused
 //
 // or plain lines `op = backend`, `include = file`, `probe_retry = 300`, `require = cuda`, `counters = 1`,
 // `allow_list = FILE`, with # comments. At most 64 regular files and 1 MiB with all that is included. INVALID_ARGUMENT
-// with file and line for anything else. An empty path gives an empty configuration.
+// with file and line for anything else, and for a name that is nearly that of a setting or, in known_bad, of no
+// operator. An empty path gives an empty configuration.
 rlk_status read_config(const std::string& path, Config* out, rlk_error* error);
+
+// What the policy says of what the plugins in use do not have: an implementation that is off under a name like that of
+// another one, evidence that a plugin of [[known_bad]] does not show. Both have no effect here. [off] of a name that is
+// like none may be meant for another machine, and is not told.
+std::vector<std::string> doubts_of(const Config& config, const std::vector<PluginRecord>& records);
 
 // What the platforms' own files say: rlk_policy_BACKEND.toml in the folders that plugins are looked for in. Their [off]
 // and [dispatch] OP = ... are for calls on that backend's devices, their [[known_bad]] for any plugin. Weaker than

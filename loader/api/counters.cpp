@@ -63,6 +63,7 @@ struct Report {
   std::vector<core::Dispatcher*> live;
   Counts ended;
   std::string wanted;  // the value of RLK_COUNTERS; empty: nothing
+  std::string who;     // set it: the variable, or a line of the policy file
   pid_t pid = 0;
 };
 Report& report() {
@@ -75,13 +76,13 @@ void warn(const std::string& text) {
 }
 
 // A reader sees the old file or the whole new one; what is no regular file is not replaced.
-void write_file(std::string path, const std::string& text) {
+void write_file(const std::string& who, std::string path, const std::string& text) {
   const std::string pid = std::to_string(getpid());
   for (size_t at = path.find("%p"); at != std::string::npos; at = path.find("%p", at + pid.size()))
     path.replace(at, 2, pid);
   struct stat status = {};
   if (lstat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode))
-    return warn("RLK_COUNTERS: " + path + " is no regular file; nothing is written");
+    return warn(who + ": " + path + " is no regular file; nothing is written");
   std::string temporary = path + ".XXXXXX";
   const UniqueFd fd(mkostemp(temporary.data(), O_CLOEXEC));
   const bool written = fd && write(fd.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size()) &&
@@ -89,7 +90,7 @@ void write_file(std::string path, const std::string& text) {
   if (written) return;
   const int error = errno;
   if (fd) unlink(temporary.c_str());
-  warn(fmt::format("RLK_COUNTERS: {} cannot be written: {}", path, errno_text(error)));
+  warn(fmt::format("{}: {} cannot be written: {}", who, path, errno_text(error)));
 }
 
 void tell_now() {
@@ -101,7 +102,7 @@ void tell_now() {
     sum = all.ended;
     for (core::Dispatcher* dispatcher : all.live) sum.add(Counts(*dispatcher));
   }
-  if (all.wanted != "1") return write_file(all.wanted, sum.prometheus());
+  if (all.wanted != "1") return write_file(all.who, all.wanted, sum.prometheus());
   const std::vector<std::string> lines = sum.lines();
   for (const std::string& line : lines) core::log_always("counters", line);
   if (lines.empty()) core::log_always("counters", "no operator was called");
@@ -219,12 +220,14 @@ std::string problem_of_counters(const std::string& value) {
 void tell_counters_at_exit(const Environment& environment) {
   // In a privileged process nobody else chooses what is written where.
   const std::string value = environment.path("RLK_COUNTERS").value_or("");
-  if (const std::string problem = problem_of_counters(value); !problem.empty()) return warn("RLK_COUNTERS " + problem);
+  const std::string who = environment.origin("RLK_COUNTERS");
+  if (const std::string problem = problem_of_counters(value); !problem.empty()) return warn(who + " " + problem);
   if (value.empty() || value == "0") return;
   Report& all = report();
   const std::lock_guard lock(all.mutex);
   if (!all.wanted.empty()) return;
   all.wanted = value;
+  all.who = who;
   all.pid = getpid();
   std::atexit(tell_now);
 }

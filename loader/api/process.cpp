@@ -245,6 +245,7 @@ std::vector<PluginRecord> Process::find_and_publish() {
       if (serves(record) && record.id == binding->id) compared_.know(binding->api, record);
   }
   for (const PluginRecord& record : records) warn_of_time_out(record);
+  for (const std::string& doubt : doubts_of(config_, records)) core::log_line(RLK_LOG_WARN, "policy", doubt);
   return records;
 }
 
@@ -304,13 +305,14 @@ rlk_status Process::check_required(rlk_error* error) {
     const auto now = registry_.current();
     if (now->find_device(backend, 0) != nullptr) continue;
     const core::RejectedPlugin* rejected = now->find_rejected(backend);
+    const std::string who = environment_.origin("RLK_REQUIRE");
     if (rejected == nullptr) {
       return core::failf(error, RLK_NOT_FOUND,
-                         "RLK_REQUIRE=%s: no plugin for '%s' was found; set RLK_ADD_PLUGIN_PATH to its folder, or see "
+                         "%s=%s: no plugin for '%s' was found; set RLK_ADD_PLUGIN_PATH to its folder, or see "
                          "rlk-plugins doctor",
-                         required->c_str(), backend.c_str());
+                         who.c_str(), required->c_str(), backend.c_str());
     }
-    return core::failf(error, RLK_NOT_FOUND, "RLK_REQUIRE=%s: plugin '%s' is not usable: %s: %s", required->c_str(),
+    return core::failf(error, RLK_NOT_FOUND, "%s=%s: plugin '%s' is not usable: %s: %s", who.c_str(), required->c_str(),
                        rejected->id.c_str(), rejected->reason_code.c_str(), rejected->reason.c_str());
   }
   return RLK_OK;

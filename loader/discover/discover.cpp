@@ -1,4 +1,5 @@
-// Folders and files in the order of the search path, then filters by id, then duplicates, where the first wins.
+// Folders and files in the order of the search path, then filters by id, then duplicates, where the first wins that is
+// fit to be loaded.
 #include "loader/discover/discover.hpp"
 
 #include <dirent.h>
@@ -15,9 +16,10 @@
 #include <utility>
 
 #include "loader/discover/self.hpp"
-#include "loader/screen/elf.hpp"
-#include "loader/screen/note.hpp"
-#include "loader/store/file.hpp"
+#include "loader/screen/allow.hpp"
+#include "loader/screen/screen.hpp"
+#include "loader/store/sha256.hpp"
+#include "loader/store/store.hpp"
 
 #ifndef RLK_DEFAULT_PLUGIN_DIR
 #error "RLK_DEFAULT_PLUGIN_DIR, the install folder of plugins, must be defined by the build"
@@ -131,7 +133,7 @@ public:
     if (!read_folder(entry.path, &plugins, &ignored) && entry.optional) return;
     records_.push_back(
         place_record(entry, reason::kSearchReplaced,
-                     fmt::format("{} {} is not searched: RLK_PLUGIN_PATH={} replaces it{}", entry.source, entry.path,
+                     fmt::format("{} ({}) is not searched: RLK_PLUGIN_PATH={} replaces it{}", entry.path, entry.source,
                                  replaced, plugins.empty() ? "" : ". In it: " + list_of(plugins))));
   }
 
@@ -189,29 +191,124 @@ void apply_filters(const Environment& environment, std::vector<PluginRecord>* re
   }
 }
 
-void shadow_duplicates(std::vector<PluginRecord>* records) {
-  std::vector<std::pair<std::pair<uint64_t, uint64_t>, const PluginRecord*>> files;
-  std::vector<const PluginRecord*> kept;
+// What can be said of a file before a byte of it runs, asked here already where it decides about other files.
+class Judge {
+public:
+  explicit Judge(const Environment& environment) : environment_(environment) {
+    allowed_ = AllowList::of(environment, Identity::of_process());
+    if (allowed_.mode == AllowMode::off) return;
+    Environment required = environment;  // in which nothing but the list itself can be wrong
+    required.values["RLK_ALLOW"] = "require";
+    list_problem_ = AllowList::of(required, Identity::of_process()).problem;
+  }
+  Judge(const Judge&) = delete;
+  Judge& operator=(const Judge&) = delete;
+
+  // Refuses the file with its own fault. A file without one stays as it is, for the screen to look at again.
+  bool refuses(PluginRecord* record) {
+    if (!screen_) screen_ = screen_options();
+    PluginRecord tried = *record;
+    if (screen(&tried, *screen_)) return false;
+    *record = std::move(tried);
+    return true;
+  }
+
+  const AllowList& allowed() const { return allowed_; }
+  const std::string& list_problem() const { return list_problem_; }  // "": it can be believed
+  bool list_is_needed() const { return allowed_.mode == AllowMode::require; }
+
+private:
+  ScreenOptions screen_options() {
+    ScreenOptions options;
+    options.libraries = LibrarySearch::of_system(environment_);
+    options.host_abi = {RLK_ABI_MAJOR, RLK_ABI_MINOR, RLK_ABI_DRAFT};
+    if (list_is_needed() && list_problem_.empty()) {
+      options.refuse = [this](const PluginRecord& record) {
+        return allowed_.refuse(record.path, sha256_of(&nothing_kept_, record.path));
+      };
+    }
+    return options;
+  }
+
+  const Environment& environment_;
+  AllowList allowed_;
+  std::string list_problem_;
+  Store nothing_kept_{""};
+  std::optional<ScreenOptions> screen_;  // made for the first file that is asked about: most searches ask about none
+};
+
+// Without its list nobody is allowed. That is one fault of the list's, not one of each plugin.
+void refuse_without_list(const Environment& environment, Judge& judge, std::vector<PluginRecord>* records) {
+  if (judge.list_problem().empty()) return;
+  const std::string& list = judge.allowed().path;
+  for (PluginRecord& record : *records) {
+    if (!judge.list_is_needed() || record.state != State::discovered || judge.refuses(&record)) continue;
+    record.stop(State::rejected, Place::static_screen, reason::kAllowListUnusable,
+                fmt::format("{} is not used: an allow-list is required, and {}", record.path, judge.list_problem()));
+  }
+  const std::string who = environment.origin(list.empty() ? "RLK_ALLOW" : "RLK_ALLOW_LIST");
+  records->push_back(
+      place_record({list.empty() ? "allow-list" : list, who}, reason::kAllowListUnusable,
+                   fmt::format("{} asks for an allow-list, and {}: {}", who, judge.list_problem(),
+                               judge.list_is_needed() ? "no plugin is used" : "plugins are used without it")));
+}
+
+// The first file keeps the id, unless it is refused for what can be seen of it: whoever can put a file into an early
+// folder could otherwise take a plugin away. One that fails in its probe keeps it: what it would do instead, only the
+// probe finds out, and another version in its place is nobody's wish.
+void shadow_duplicates(Judge& judge, std::vector<PluginRecord>* records) {
+  struct Kept {
+    PluginRecord* record;
+    std::optional<FileIdentity> file;
+    bool is_judged = false;
+  };
+  std::vector<Kept> kept;
   for (PluginRecord& record : *records) {
     if (record.state != State::discovered) continue;
     const auto identity = identity_of(record.path);
-    const auto file = identity ? std::pair(identity->device, identity->inode) : std::pair<uint64_t, uint64_t>(0, 0);
-    const auto same_file =
-        std::find_if(files.begin(), files.end(), [&](const auto& other) { return identity && other.first == file; });
-    const auto same_id =
-        std::find_if(kept.begin(), kept.end(), [&](const PluginRecord* other) { return other->id == record.id; });
-    if (same_file != files.end()) {
-      record.stop(State::shadowed, Place::static_screen, reason::kSameFile,
-                  fmt::format("{} is the same file as {}, which {} found first", record.path, same_file->second->path,
-                              same_file->second->source));
-    } else if (same_id != kept.end()) {
-      record.stop(State::shadowed, Place::static_screen, reason::kSameId,
-                  fmt::format("{} ({}) has the id {} of {} ({}), which was found first and is used", record.path,
-                              record.source, record.id, (*same_id)->path, (*same_id)->source));
-    } else {
-      files.emplace_back(file, &record);
-      kept.push_back(&record);
+    const auto is_same_file = [&](const Kept& other) {
+      return identity && other.file && other.file->device == identity->device && other.file->inode == identity->inode;
+    };
+    // A refused one leaves the list, and another may stand behind it.
+    for (auto other = kept.begin(); other != kept.end();) {
+      PluginRecord& first = *other->record;
+      const bool same_file = is_same_file(*other);
+      if (!same_file && first.id != record.id) {
+        ++other;
+        continue;
+      }
+      if (!other->is_judged && judge.refuses(&first)) {
+        other = kept.erase(other);
+        continue;
+      }
+      other->is_judged = true;
+      if (same_file) {
+        record.stop(
+            State::shadowed, Place::static_screen, reason::kSameFile,
+            fmt::format("{} is the same file as {}, which {} found first", record.path, first.path, first.source));
+      } else {
+        record.stop(State::shadowed, Place::static_screen, reason::kSameId,
+                    fmt::format("{} ({}) has the id {} of {} ({}), which was found first: what became of that one "
+                                "stands in its own line",
+                                record.path, record.source, record.id, first.path, first.source));
+      }
+      break;
     }
+    if (record.state == State::discovered) kept.push_back({&record, identity});
+  }
+}
+
+// Who disables the CPU backend would believe that it is gone.
+void tell_no_effect(const Environment& environment, std::vector<PluginRecord>* records) {
+  const auto disable = environment.get("RLK_PLUGINS_DISABLE");
+  if (!disable) return;
+  for (const std::string& glob : split(*disable, ',')) {
+    if (glob != "cpu") continue;
+    records->push_back(place_record(
+        {glob, "RLK_PLUGINS_DISABLE"}, reason::kNoEffect,
+        fmt::format("RLK_PLUGINS_DISABLE={} names cpu, the CPU backend, which is built in and cannot be disabled",
+                    *disable)));
+    return;
   }
 }
 
@@ -268,7 +365,10 @@ std::vector<PluginRecord> discover(const Environment& environment, const SearchO
   for (PluginRecord& record : records)
     if (record.state == State::discovered) read_identity(&record);
   apply_filters(environment, &records);
-  shadow_duplicates(&records);
+  Judge judge(environment);
+  refuse_without_list(environment, judge, &records);
+  shadow_duplicates(judge, &records);
+  tell_no_effect(environment, &records);
   return records;
 }
 

@@ -26,13 +26,14 @@ std::vector<SearchEntry> default_folders();
 
 // Search order: RLK_ADD_PLUGIN_PATH, then either RLK_PLUGIN_PATH or, without it, the policy file and the defaults. In a
 // folder, files named librlk_plugin_*.so in bytewise order; a file that is named itself may have any name. Then
-// RLK_PLUGINS_SELECT and RLK_PLUGINS_DISABLE (comma separated globs on the id) and the removal of duplicates, the
-// first one staying.
+// RLK_PLUGINS_SELECT and RLK_PLUGINS_DISABLE (comma separated globs on the id) and the removal of duplicates: of files
+// with one id the first stays that the screen and the allow-list let pass; those before it are rejected here, each with
+// its own fault.
 //
 // Returns one record per file found, in search order: state `discovered` (a candidate), `shadowed`, or `rejected` with
 // the variable or file that is to blame in `source` and in the reason. Places (record.is_place) are rejected records
-// too: what was named and is not there, what was not searched, and the files of a folder that its name rule passes
-// over.
+// too: what was named and is not there, what was not searched, the files of a folder that its name rule passes over,
+// and an allow-list that cannot be believed.
 std::vector<PluginRecord> discover(const Environment& environment, const SearchOptions& options);
 
 // "/x/librlk_plugin_acme.so" -> "acme"; other names give their stem.

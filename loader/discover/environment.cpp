@@ -27,7 +27,12 @@ std::optional<std::string> Environment::get(std::string_view name) const {
 }
 
 std::optional<std::string> Environment::path(std::string_view name) const {
-  return privileged ? std::nullopt : get(name);
+  return privileged && origins.count(name) == 0 ? std::nullopt : get(name);
+}
+
+std::string Environment::origin(std::string_view name) const {
+  const auto it = origins.find(name);
+  return it == origins.end() ? std::string(name) : it->second;
 }
 
 std::vector<std::string> split(std::string_view text, char separator) {

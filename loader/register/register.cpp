@@ -4,6 +4,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -169,6 +170,12 @@ void Registrar::note_changes(const Next& next, std::vector<ProbedPlugin>* plugin
     if (serves && now->second != live(record.id))
       changes_.push_back({live(record.id) == nullptr ? Change::Kind::added : Change::Kind::replaced, record});
     if (serves || record.is_place) continue;
+    // Another file of the same id has taken its place: nothing goes on without one.
+    const bool another_serves = next.by_id.count(record.id) > 0 &&
+                                std::any_of(plugins->begin(), plugins->end(), [&](const ProbedPlugin& other) {
+                                  return &other != &plugin && other.record.id == record.id && is_wanted(other.record);
+                                });
+    if (another_serves) continue;
     for (const auto& [id, generation] : next.by_id) {
       if (generation != live(id) || generation->binding.built_in) continue;
       if (id != record.id && generation->file.path != record.path) continue;

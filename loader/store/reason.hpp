@@ -36,6 +36,11 @@ struct Reason {
   X(kSameFile, "SAME_FILE", false, "The same file was already found under another path.", "name the file once")       \
   X(kSameId, "SAME_ID", false, "A plugin with the same id was found earlier in the search.",                          \
     "remove one of the two, or put the wanted one first with RLK_ADD_PLUGIN_PATH")                                    \
+  X(kNoEffect, "NO_EFFECT", false, "A variable names a plugin that it cannot act on.",                                \
+    "take the name out of the variable")                                                                              \
+  X(kAllowListUnusable, "ALLOW_LIST_UNUSABLE", true, "The allow-list that was asked for cannot be believed.",         \
+    "correct RLK_ALLOW_LIST (allow_list in the policy file), or mend the list: lines as `sha256sum FILE` prints "     \
+    "them, in a file of root's or your own that nobody else may write to")                                            \
   /* screen */                                                                                                        \
   X(kNotRegularFile, "NOT_A_REGULAR_FILE", true, "The path is not a regular file.", "name the shared object itself")  \
   X(kFileUnreadable, "FILE_UNREADABLE", true, "The file cannot be read.",                                             \
@@ -92,9 +97,9 @@ struct Reason {
   X(kOperatorsInvalid, "OPERATORS_INVALID", true, "The plugin's list of operators is contradictory.",                 \
     "report this to the plugin's vendor")                                                                             \
   X(kNothingVerified, "NOTHING_VERIFIED", true, "No operator of the plugin passed its smoke tests.",                  \
-    "see the failed units with `rlk-plugins inspect`; do not use this build of the plugin")                           \
+    "see the failed units with `rlk-plugins inspect ID`; do not use this build of the plugin")                        \
   X(kSomeFailed, "SOME_FAILED", true, "Some operators of the plugin failed their smoke tests and are off.",           \
-    "see the failed units with `rlk-plugins inspect`")                                                                \
+    "see the failed units with `rlk-plugins inspect ID`")                                                             \
   X(kCrashed, "CRASHED", true, "The plugin crashed while it was probed.", "report this to the plugin's vendor")       \
   X(kKilled, "KILLED", false, "Somebody else ended the prober while it worked; this is tried again, not remembered.", \
     "the kernel does this when memory runs out: see its log")                                                         \
@@ -120,7 +125,7 @@ struct Reason {
     "restart this process to use it")                                                                                 \
   X(kWorseThanLoaded, "WORSE_THAN_LOADED", true,                                                                      \
     "A new file of a plugin fails where the one that is loaded is right.",                                            \
-    "see its failed units with `rlk-plugins inspect`; a restart would use it without them")                           \
+    "see its failed units with `rlk-plugins inspect ID`; a restart would use it without them")                        \
   X(kReplaced, "REPLACED", false, "A newer file of the plugin serves new streams and calls.", "nothing to do")        \
   X(kGone, "GONE", false, "The plugin's file is not found any more, or not wanted.", "nothing to do")
 

@@ -18,7 +18,7 @@ constexpr struct {
                {"capability_checked", "its devices and operators are known"},
                {"smoke_tested", "its operators were tested"},
                {"registered", "in use"},
-               {"shadowed", "another file of the same identity was found first and is used"},
+               {"shadowed", "another file of the same identity was found first; see its own line"},
                {"absent", "nothing is broken: this machine has no such hardware or runtime"},
                {"rejected", "not used; the reason says why"},
                {"deferred", "not used for now; tried again later"},

@@ -19,6 +19,8 @@
 #include <limits>
 #include <string>
 
+#include "plugins/fault/words.hpp"
+
 namespace rlk::fault {
 
 // A file that is faulty whatever the environment says: whoever makes a copy writes faults over the dots.
@@ -50,6 +52,28 @@ inline bool is_meant() {
   return only == nullptr || *only == '\0' || std::string(only) == (is_prober() ? "prober" : "host");
 }
 
+// Those of the slot.
+inline std::string own_faults() {
+  std::string own;
+  for (size_t i = std::strlen("RLK_FAULT_SLOT="); slot[i] != '\0'; ++i) own += slot[i];
+  return own.substr(0, own.find_last_not_of('.') + 1);
+}
+
+// What nobody understands of all that says where to fail, "" when nothing.
+inline std::string problem_of_words() {
+  for (const char* const name : {"RLK_FAULT", "RLK_FAULT_UNDECLARED"}) {
+    const char* const faults = std::getenv(name);
+    const std::string problem = faults != nullptr ? problem_of_faults(faults, false) : "";
+    if (!problem.empty()) return std::string(name) + ": " + problem;
+  }
+  const char* const only = std::getenv("RLK_FAULT_IN");
+  const std::string in = only != nullptr ? only : "";
+  if (!in.empty() && in != "host" && in != "prober")
+    return "RLK_FAULT_IN is '" + clipped(in) + "'; expected host or prober";
+  const std::string problem = problem_of_faults(own_faults(), true);
+  return problem.empty() ? "" : "RLK_FAULT_SLOT of the file: " + problem;
+}
+
 inline std::string fault_at(const char* where) {
   const char* const told[] = {is_meant() ? std::getenv("RLK_FAULT") : nullptr, std::getenv("RLK_FAULT_UNDECLARED")};
   std::string found;
@@ -57,8 +81,7 @@ inline std::string fault_at(const char* where) {
     found = faults != nullptr ? find_fault(faults, where) : "";
     if (!found.empty()) return found;
   }
-  std::string own;
-  for (size_t i = std::strlen("RLK_FAULT_SLOT="); slot[i] != '\0' && slot[i] != '.'; ++i) own += slot[i];
+  const std::string own = own_faults();
   found = find_fault(own, where);
   return found.empty() && !is_prober() ? find_fault(own, (std::string("host.") + where).c_str()) : found;
 }

@@ -152,6 +152,8 @@ RLK_PLUGIN_ENTRY(fault_entry, rlk::fault::FaultPlugin, RLK_FAULT_ID, RLK_FAULT_B
 
 extern "C" __attribute__((visibility("default"))) const rlk_plugin* rlk_plugin_entry_v1(const rlk_host* host,
                                                                                         rlk_error* error) {
+  const std::string wrong = rlk::fault::problem_of_words();
+  if (!wrong.empty()) return rlk::sdk::detail::fail(error, RLK_INVALID_ARGUMENT, wrong.c_str()), nullptr;
   const std::string what = rlk::fault::fault_at("entry");
   if (what == "null") return rlk::sdk::detail::fail(error, RLK_INTERNAL, "no table today"), nullptr;
   if (what == "silent_null") return nullptr;

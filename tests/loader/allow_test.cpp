@@ -101,9 +101,14 @@ TEST_F(Allow, OffAsksNobody) {
 
 TEST_F(Allow, WhatIsWrongWithTheListOrTheWordClosesAndIsSaid) {
   const auto refused = [&](const char* says) {
-    const PluginRecord record = probe_one();
-    EXPECT_EQ(record.reason_code, "NOT_ALLOWED") << says;
-    EXPECT_NE(record.reason.find(says), std::string::npos) << record.reason;
+    const std::vector<ProbedPlugin> plugins = probe();
+    ASSERT_EQ(plugins.size(), 2u) << "the plugin, and the list";
+    for (const ProbedPlugin& plugin : plugins) {
+      EXPECT_EQ(plugin.record.reason_code, "ALLOW_LIST_UNUSABLE") << says;
+      EXPECT_TRUE(plugin.record.broken) << says;
+      EXPECT_NE(plugin.record.reason.find(says), std::string::npos) << plugin.record.reason;
+    }
+    EXPECT_TRUE(plugins[1].record.is_place);
   };
   set("RLK_ALLOW", "require");
   refused("RLK_ALLOW_LIST names no list");

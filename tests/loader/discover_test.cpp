@@ -7,6 +7,8 @@
 
 #include "framework/env.hpp"
 #include "framework/fs.hpp"
+#include "loader/store/sha256.hpp"
+#include "loader/store/store.hpp"
 
 namespace rlk::loader {
 namespace {
@@ -110,6 +112,8 @@ TEST_F(Discover, PolicyEntriesComeBeforeTheDefaultsAndAreNamedWhenReplaced) {
             "b SEARCH_REPLACED /etc/rlk.toml\nc SEARCH_REPLACED default folder\n");
   const auto records = discover(environment({{"RLK_PLUGIN_PATH", folder / "a/librlk_plugin_zeta.so"}}), options);
   EXPECT_NE(records.back().reason.find("librlk_plugin_gamma.so"), std::string::npos) << records.back().reason;
+  EXPECT_NE(records.back().reason.find("c (default folder) is not searched"), std::string::npos)
+      << records.back().reason;
 }
 
 TEST_F(Discover, MissingUnreadableAndRelativeFoldersArePlacesAndNoPlugins) {
@@ -179,11 +183,12 @@ TEST_F(Discover, TheIdComesFromTheNoteAndNotFromTheName) {
 }
 
 TEST_F(Discover, TheSameFileIsShadowedHoweverItIsReached) {
+  folder.copy(kTinyPlugin, "b/librlk_plugin_beta.so");
   folder.link(folder / "b/librlk_plugin_beta.so", "c/librlk_plugin_gamma2.so");
   std::filesystem::create_hard_link(folder / "b/librlk_plugin_beta.so", folder / "c/librlk_plugin_hard.so");
   EXPECT_EQ(run({{"RLK_PLUGIN_PATH", (folder / "b") + ":" + (folder / "c")}}),
-            "beta discovered  RLK_PLUGIN_PATH\ngamma discovered  RLK_PLUGIN_PATH\n"
-            "gamma2 shadowed SAME_FILE RLK_PLUGIN_PATH\nhard shadowed SAME_FILE RLK_PLUGIN_PATH\n");
+            "tiny discovered  RLK_PLUGIN_PATH\ngamma discovered  RLK_PLUGIN_PATH\n"
+            "tiny shadowed SAME_FILE RLK_PLUGIN_PATH\ntiny shadowed SAME_FILE RLK_PLUGIN_PATH\n");
 }
 
 TEST_F(Discover, TheSameIdIsShadowedByTheFirst) {
@@ -195,6 +200,81 @@ TEST_F(Discover, TheSameIdIsShadowedByTheFirst) {
   EXPECT_EQ(summary(records), "tiny discovered  RLK_ADD_PLUGIN_PATH\ntiny shadowed SAME_ID RLK_PLUGIN_PATH\n");
   EXPECT_NE(records[1].reason.find(folder / "b/librlk_plugin_beta.so"), std::string::npos);
   EXPECT_NE(records[1].reason.find(folder / "c/librlk_plugin_gamma.so"), std::string::npos) << records[1].reason;
+}
+
+TEST_F(Discover, AFileThatIsRefusedHidesNoneAndIsToldWithItsOwnFault) {
+  const std::string both = (folder / "b") + ":" + (folder / "c");
+  const std::string first = folder.copy(kTinyPlugin, "b/librlk_plugin_beta.so");
+  folder.copy(kTinyPlugin, "c/librlk_plugin_gamma.so");
+  const std::string second_serves = " RLK_PLUGIN_PATH\ntiny discovered  RLK_PLUGIN_PATH\n";
+  ASSERT_EQ(chmod(first.c_str(), 0777), 0);
+  EXPECT_EQ(run({{"RLK_PLUGIN_PATH", both}}), "tiny rejected WRITABLE_BY_OTHERS" + second_serves);
+  ASSERT_EQ(chmod(first.c_str(), 0755), 0);
+  folder.folder("b", 0777);
+  EXPECT_EQ(run({{"RLK_PLUGIN_PATH", both}}), "tiny rejected WRITABLE_BY_OTHERS" + second_serves);
+  folder.folder("b", 0755);
+  EXPECT_EQ(run({{"RLK_PLUGIN_PATH", both}}),
+            "tiny discovered  RLK_PLUGIN_PATH\ntiny shadowed SAME_ID RLK_PLUGIN_PATH\n")
+      << "nothing is wrong with the first";
+  // Of three the first that nothing is wrong with, and it keeps the id.
+  folder.copy(kTinyPlugin, "a/librlk_plugin_tiny.so");
+  ASSERT_EQ(chmod((folder / "a/librlk_plugin_tiny.so").c_str(), 0777), 0);
+  EXPECT_EQ(run({{"RLK_PLUGIN_PATH", (folder / "a/librlk_plugin_tiny.so") + ":" + both}}),
+            "tiny rejected WRITABLE_BY_OTHERS RLK_PLUGIN_PATH\ntiny discovered  RLK_PLUGIN_PATH\n"
+            "tiny shadowed SAME_ID RLK_PLUGIN_PATH\n");
+}
+
+TEST_F(Discover, AHardLinkInAFolderOfOthersDoesNotHideTheFile) {
+  folder.copy(kTinyPlugin, "c/librlk_plugin_gamma.so");
+  folder.folder("d", 0777);
+  std::filesystem::create_hard_link(folder / "c/librlk_plugin_gamma.so", folder / "d/librlk_plugin_tiny.so");
+  EXPECT_EQ(run({{"RLK_PLUGIN_PATH", (folder / "d") + ":" + (folder / "c")}}),
+            "tiny rejected WRITABLE_BY_OTHERS RLK_PLUGIN_PATH\ntiny discovered  RLK_PLUGIN_PATH\n");
+}
+
+TEST_F(Discover, AFileThatTheAllowListDoesNotNameHidesNone) {
+  folder.copy(kTinyPlugin, "b/librlk_plugin_beta.so");
+  folder.copy(kTinyPlugin, "c/librlk_plugin_gamma.so");
+  std::ofstream(folder / "b/librlk_plugin_beta.so", std::ios::app) << "more";
+  Store none("");
+  const std::string list = folder.file("list", *sha256_of(&none, folder / "c/librlk_plugin_gamma.so") + "  gamma\n");
+  EXPECT_EQ(run({{"RLK_PLUGIN_PATH", (folder / "b") + ":" + (folder / "c")}, {"RLK_ALLOW_LIST", list}}),
+            "tiny rejected NOT_ALLOWED RLK_PLUGIN_PATH\ntiny discovered  RLK_PLUGIN_PATH\n");
+}
+
+TEST_F(Discover, AnAllowListThatCannotBeReadIsAFaultOfItsOwn) {
+  folder.copy(kTinyPlugin, "b/librlk_plugin_beta.so");
+  const std::string list = folder / "nowhere";
+  Environment both = environment({{"RLK_PLUGIN_PATH", folder / "b"}, {"RLK_ALLOW_LIST", list}});
+  auto records = discover(both, {});
+  ASSERT_EQ(records.size(), 2u);
+  EXPECT_EQ(records[0].reason_code, "ALLOW_LIST_UNUSABLE");
+  EXPECT_EQ(records[0].state, State::rejected);
+  EXPECT_NE(records[0].reason.find(list + ": No such file"), std::string::npos) << records[0].reason;
+  EXPECT_EQ(records[0].hint.find("add the line"), std::string::npos) << records[0].hint;
+  EXPECT_TRUE(records[1].is_place);
+  EXPECT_TRUE(records[1].broken);
+  EXPECT_EQ(records[1].path + " " + records[1].source, list + " RLK_ALLOW_LIST");
+  // The file's own fault is the nearer one.
+  folder.folder("b", 0777);
+  EXPECT_EQ(discover(both, {})[0].reason_code, "WRITABLE_BY_OTHERS");
+  folder.folder("b", 0755);
+  both.origins["RLK_ALLOW_LIST"] = "/etc/rlk.toml:3: allow_list";
+  EXPECT_NE(discover(both, {})[1].reason.find("/etc/rlk.toml:3: allow_list asks for"), std::string::npos);
+  both.values["RLK_ALLOW"] = "warn";
+  records = discover(both, {});
+  EXPECT_EQ(records[0].state, State::discovered) << "it is used all the same";
+  EXPECT_TRUE(records[1].broken);
+  both.values["RLK_ALLOW"] = "off";
+  EXPECT_EQ(discover(both, {}).size(), 1u);
+  both.values = {{"RLK_ALLOW", "require"}, {"RLK_PLUGIN_PATH", folder / "b"}};
+  EXPECT_NE(discover(both, {})[1].reason.find("RLK_ALLOW asks for an allow-list, and RLK_ALLOW_LIST names no list"),
+            std::string::npos);
+}
+
+TEST_F(Discover, ACpuThatCannotBeDisabledIsTold) {
+  EXPECT_EQ(places({{"RLK_PLUGINS_DISABLE", "cuda,cpu"}}), "cpu NO_EFFECT RLK_PLUGINS_DISABLE\n");
+  EXPECT_EQ(places({{"RLK_PLUGINS_DISABLE", "*"}}), "") << "all plugins, and the CPU backend is none";
 }
 
 TEST_F(Discover, AFilteredPluginShadowsNobody) {
@@ -237,6 +317,15 @@ TEST(Environment, OfProcessSeesTheVariables) {
   EXPECT_EQ(environment.get("RLK_TEST_VARIABLE"), "a=b");
   EXPECT_EQ(environment.get("RLK_TEST_NO_SUCH_VARIABLE"), std::nullopt);
   EXPECT_FALSE(environment.privileged);
+}
+
+TEST(Environment, NamesWhoSetAValueAndTrustsThePolicyFileInAPrivilegedProcess) {
+  Environment environment{{{"RLK_ALLOW_LIST", "/list"}, {"RLK_PROBER", "/prober"}}, true};
+  environment.origins["RLK_ALLOW_LIST"] = "/etc/rlk.toml:1: allow_list";
+  EXPECT_EQ(environment.origin("RLK_ALLOW_LIST"), "/etc/rlk.toml:1: allow_list");
+  EXPECT_EQ(environment.origin("RLK_PROBER"), "RLK_PROBER");
+  EXPECT_EQ(environment.path("RLK_ALLOW_LIST"), "/list");
+  EXPECT_EQ(environment.path("RLK_PROBER"), std::nullopt);
 }
 
 }  // namespace

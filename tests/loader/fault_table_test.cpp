@@ -98,6 +98,24 @@ protected:
   static constexpr int kWorkers = 6;
 };
 
+TEST_F(FaultTable, AWordThatNobodyKnowsIsRefusedWithTheKnownOnes) {
+  add_plugin("fault");
+  folder.folder("cache/0", 0700);
+  const struct {
+    const char *fault, *says;
+  } cases[] = {{"open:foo", "RLK_FAULT: no fault of open is called 'foo'; known: null crash"},
+               {"create:crahs", "no fault of create is called 'crahs'; known: crash"},
+               {"raw_open:null", "no fault of raw_open is called 'null'; known: lost"},
+               {"nonsense:foo", "no place is called 'nonsense'; known: load entry"},
+               {"tag:a,raw_nothing:crash", "no place is called 'raw_nothing'"},
+               {"crash", "'crash' is not where:what"}};
+  for (const auto& c : cases) {
+    const PluginRecord record = tried(c.fault, 0);
+    EXPECT_EQ(record.reason_code, "ENTRY_FAILED") << c.fault;
+    EXPECT_NE(record.reason.find(c.says), std::string::npos) << record.reason;
+  }
+}
+
 TEST_F(FaultTable, EveryFaultHasItsReasonAndLeavesNothingBehind) {
   add_plugin("fault");
   struct Row {

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <memory>
@@ -132,6 +133,34 @@ TEST_F(QuarantineTest, AFailureIsKeptWithItsEvidenceAndForgottenWhenAsked) {
   EXPECT_EQ(QuarantineList(&store).clear("somebody else"), 0u);
   EXPECT_EQ(QuarantineList(&store).clear("fault"), 1u);
   EXPECT_EQ(found().record.state, State::smoke_tested);
+}
+
+TEST(QuarantineOfAReadOnlyFolder, StaysInForceAndIsNamed) {
+  const rlk::testing::TempFolder folder;
+  const auto add = [](Store* to, const char* id) {
+    QuarantineEntry entry;
+    entry.key = "key", entry.id = id, entry.reason_code = "WRONG_RESULT";
+    QuarantineList(to).add(entry);
+  };
+  Store of_root(folder.folder("of_root", 0700));
+  add(&of_root, "theirs");
+  add(&of_root, "both");
+  Store own(folder.folder("own", 0700), {folder / "of_root"});
+  add(&own, "mine");
+  add(&own, "both");
+  QuarantineList list(&own);
+  EXPECT_EQ(list.in_force().size(), 3u);
+  std::vector<std::string> staying;
+  EXPECT_EQ(list.clear("", &staying), 1u);
+  EXPECT_EQ(list.in_force().size(), 2u);
+  ASSERT_EQ(staying.size(), 2u);
+  for (const std::string& file : staying) {
+    EXPECT_EQ(file.find(folder / "of_root/quarantine-"), 0u) << file;
+    EXPECT_EQ(std::remove(file.c_str()), 0);
+  }
+  staying.clear();
+  EXPECT_EQ(list.clear("", &staying), 0u);
+  EXPECT_TRUE(staying.empty());
 }
 
 TEST_F(QuarantineTest, AnotherBuildIsNotConcerned) {

@@ -121,6 +121,74 @@ TEST_F(ConfigTest, VersionsThatAreKnownToBeWrongHaveWhatWasSeenAndWhy) {
   }
 }
 
+TEST_F(ConfigTest, AWordOfKnownBadThatIsMistypedIsAnError) {
+  const auto with = [&](const std::string& seen, const std::string& op) {
+    return folder_.file("rlk.toml", "[[known_bad]]\nplugin = \"acme\"\nseen = { " + seen +
+                                        " = \"1\" }\noperators = [\"" + op + "\"]\nreason = \"why\"\n");
+  };
+  EXPECT_NE(refusal(with("runtime_version", "logpp")).find("rlk.toml:1: known_bad has the operator 'logpp', did you"),
+            std::string::npos);
+  EXPECT_NE(refusal(with("runtime_version", "frobnicate:fused")).find("'frobnicate', which there is not"),
+            std::string::npos);
+  EXPECT_NE(refusal(with("runtime_verzion", "logp")).find("'runtime_verzion', did you mean 'runtime_version'?"),
+            std::string::npos);
+  wishes(with("firmware_version", "logp:fused"));  // a plugin's own word
+  EXPECT_EQ(config_.known_bad.size(), 1u);
+  // A vendor's file may be of a newer rlk: what it says of known operators holds.
+  folder_.file("one/rlk_policy_acme.toml",
+               "[[known_bad]]\nplugin = \"acme\"\nseen = { runtime_version = \"1\" }\n"
+               "operators = [\"frobnicate\", \"logp\"]\nreason = \"why\"\n");
+  Config config;
+  loader::add_platform_policies({}, {{folder_.path() + "/one", ""}}, &config);
+  ASSERT_EQ(config.known_bad.size(), 1u);
+  EXPECT_EQ(config.known_bad[0].operators, (std::vector<std::string>{"frobnicate", "logp"}));
+}
+
+TEST_F(ConfigTest, WhatNoPluginHereHasIsDoubtedWhereItLooksLikeASlip) {
+  loader::PluginRecord acme;
+  acme.id = acme.backend = "acme";
+  acme.path = "/librlk_plugin_acme.so";
+  acme.state = loader::State::registered;
+  acme.evidence = {{"runtime_version", "7.1", 1}};
+  acme.units.emplace_back();
+  acme.units[0].op = "logp";
+  acme.units[0].implementation = "fused";
+  const auto doubts = [&](const std::string& text) {
+    wishes(folder_.file("rlk.toml", text));
+    const std::vector<std::string> found = loader::doubts_of(config_, {acme});
+    return found.empty() ? std::string() : found[0];
+  };
+  EXPECT_EQ(doubts("[off]\n\"logp:fused\" = \"why\"\n"), "");
+  EXPECT_NE(doubts("[off]\n\"logp:fusde\" = \"why\"\n").find("rlk.toml:2: [off] names the implementation 'fusde'"),
+            std::string::npos);
+  EXPECT_EQ(doubts("[off]\n\"logp:segments\" = \"why\"\n"), "") << "of another machine's plugin";
+  const std::string bad = "reason = \"why\"\nseen = { firmware = \"1\" }\n";
+  EXPECT_NE(doubts("[[known_bad]]\nplugin = \"acme\"\n" + bad).find("does not show"), std::string::npos);
+  EXPECT_EQ(doubts("[[known_bad]]\nplugin = \"*\"\n" + bad), "");
+  acme.state = loader::State::absent;
+  EXPECT_EQ(doubts("[[known_bad]]\nplugin = \"acme\"\n" + bad), "");
+}
+
+TEST_F(ConfigTest, NumbersMayBeWrittenAsNumbersOrAsTexts) {
+  EXPECT_EQ(wishes(folder_.file("a.toml", "[dispatch]\ncall_timeout = 60\nwatch = 0.001\n")),
+            (std::vector<std::string>{"watch=0.001", "call_timeout=60"}));
+  EXPECT_EQ(core::problems_of(config_.policy), std::vector<std::string>{});
+  EXPECT_EQ(wishes(folder_.file("b.toml", "[dispatch]\nwatch = \"off\"\n")), std::vector<std::string>{"watch=off"});
+  wishes(folder_.file("c.toml", "[dispatch]\nwatch = 2\ncall_timeout = inf\n"));
+  EXPECT_EQ(core::problems_of(config_.policy).size(), 2u);
+}
+
+TEST_F(ConfigTest, WhatTheFileSetIsBlamedOnTheFile) {
+  const std::string path = folder_.file("a.toml", "counters = \"1\"\nrequire = [\"cuda\"]\n");
+  wishes(path);
+  EXPECT_EQ(config_.complete({}).origin("RLK_REQUIRE"), path + ":2: require");
+  EXPECT_EQ(config_.complete({}).origin("RLK_COUNTERS"), path + ":1: counters");
+  EXPECT_EQ(config_.complete({{{"RLK_REQUIRE", "maca"}}, false}).origin("RLK_REQUIRE"), "RLK_REQUIRE");
+  const std::string plain = folder_.file("b.conf", "logp = cpu\nallow_list = list\n");
+  wishes(plain);
+  EXPECT_EQ(config_.complete({}).origin("RLK_ALLOW_LIST"), plain + ":2: allow_list");
+}
+
 TEST_F(ConfigTest, APlatformsPolicyStandsBesideItsPluginAndIsForItsDevicesAlone) {
   folder_.file("one/rlk_policy_maca.toml", "[off]\nlogp = \"why\"\n[dispatch]\nadd = \"maca:packs\"\n");
   folder_.file("one/librlk_plugin_maca.so", "");
@@ -211,7 +279,9 @@ TEST_F(ConfigTest, AMissingFileIsNamedWithWhatToDo) {
   const std::string text = refusal(folder_ / "nowhere.toml");
   EXPECT_NE(text.find("nowhere.toml"), std::string::npos) << text;
   EXPECT_NE(text.find("RLK_CONFIG"), std::string::npos) << text;
-  EXPECT_NE(refusal(folder_.file("a.toml", "include = [\"gone.toml\"]\n")).find("gone.toml"), std::string::npos);
+  const std::string included = refusal(folder_.file("a.toml", "include = [\"gone.toml\"]\n"));
+  EXPECT_NE(included.find("a.toml:1: the included file " + folder_ / "gone.toml"), std::string::npos) << included;
+  EXPECT_EQ(included.find("RLK_CONFIG"), std::string::npos) << included;
 }
 
 TEST_F(ConfigTest, AFileThatIncludesItselfIsRefused) {
@@ -282,7 +352,10 @@ TEST_F(ConfigTest, WhatIsWrongIsNamedWithItsLine) {
       {"line.conf", "logp = cuda\nattention\n", "line.conf:2", "'attention'"},
       {"value.conf", "logp = cuda\nadd =\n", "value.conf:2", "'add ='"},
       {"syntax.toml", "[dispatch]\nlogp = \n", "syntax.toml:2", ""},
-      {"number.toml", "[dispatch]\n\nlogp = 3\n", "number.toml:3", "dispatch.logp"},
+      {"number.toml", "[dispatch]\n\nlogp = 3\n", "number.toml:3", "dispatch.logp is a text like \"cuda:cudnn\""},
+      {"watch.toml", "[dispatch]\nwatch = true\n", "watch.toml:2", "dispatch.watch is a share of calls like 0.001"},
+      {"slip.toml", "[dispatch]\nfallbak = \"strict\"\n", "slip.toml:2", "did you mean 'fallback'?"},
+      {"slip.conf", "logp = cpu\nrequier = cuda\n", "slip.conf:2", "did you mean 'require'?"},
       {"path.toml", "plugin_path = [\"/a\",\n 7]\n", "path.toml:2", "plugin_path"},
       {"include.toml", "include = [1]\n", "include.toml:1", "include"},
       {"key.toml", "[dispatch]\nlogp = \"cuda\"\n[logging]\nlevel = \"warn\"\n", "key.toml:3", "'logging'"},

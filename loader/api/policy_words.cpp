@@ -1,0 +1,96 @@
+// Names are compared as typists slip.
+#include "loader/api/policy_words.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <iterator>
+#include <numeric>
+
+#include "core/declaration/declaration.hpp"
+
+namespace rlk::loader {
+namespace {
+
+using Names = std::vector<std::string>;
+
+// In [dispatch] beside the operators.
+constexpr const char* kOfDispatch[] = {"all", "numerics", "fallback", "watch", "call_timeout"};
+// Of the whole file.
+constexpr const char* kOfFile[] = {"include", "probe_retry", "require", "counters", "allow", "allow_list"};
+constexpr const char* kEvidence[] = {"device_count",    "device_name", "device_node",     "driver",
+                                     "driver_version",  "kernel",      "pci_device",      "pci_id",
+                                     "runtime_library", "simt_width",  "runtime_symbols", "runtime_version"};
+constexpr size_t kSlipsInEvidence = 2;
+
+bool is_one_of(const std::string& name, const Names& names) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+void add_operators(Names* names) {
+  for (const core::OpDecl& decl : core::declarations()) names->emplace_back(decl.name);
+}
+
+// Letters put in, left out, replaced, or two swapped.
+size_t slips_between(std::string_view a, std::string_view b) {
+  std::vector<size_t> before(b.size() + 1), row(b.size() + 1), next(b.size() + 1);
+  std::iota(row.begin(), row.end(), size_t{0});
+  for (size_t i = 1; i <= a.size(); ++i) {
+    next[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      next[j] = std::min({row[j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1), next[j - 1] + 1, row[j] + 1});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+        next[j] = std::min(next[j], before[j - 2] + 1);
+    }
+    before.swap(row);
+    row.swap(next);
+  }
+  return row.back();
+}
+
+}  // namespace
+
+std::string near_name(std::string_view word, const Names& names) {
+  if (word.size() < 3) return {};  // every short name is near every other
+  std::string best;
+  size_t fewest = std::max<size_t>(word.size() / 3, 1) + 1;
+  for (const std::string& name : names) {
+    const size_t slips = slips_between(word, name);
+    if (slips >= fewest) continue;
+    best = name;
+    fewest = slips;
+  }
+  return best;
+}
+
+std::string problem_of_dispatch_name(const std::string& name, bool plain) {
+  if (core::find_declaration(name) != nullptr) return {};
+  Names settings(std::begin(kOfDispatch), std::end(kOfDispatch));
+  if (plain) settings.insert(settings.end(), std::begin(kOfFile), std::end(kOfFile));
+  if (is_one_of(name, settings)) return {};
+  Names known = settings;
+  add_operators(&known);
+  const std::string near = near_name(name, known);
+  if (!is_one_of(near, settings)) return {};
+  return fmt::format("'{}' is neither a setting nor an operator, did you mean '{}'?", name, near);
+}
+
+std::string problem_of_operator(const std::string& which) {
+  const std::string op = which.substr(0, which.find(':'));
+  if (core::find_declaration(op) != nullptr) return {};
+  Names known;
+  add_operators(&known);
+  const std::string near = near_name(op, known);
+  return fmt::format(
+      "has the operator '{}'{}", op,
+      near.empty() ? ", which there is not; `rlk-plugins ops` lists them" : ", did you mean '" + near + "'?");
+}
+
+std::string problem_of_evidence(const std::string& kind) {
+  const Names known(std::begin(kEvidence), std::end(kEvidence));
+  const std::string near = near_name(kind, known);
+  if (near.empty() || slips_between(kind, near) == 0 || slips_between(kind, near) > kSlipsInEvidence) return {};
+  return fmt::format("has seen '{}', did you mean '{}'?", kind, near);
+}
+
+}  // namespace rlk::loader

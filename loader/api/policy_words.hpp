@@ -1,0 +1,25 @@
+// The words that a policy file may use, and what a mistyped one was meant for.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace rlk::loader {
+
+// The nearest name, "" when none is near: more slips of a typist than a third of the word's letters are another word.
+std::string near_name(std::string_view word, const std::vector<std::string>& names);
+
+// Where an operator may stand: what is wrong with a name that is nearly that of a setting, "" for any other. Taken for
+// an operator it would only be a warning, and the setting that somebody wanted be off. plain: in a file of plain lines,
+// where the settings of the whole file stand too.
+std::string problem_of_dispatch_name(const std::string& name, bool plain);
+
+// Of "logp" or "logp:fused" in [[known_bad]]: "" when there is such an operator.
+std::string problem_of_operator(const std::string& which);
+
+// Of a kind of evidence: "" unless it is within two slips of one that rlk's plugins show. Plugins have words of their
+// own, so one that is like none may be right.
+std::string problem_of_evidence(const std::string& kind);
+
+}  // namespace rlk::loader
