@@ -73,6 +73,17 @@ int write_seed(loader::Store& store, const std::string& path, bool json) {
   return exit_code_of(judgement);
 }
 
+// Who names a folder means that one and no other. Why it is passed over was told when the store was opened.
+void require_named_folder(const loader::Store& store) {
+  const std::string named = loader::Environment::of_process().get("RLK_CACHE_DIR").value_or("");
+  if (named.empty() || named == store.folder()) return;
+  throw Failure(
+      fmt::format("RLK_CACHE_DIR is '{}', which is passed over for {}: nothing was removed. Let RLK_CACHE_DIR name a "
+                  "folder that is "
+                  "yours, that you can write and nobody else can, and that has room; or unset it to empty {}",
+                  named, store.folder(), store.folder()));
+}
+
 int run_cache(const Arguments& arguments) {
   const std::string action = arguments.operand(0), file = arguments.operand(1);
   if (action != "ls" && action != "clear" && action != "export")
@@ -86,6 +97,7 @@ int run_cache(const Arguments& arguments) {
   if (store.folder().empty()) throw Failure("there is no cache folder; set RLK_CACHE_DIR to a folder of your own");
   if (action == "export") return write_seed(store, file, arguments.json());
   if (action == "ls") return list(store, arguments.json());
+  require_named_folder(store);
   size_t removed = 0;
   for (const loader::StoreEntry& entry : store.list(""))
     if (!entry.name.starts_with(loader::kQuarantinePrefix)) removed += store.clear(entry.name);

@@ -3,6 +3,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cstring>
 #include <map>
@@ -95,7 +96,8 @@ std::vector<Dtype> choose_dtypes(const OpDecl& decl, const std::vector<std::stri
         throw UsageError(fmt::format("{} has no dtype variable '{}'{}", decl.name, variable,
                                      suggestion(variable, names_of(decl.dtypes))));
       }
-      asked[variable] = equals == std::string::npos ? piece : piece.substr(equals + 1);
+      if (!asked.emplace(variable, equals == std::string::npos ? piece : piece.substr(equals + 1)).second)
+        throw UsageError(fmt::format("--dtype {}: the dtype of {} was given twice", piece, variable));
     }
   }
   std::vector<Dtype> chosen;
@@ -149,23 +151,48 @@ std::map<std::string, std::string> shape_words(const std::vector<std::string>& w
 
 std::vector<int64_t> parse_shape(const std::string& name, const std::string& text) {
   std::vector<int64_t> shape;
-  for (const std::string& size : loader::split(text, 'x')) shape.push_back(parse_size(name, size));
-  return shape;
+  if (text.empty()) return shape;  // a number
+  for (size_t begin = 0;;) {
+    const size_t end = std::min(text.find('x', begin), text.size());
+    int64_t size = 0;
+    if (!parse_number(text.substr(begin, end - begin), &size) || size < 0)
+      throw UsageError(
+          fmt::format("--shape {}={}: expected sizes that are not negative, with an x between two of them,"
+                      " as {}=8x128",
+                      name, text, name));
+    shape.push_back(size);
+    if (end == text.size()) return shape;
+    begin = end + 1;
+  }
 }
 
-// Shapes of the inputs that have any shape ("*A"), by input. Named by the argument.
+// The input whose free shape ("*A") an input has: its own number, or that of the one that it is like; -1: none.
+int giver_of_shape(const OpDecl& decl, size_t input) {
+  const ShapeDecl& shape = decl.inputs[input].shapes[0];
+  if (shape.kind == ShapeDecl::Kind::any) return static_cast<int>(input);
+  return shape.kind == ShapeDecl::Kind::same ? shape.of : -1;
+}
+
+// Shapes of the inputs that have any shape, by input. Named by the argument, or by one that has the same.
 std::map<int, std::vector<int64_t>> free_shapes(const OpDecl& decl, std::map<std::string, std::string>* words) {
   std::map<int, std::vector<int64_t>> shapes;
+  std::map<int, std::string> named;  // the words behind them
+  for (size_t i = 0; i < decl.inputs.size(); ++i) {
+    const int giver = giver_of_shape(decl, i);
+    const auto word = words->find(decl.inputs[i].name);
+    if (giver < 0 || word == words->end()) continue;
+    const std::string text = word->first + "=" + word->second;
+    const std::vector<int64_t> shape = parse_shape(word->first, word->second);
+    if (!shapes.emplace(giver, shape).second && shapes[giver] != shape)
+      throw UsageError(fmt::format("--shape {},{}: {} has the shape of {}; give one of them, or both alike",
+                                   named[giver], text, word->first, decl.inputs[static_cast<size_t>(giver)].name));
+    named.emplace(giver, text);
+    words->erase(word);
+  }
   std::vector<int> open;
   for (size_t i = 0; i < decl.inputs.size(); ++i) {
-    if (decl.inputs[i].shapes[0].kind != ShapeDecl::Kind::any) continue;
-    const auto word = words->find(decl.inputs[i].name);
-    if (word == words->end()) {
+    if (decl.inputs[i].shapes[0].kind == ShapeDecl::Kind::any && shapes.count(static_cast<int>(i)) == 0)
       open.push_back(static_cast<int>(i));
-      continue;
-    }
-    shapes[static_cast<int>(i)] = parse_shape(word->first, word->second);
-    words->erase(word);
   }
   // What was left open has the shape of what was given, or that of the declaration's first case.
   const bool given = !shapes.empty();
@@ -329,7 +356,8 @@ OpCall describe_call(const OpDecl& decl, const Arguments& arguments) {
   choose_symbols(&call, form, &words);
   if (!words.empty()) {
     std::vector<std::string> known = names_of(decl.symbols);
-    for (const auto& [i, shape] : free) known.emplace_back(decl.inputs[static_cast<size_t>(i)].name);
+    for (size_t i = 0; i < decl.inputs.size(); ++i)
+      if (giver_of_shape(decl, i) >= 0) known.emplace_back(decl.inputs[i].name);
     throw UsageError(
         fmt::format("{} has no size '{}'{}", decl.name, words.begin()->first, suggestion(words.begin()->first, known)));
   }
@@ -338,8 +366,8 @@ OpCall describe_call(const OpDecl& decl, const Arguments& arguments) {
   for (size_t i = 0; i < decl.inputs.size(); ++i) {
     if ((call.present >> i & 1) == 0) continue;
     std::vector<int64_t> shape;
-    if (const auto any = free.find(static_cast<int>(i)); any != free.end()) {
-      shape = any->second;
+    if (const int giver = giver_of_shape(decl, i); giver >= 0) {
+      shape = free.at(giver);
     } else {
       for (const core::Dim& dim : decl.inputs[i].shapes[static_cast<size_t>(form)].dims)
         shape.push_back(dim.evaluate(call.values()));

@@ -3,13 +3,10 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <cctype>
 #include <chrono>
 #include <climits>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <ctime>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -60,20 +57,11 @@ void write_report(const std::string& path, const PluginRecord& record, bool full
           : fmt::format("{}: does not make {} active: {}", path, printable(record.id), printable(objection)).c_str());
 }
 
-// "'logp simd f32 N=5,V=37'", for a shell; plain words stay as they are.
-std::string shell_word(const std::string& text) {
-  const auto plain = [](unsigned char c) { return std::isalnum(c) != 0 || std::strchr("-_./=,+:", c) != nullptr; };
-  if (!text.empty() && std::all_of(text.begin(), text.end(), plain)) return text;
-  std::string out = "'";
-  for (const char c : text) out += c == '\'' ? "'\\''" : std::string(1, c);
-  return out + "'";
-}
-
 // The command that tries one case of this run again in a debugger.
 std::string again(const Arguments& arguments, const std::string& title) {
-  std::string command = "rlk-plugins conformance " + arguments.operand(0);
+  std::string command = "rlk-plugins conformance " + shell_word(arguments.operand(0));
   for (const char* name : {"op", "dtype", "device-plugin"}) {
-    if (arguments.has(name)) command += fmt::format(" --{} {}", name, arguments.value(name));
+    if (arguments.has(name)) command += fmt::format(" --{} {}", name, shell_word(arguments.value(name)));
   }
   if (arguments.has("full")) command += " --full";
   if (!title.empty()) command += " --case " + shell_word(title);
@@ -137,7 +125,7 @@ ConformanceRequest request_of(const Arguments& arguments) {
 PluginRecord run_under_debugger(const ConformanceRequest& request) {
   std::string words;
   std::ifstream line("/proc/self/cmdline");
-  for (std::string word; std::getline(line, word, '\0');) words += " " + (words.empty() ? word : shell_word(word));
+  for (std::string word; std::getline(line, word, '\0');) words += " " + shell_word(word);
   std::fprintf(stderr, "in this process, without a time limit. Under gdb:\n  gdb -ex run --args%s\n", words.c_str());
   ConformanceNews news;
   news.phase = [](const std::string& phase) { std::fprintf(stderr, "phase %s\n", printable(phase).c_str()); };

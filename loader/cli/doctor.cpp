@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -66,6 +67,21 @@ bool is_folder(const std::string& path) {
   return stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode);
 }
 
+// What to do about a seed that is not used. What the store says of it is words.
+std::string hint_of_seed(const Environment& environment, const std::string& note) {
+  const auto says = [&note](const char* words) { return note.find(words) != std::string::npos; };
+  const std::string path = environment.path("RLK_CACHE_SEED").value_or("");
+  if (says("does not start with /")) return "give the whole path of the file";
+  if (says("another user could replace it"))
+    return "make root or yourself the owner of the file and its folders, and let nobody else write them: chmod go-w";
+  if (says("it is damaged")) return "write it anew: rlk-plugins cache export FILE";
+  if (is_folder(path)) return "name the file in the folder, as rlk-plugins cache export FILE wrote it";
+  struct stat status = {};
+  if (!path.empty() && stat(path.c_str(), &status) != 0 && errno == ENOENT)
+    return "correct or unset RLK_CACHE_SEED; rlk-plugins cache export FILE writes a seed";
+  return "let this user read the file, or name another: rlk-plugins cache export FILE writes one";
+}
+
 void check_installation(const Environment& environment, Checks* checks) {
   const loader::HostIdentity host = host_identity();
   checks->push_back({Status::ok, "rlk", fmt::format("version {}, plugin ABI {}", host.version, host.abi), ""});
@@ -85,7 +101,7 @@ void check_installation(const Environment& environment, Checks* checks) {
   std::vector<std::string> notes;
   const auto seed = loader::find_seed(environment, loader::Identity::of_process(), &notes);
   for (const std::string& note : notes)
-    checks->push_back({Status::problem, "RLK_CACHE_SEED", note, "make root or yourself its owner, chmod go-w"});
+    checks->push_back({Status::problem, "RLK_CACHE_SEED", note, hint_of_seed(environment, note)});
   if (seed != nullptr)
     checks->push_back({Status::ok, "cache seed", fmt::format("{}, {} entries", seed->path(), seed->size()), ""});
   notes.clear();

@@ -10,6 +10,7 @@
 
 #include "loader/cli/npy.hpp"
 #include "loader/cli/place.hpp"
+#include "loader/cli/table.hpp"
 #include "loader/cli/verb.hpp"
 
 namespace rlk::cli {
@@ -70,7 +71,7 @@ void Dump::add(const core::ShownCase& shown) {
   if (!shown.variant.empty()) text += "variant " + shown.variant + "\n";
   text += shown.code.empty() ? "passed\n" : fmt::format("{}: {}\n", shown.code, shown.reason);
   std::string command = "rlk-plugins run " + shown.op;
-  for (const std::string& param : shown.params) command += " --param " + param;
+  for (const std::string& param : shown.params) command += " --param " + shell_word(param);
   for (const core::ShownTensor& tensor : shown.tensors) {
     write_tensor(folder + "/" + file_of(tensor), tensor);
     if (tensor.role == core::ShownTensor::Role::input)

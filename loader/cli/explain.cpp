@@ -1,6 +1,7 @@
 // `rlk-plugins explain`: who would take a call, and why not the others.
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
@@ -12,7 +13,9 @@
 namespace rlk::cli {
 namespace {
 
-void print(const OpCall& call, const std::string& backend, const nlohmann::json& explained, const std::string& chosen) {
+using nlohmann::ordered_json;
+
+void print(const OpCall& call, const std::string& backend, const ordered_json& explained, const std::string& chosen) {
   std::string arguments;
   for (size_t i = 0; i < call.inputs.size(); ++i) {
     if (!call.inputs[i]) continue;
@@ -56,6 +59,62 @@ void print(const OpCall& call, const std::string& backend, const nlohmann::json&
   }
 }
 
+bool has_candidate(const ordered_json& explained, const std::string& plugin, const ordered_json* implementation) {
+  const auto& candidates = explained.at("candidates");
+  return std::any_of(candidates.begin(), candidates.end(), [&](const ordered_json& one) {
+    return one.at("plugin") == plugin && (implementation == nullptr || one.at("implementation") == *implementation);
+  });
+}
+
+// Of a plugin as a whole.
+ordered_json refused(const std::string& plugin, bool failed, const std::string& code, const std::string& reason) {
+  return {
+      {"plugin", plugin}, {"implementation", ""}, {"verdict", failed ? "failed" : "declined"}, {"reason_code", code},
+      {"reason", reason}, {"variant", ""},        {"numerics", ordered_json::array()},         {"cost_us", 0.0},
+      {"staged", false}};
+}
+
+// Implementations on devices other than the call's, with what they would answer a call there.
+void add_other_devices(Session* session, const OpCall& call, const rlk_call_options& options, ordered_json* explained) {
+  const std::string here = session->backend();
+  for (const std::string& backend : session->backends()) {
+    if (backend == here || backend == "cpu") continue;
+    ordered_json there;
+    try {
+      session->open(backend);
+      there = ordered_json::parse(session->explain_json(call, options));
+    } catch (const Failure& failure) {  // the answer about the call's own device stands
+      (*explained)["candidates"].push_back(refused(backend, true, "DEVICE_FAILED", failure.what()));
+      continue;
+    }
+    for (ordered_json candidate : there.at("candidates")) {
+      const std::string plugin = candidate.at("plugin").get<std::string>();
+      if (candidate.at("staged") == true || has_candidate(*explained, plugin, &candidate.at("implementation")))
+        continue;
+      if (candidate.at("verdict") == "taken") {
+        candidate["verdict"] = "filtered";
+        candidate["reason_code"] = "OTHER_DEVICE";
+        candidate["reason"] =
+            fmt::format("the call is on {}; on {} it would be taken: --backend {}", here, backend, backend);
+      }
+      (*explained)["candidates"].push_back(std::move(candidate));
+    }
+  }
+}
+
+// Plugins that may have brought the operator and are not used. That hardware is not here is no news about a call.
+void add_unused_plugins(const Session& session, ordered_json* explained) {
+  const ordered_json list = ordered_json::parse(session.list_json());
+  for (const ordered_json& plugin : list.at("plugins")) {
+    const std::string id = plugin.at("id").get<std::string>(), state = plugin.at("state").get<std::string>();
+    if (state != "rejected" && state != "deferred" && state != "quarantined") continue;
+    if (has_candidate(*explained, id, nullptr)) continue;
+    (*explained)["candidates"].push_back(
+        refused(id, plugin.value("broken", false), plugin.at("reason_code").get<std::string>(),
+                fmt::format("the plugin is {}: {}", state, plugin.at("reason").get<std::string>())));
+  }
+}
+
 int run_explain(const Arguments& arguments) {
   const OpCall call = describe_call(find_op(arguments.operand(0)), arguments);
   const std::string pin = arguments.value("backend");
@@ -63,11 +122,16 @@ int run_explain(const Arguments& arguments) {
   session.open_for(call, pin);
   const rlk_call_options options = call_options_of(pin, parse_numerics(arguments.value("numerics")));
   const std::string document = session.explain_json(call, options);
-  const std::string chosen = chosen_of(document);
+  const std::string chosen = chosen_of(document), backend = session.backend();
+  ordered_json explained = ordered_json::parse(document);
+  if (pin.empty()) {
+    add_other_devices(&session, call, options, &explained);
+    add_unused_plugins(session, &explained);
+  }
   if (arguments.json()) {
-    std::fprintf(output(), "%s\n", document.c_str());
+    std::fprintf(output(), "%s\n", explained.dump(2).c_str());
   } else {
-    print(call, session.backend(), nlohmann::json::parse(document), chosen);
+    print(call, backend, explained, chosen);
   }
   return chosen.empty() ? kBroken : kFine;
 }
@@ -82,7 +146,9 @@ Verb verb_explain() {
       "explain",
       "Which implementation would take a call, and the reason for every other one.",
       "Sizes and dtypes that are not given are the first that the operator's declaration names. The environment\n"
-      "(RLK_FALLBACK, RLK_BACKEND, RLK_OP_<NAME>, RLK_CONFIG) counts as for the call. Exit code 1: nobody takes it.",
+      "(RLK_FALLBACK, RLK_BACKEND, RLK_OP_<NAME>, RLK_CONFIG) counts as for the call. Implementations on other devices "
+      "and\n"
+      "plugins that are not used stand last; a pinned call has only those of its device. Exit code 1: nobody takes it.",
       "rlk-plugins explain logp --dtype bf16 --shape N=4096,V=151936 --with entropy",
       {{"OP", true}},
       std::move(options),

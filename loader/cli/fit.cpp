@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "loader/cli/table.hpp"
+
 namespace rlk::cli {
 namespace {
 
@@ -117,7 +119,8 @@ std::string hints(const OpCall& call, const std::vector<std::string>& files) {
     if (!call.inputs[i]) continue;
     const Dtype expected = expected_dtype(call, input.dtype);
     if (call.inputs[i]->dtype != expected) {
-      text += fmt::format("; --input {}={}:{} casts", input.name, files[i], core::name_of(expected));
+      text += fmt::format("; --input {} casts",
+                          shell_word(fmt::format("{}={}:{}", input.name, files[i], core::name_of(expected))));
     }
     // Numbers of sequences where tokens are expected: which axis is missing is not guessed.
     Shape columns = call.inputs[i]->shape;

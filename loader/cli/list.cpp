@@ -70,8 +70,9 @@ Verb verb_list() {
       "Plugins are probed in child processes; what was measured before is remembered. States: registered (in use),\n"
       "partial (in use, but for some operators or dtypes), absent (no such hardware or runtime here; nothing is\n"
       "broken), rejected (not used; the reason says why), shadowed (another file of the same identity was found\n"
-      "first), deferred (tried again later), quarantined (switched off after a failure at run time). Below the\n"
-      "plugins stand places that were not searched or not found, and files passed over for their names.",
+      "first; see its own line), deferred (tried again later), quarantined (switched off after a failure at run time). "
+      "Below the\n"
+      "plugins stand places that were named and not found, or not searched, and files passed over for their names.",
       "rlk-plugins list",
       {},
       {},

@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "loader/cli/output.hpp"
+#include "loader/cli/table.hpp"
 #include "loader/cli/verbs.hpp"
 #include "loader/discover/discover.hpp"
 
@@ -146,12 +147,23 @@ void refuse_clash(const std::string& name) {
   }
 }
 
+// Throws UsageError where something is there already, or no folder can be.
+void make_target(const fs::path& target) {
+  std::error_code error;
+  const fs::file_status there = fs::symlink_status(target, error);
+  if (fs::exists(there)) throw UsageError(target.string() + " exists already; choose another name or --folder");
+  fs::create_directories(target, error);
+  if (error)
+    throw UsageError(fmt::format("{}: the folder cannot be made: {}; choose another place with --folder",
+                                 target.string(), error.message()));
+}
+
 int run_new(const Arguments& arguments) {
   const std::string name = arguments.operand(0);
   check_name(name);
   refuse_clash(name);
   const fs::path target = arguments.value("folder", name);
-  if (fs::exists(target)) throw UsageError(target.string() + " exists already; choose another name or --folder");
+  make_target(target);
   std::vector<std::string> files;
   copy_template(find_template(""), name, target, &files);
   if (arguments.has("wheel")) copy_template(find_template("_wheel"), name, target, &files);
@@ -162,13 +174,14 @@ int run_new(const Arguments& arguments) {
   }
   for (const std::string& file : files) std::fprintf(output(), "%s\n", file.c_str());
   const std::string folder = target.string();
-  const std::string build = folder + "/build";
-  std::fprintf(output(), "\nnext:\n  cmake -S %s -B %s -DCMAKE_PREFIX_PATH=%s && cmake --build %s\n", folder.c_str(),
-               build.c_str(), prefix().c_str(), build.c_str());
-  std::fprintf(output(), "  rlk-plugins conformance %s/librlk_plugin_%s.so\n", build.c_str(), name.c_str());
+  const std::string build = shell_word(folder + "/build");
+  std::string next = fmt::format("\nnext:\n  cmake -S {} -B {} {} && cmake --build {}\n  rlk-plugins conformance {}\n",
+                                 shell_word(folder), build, shell_word("-DCMAKE_PREFIX_PATH=" + prefix().string()),
+                                 build, shell_word(fmt::format("{}/build/librlk_plugin_{}.so", folder, name)));
   if (arguments.has("wheel"))
-    std::fprintf(output(), "  pip wheel --no-deps --no-build-isolation -w %s/dist %s/\n", folder.c_str(),
-                 folder.c_str());
+    next += fmt::format("  pip wheel --no-deps --no-build-isolation -w {} {}\n", shell_word(folder + "/dist"),
+                        shell_word(folder + "/"));
+  std::fprintf(output(), "%s", next.c_str());
   return kFine;
 }
 

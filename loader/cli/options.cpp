@@ -111,6 +111,9 @@ Arguments parse_arguments(const Verb& verb, const std::vector<std::string>& word
   for (const Option& option : verb.options) {
     if (!option.many && out.values(option.name).size() > 1)
       throw UsageError(std::string("--") + option.name + " was given twice; it takes one value");
+    for (const std::string& value : out.values(option.name))
+      if (value.empty())
+        throw UsageError(fmt::format("--{} '': expected {}, {}", option.name, option.value, option.help));
   }
   if (out.operands_.size() > verb.operands.size()) {
     throw UsageError(

@@ -8,9 +8,13 @@
 #include <ctime>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <string_view>
+#include <utility>
 #include <vector>
 
+#include "core/declaration/text.hpp"
 #include "loader/cli/page_style.hpp"
+#include "loader/cli/table.hpp"
 
 namespace rlk::cli {
 namespace {
@@ -60,7 +64,22 @@ std::string reason_of(const ordered_json& object) {
   return (code.empty() ? "" : "<code>" + code + "</code> ") + reason;
 }
 
-void add_plugin(std::string* out, const ordered_json& plugin) {
+// Operators that failed and of which nothing is verified: the list counts them as partial.
+int64_t failed_operators(const ordered_json& scopes, const std::string& id) {
+  std::map<std::string, std::pair<bool, bool>> seen;  // failed; verified or switched off
+  for (const ordered_json& scope : scopes) {
+    if (scope.value("id", "") != id) continue;
+    for (const ordered_json& unit : scope.at("units")) {
+      auto& [failed, otherwise] = seen[unit.value("op", "")];
+      failed |= unit.value("verdict", "") == "failed";
+      otherwise |= unit.value("verdict", "") == "verified" || unit.value("reason_code", "") == "QUARANTINED";
+    }
+  }
+  return std::count_if(seen.begin(), seen.end(),
+                       [](const auto& entry) { return entry.second.first && !entry.second.second; });
+}
+
+void add_plugin(std::string* out, const ordered_json& plugin, const ordered_json& scopes) {
   *out += fmt::format("<li><h3>{} {}</h3>\n<dl>", text_of(plugin, "id"),
                       word(tone_of_state(plugin), text_of(plugin, "state")));
   line(out, "reason", reason_of(plugin));
@@ -74,9 +93,14 @@ void add_plugin(std::string* out, const ordered_json& plugin) {
   }
   line(out, "devices", devices);
   const ordered_json ops = plugin.value("ops", ordered_json::object());
+  std::map<std::string_view, int64_t> counts;
+  for (const char* kind : {"verified", "partial", "unsupported", "quarantined"})
+    counts[kind] = ops.value(kind, int64_t{0});
+  counts["failed"] = std::min(counts["partial"], failed_operators(scopes, plugin.value("id", "")));
+  counts["partial"] -= counts["failed"];
   std::string operators;
-  for (const char* kind : {"verified", "partial", "unsupported", "quarantined"}) {
-    const int64_t count = ops.value(kind, int64_t{0});
+  for (const char* kind : {"verified", "partial", "failed", "unsupported", "quarantined"}) {
+    const int64_t count = counts[kind];
     if (count > 0) operators += (operators.empty() ? "" : ", ") + fmt::format("{} {}", count, kind);
   }
   line(out, "operators", operators);
@@ -166,7 +190,7 @@ void add_scope(std::string* out, const ordered_json& scope) {
     *out +=
         "<p class=\"soft\">Tried on this machine: a canary, one call of each operator and dtype; the rest when rlk was "
         "built. <code>rlk-plugins probe --fresh " +
-        id + "</code> tries everything here.</p>\n";
+        html_text(shell_word(scope.value("id", ""))) + "</code> tries everything here.</p>\n";
   add_failures(out, scope.at("units"));
   *out += "<div class=\"scroll\" role=\"region\" tabindex=\"0\" aria-label=\"Verdicts of " + id +
           "\"><table class=\"matrix\"><thead><tr><th scope=\"col\">operator</th>";
@@ -244,8 +268,15 @@ void add_operators(std::string* out, const ordered_json& ops) {
 }  // namespace
 
 std::string html_text(const std::string& text) {
+  // Control characters and bytes that are not UTF-8 become visible, as in every other answer; line breaks stay.
+  std::string shown;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    shown += (begin == 0 ? "" : "\n") + core::printable(std::string_view(text).substr(begin, end - begin));
+    begin = end + 1;
+  }
   std::string out;
-  for (const char c : text) {
+  for (const char c : shown) {
     switch (c) {
       case '&':
         out += "&amp;";
@@ -299,7 +330,7 @@ std::string html_page(const ordered_json& document) {
       "<li><a href=\"#checks\">Checks and environment</a></li><li><a href=\"#operators\">Operators</a></li></ul></nav>"
       "</header>\n<main>\n";
   out += "<section id=\"plugins\"><h2>Plugins</h2>\n<ul class=\"cards\">\n";
-  for (const ordered_json& plugin : list.at("plugins")) add_plugin(&out, plugin);
+  for (const ordered_json& plugin : list.at("plugins")) add_plugin(&out, plugin, document.at("scopes"));
   out +=
       "</ul></section>\n<section id=\"verdicts\"><h2>Verdicts</h2>\n<p class=\"soft\">A unit is an operator, a dtype "
       "and an "

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "core/declaration/numerics.hpp"
 #include "loader/cli/call.hpp"
@@ -37,7 +38,7 @@ std::string tried_text(const PluginRecord& record) {
   if (record.tried != loader::kTriedCanary) return {};
   return "tried on this machine: a canary, one call of each operator and dtype; the rest when rlk was built. To try "
          "everything here: rlk-plugins probe --fresh " +
-         record.id;
+         shell_word(record.id);
 }
 
 std::string unit_name(const UnitResult& unit) {
@@ -70,8 +71,23 @@ void print_legend(const std::vector<PluginRecord>& records) {
 }  // namespace
 
 namespace {
+
 constexpr size_t kWidthOfAllColumns = 110, kNarrowDevices = 16;
+
+// Of the operators that count as partial those of which nothing is left.
+size_t failed_operators(const PluginRecord& record) {
+  std::map<std::string, std::pair<bool, bool>> seen;  // failed; verified or switched off
+  for (const UnitResult& unit : record.units) {
+    auto& [failed, otherwise] = seen[unit.op];
+    failed |= unit.verdict == UnitResult::Verdict::failed;
+    otherwise |= unit.verdict == UnitResult::Verdict::verified ||
+                 unit.reason_code == loader::reason::kQuarantined.code || record.state == State::quarantined;
+  }
+  return static_cast<size_t>(std::count_if(
+      seen.begin(), seen.end(), [](const auto& entry) { return entry.second.first && !entry.second.second; }));
 }
+
+}  // namespace
 
 void print_list(const std::vector<PluginRecord>& records) {
   // A row stays within the terminal: what only sometimes matters is left out of a narrow one.
@@ -90,8 +106,10 @@ void print_list(const std::vector<PluginRecord>& records) {
     }
     const loader::OperatorCounts counts = count_operators(record);
     const loader::Support support = support_of(record);
+    const size_t failed = failed_operators(record);
     std::string operators = fmt::format("{} verified", counts.verified);
-    if (counts.partial > 0) operators += fmt::format(", {} partial", counts.partial);
+    if (counts.partial > failed) operators += fmt::format(", {} partial", counts.partial - failed);
+    if (failed > 0) operators += fmt::format(", {} failed", failed);
     if (counts.unsupported > 0) operators += fmt::format(", {} unsupported", counts.unsupported);
     if (counts.quarantined > 0) operators += fmt::format(", {} quarantined", counts.quarantined);
     if (record.units.empty()) operators.clear();

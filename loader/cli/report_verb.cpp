@@ -54,7 +54,6 @@ void write(const std::string& path, const std::string& page) {
 
 int run_report(const Arguments& arguments) {
   const std::string path = arguments.value("html");
-  if (arguments.has("html") && path.empty()) throw UsageError("--html '': expected the name of a file to write");
   if (arguments.json() && !path.empty()) throw UsageError("--html and --json are two forms of one report; choose one");
   Judgement judgement;
   const ordered_json document = whole_document(&judgement);

@@ -44,7 +44,8 @@ FileWord parse_file_word(const core::OpDecl& decl, const std::string& word, bool
   } else if (const size_t end = out.file.rfind(".npy:"); end != std::string::npos) {
     const std::string name = out.file.substr(end + 5);
     throw UsageError(fmt::format("{} {}: no dtype is called '{}'{}", option, word, name,
-                                 suggestion(name, {"f32", "bf16", "f16", "f64", "i32", "i64", "u8"})));
+                                 suggestion(name, {"f32", "bf16", "f16", "f64", "i8", "i16", "i32", "i64", "u8", "u16",
+                                                   "u32", "u64", "bool", "f8_e4m3fn", "f8_e5m2"})));
   }
   if (out.file.empty()) throw UsageError(fmt::format("{} {}: expected NAME=FILE.npy", option, word));
   return out;
@@ -207,26 +208,25 @@ int run_operator(const Arguments& arguments) {
 }  // namespace
 
 Verb verb_run() {
-  return {"run",
-          "Runs one operator on .npy files.",
-          "Files hold <f2 <f4 <f8 <i4 <i8 |u1 |b1, or <V2 for bf16, as numpy.save writes arrays of ml_dtypes.bfloat16; "
-          "other\n"
-          "words are named, as in logits=x.npy:bf16. A dtype behind a file's name casts: mask=m.npy:u8. Behind the "
-          "first inputs\n"
-          "that give a symbol its size, a size of 1 is repeated ([B, 1] serves [B, T]) or dropped ([B, 1] serves [B]), "
-          "and a\n"
-          "number without dimensions serves [1]. Optional outputs are computed only when asked for. The time is that "
-          "of a first\n"
-          "call, planning included; `bench` measures. Rows with a data error are NaN, the others are right.\n"
-          "`rlk-plugins ops OP` lists what an operator takes.",
-          "rlk-plugins run logp --input logits=logits.npy --input ids=ids.npy --output logp=logp.npy",
-          {{"OP", true}},
-          {{"input", "NAME=FILE[:D]", "an input", true},
-           {"output", "NAME=FILE[:D]", "an output and where to write it", true},
-           {"param", "K=V", "a parameter; enumerations by name", true},
-           {"backend", "B[:IMPL]", "run there or fail, as cuda, cpu:fused or plugin/implementation"},
-           {"numerics", "CLASS,...", "demand classes: accurate, deterministic, batch_invariant, portable"}},
-          run_operator};
+  return {
+      "run",
+      "Runs one operator on .npy files.",
+      "Files hold <f2 <f4 <f8 <i2 <i4 <i8 <u4 <u8 |i1 |u1 |b1, or <V2 for bf16, as numpy.save writes arrays of\n"
+      "ml_dtypes.bfloat16. What NumPy has no word for is named, as in logits=x.npy:bf16: bf16 or u16 of <u2, bool of\n"
+      "|b1, f8_e4m3fn or f8_e5m2 of |u1. Any other dtype behind a file's name casts: mask=m.npy:u8. Behind the first\n"
+      "inputs that give a symbol its size, a size of 1 is repeated ([B, 1] serves [B, T]) or dropped ([B, 1] serves\n"
+      "[B]), and a number without dimensions serves [1]. Optional outputs are computed only when asked for. The time\n"
+      "is that of a first call, planning included; `bench` measures. Rows with a data error are NaN, the others are\n"
+      "right.\n"
+      "`rlk-plugins ops OP` lists what an operator takes.",
+      "rlk-plugins run logp --input logits=logits.npy --input ids=ids.npy --output logp=logp.npy",
+      {{"OP", true}},
+      {{"input", "NAME=FILE[:D]", "an input", true},
+       {"output", "NAME=FILE[:D]", "an output and where to write it", true},
+       {"param", "K=V", "a parameter; enumerations by name", true},
+       {"backend", "B[:IMPL]", "run there or fail, as cuda, cpu:fused or plugin/implementation"},
+       {"numerics", "CLASS,...", "demand classes: accurate, deterministic, batch_invariant, portable"}},
+      run_operator};
 }
 
 }  // namespace rlk::cli

@@ -15,11 +15,15 @@
 namespace rlk::cli {
 namespace {
 
-nlohmann::json list_of(rlk_runtime* runtime) {
+std::string list_text(rlk_runtime* runtime) {
   rlk_error error = RLK_ERROR_INIT;
   char* text = nullptr;
   check(rlk_list_json(runtime, &text, &error), error);
-  return nlohmann::json::parse(take_text(text));
+  return take_text(text);
+}
+
+nlohmann::json list_of(rlk_runtime* runtime) {
+  return nlohmann::json::parse(list_text(runtime));
 }
 
 const char* environment(const char* name) {
@@ -85,6 +89,10 @@ rlk_device_properties Session::properties() const {
 
 bool Session::unified_memory() const {
   return (properties().flags & RLK_DEVICE_UNIFIED_MEMORY) != 0;
+}
+
+std::string Session::list_json() const {
+  return list_text(runtime_);
 }
 
 std::vector<std::string> Session::backends() const {

@@ -29,6 +29,9 @@ public:
   rlk_device_properties properties() const;
   bool unified_memory() const;
 
+  // The document of `list`: every plugin with its state.
+  std::string list_json() const;
+
   // The CPU, then every other backend with a device, in the order of the list.
   std::vector<std::string> backends() const;
 

@@ -7,8 +7,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 
 #include "core/declaration/text.hpp"
 #include "loader/cli/output.hpp"
@@ -86,6 +88,14 @@ std::string wrapped(std::string_view text, size_t indent, size_t width) {
     out += margin + line + "\n";
   }
   return out;
+}
+
+std::string shell_word(const std::string& text) {
+  const auto plain = [](unsigned char c) { return std::isalnum(c) != 0 || std::strchr("-_./=,+:", c) != nullptr; };
+  if (!text.empty() && std::all_of(text.begin(), text.end(), plain)) return text;
+  std::string out = "'";
+  for (const char c : text) out += c == '\'' ? "'\\''" : std::string(1, c);
+  return out + "'";
 }
 
 std::string bytes_text(uint64_t bytes) {

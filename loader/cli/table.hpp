@@ -51,6 +51,9 @@ std::string wrapped(std::string_view text, size_t indent, size_t width = line_wi
 // core::printable without spaces at its end: text from plugins cannot steer the terminal.
 std::string printable(std::string_view text);
 
+// A word of a command that is printed to be copied: in quotes where a shell would take it apart.
+std::string shell_word(const std::string& text);
+
 std::string bytes_text(uint64_t bytes);  // "79.2 GiB"
 
 }  // namespace rlk::cli

@@ -65,7 +65,7 @@ std::string line(const char* name, const std::string& value) {
 std::string filled_template(const PluginRecord& record) {
   const loader::Support support = support_of(record);
   const bool has_device = !record.devices.empty();
-  const std::string command = "rlk-plugins conformance " + (record.path.empty() ? record.id : record.path);
+  const std::string command = "rlk-plugins conformance " + shell_word(record.path.empty() ? record.id : record.path);
   std::string out = "## Platform\n";
   out += line("Vendor", fmt::format("{} (plugin {} {})", record.backend, record.id, record.version));
   out += line("Device model", has_device ? record.devices[0].name : "none here: " + reason_text(record));
@@ -101,7 +101,7 @@ std::string filled_template(const PluginRecord& record) {
     out += line("Tolerance", fmt::format("{}: {}, worst error {} of what is allowed", name,
                                          core::text_of_numerics(op.numerics), number_text(op.worst)));
   }
-  out += line("Test command", fmt::format("`{} --full --report {}.json`", command, record.id));
+  out += line("Test command", fmt::format("`{} --full --report {}`", command, shell_word(record.id + ".json")));
   out += line("Result", fmt::format("{}: {}", support.tier(), support.reason));
 
   out += "\n## Build / Runtime Notes\n";
@@ -122,7 +122,7 @@ std::string filled_template(const PluginRecord& record) {
   out += "\n## Validation Hardware\n";
   for (const char* person : {"Who can run validation", "Hardware access constraints"}) out += line(person, kPerson);
   out += line("Reproducible command log",
-              fmt::format("`rlk-plugins inspect {}`, `{} --full`; {}", record.id, command, kPerson));
+              fmt::format("`rlk-plugins inspect {}`, `{} --full`; {}", shell_word(record.id), command, kPerson));
   return out;
 }
 

@@ -42,9 +42,10 @@ std::vector<std::string> variable_names() {
 
 namespace {
 
-bool is_positive_number(const std::string& text) {
+bool is_number_to(double most, const std::string& text) {  // above 0
   char* end = nullptr;
-  return std::strtod(text.c_str(), &end) > 0 && *end == 0;
+  const double number = std::strtod(text.c_str(), &end);
+  return number > 0 && number <= most && *end == 0;
 }
 
 bool is_thread_count(const std::string& text) {
@@ -69,16 +70,17 @@ std::string problem_of_value(const std::string& name, const std::string& value) 
   if (name == "RLK_LOG") return one_of({"trace", "debug", "info", "warn", "err", "critical", "off"});
   if (name == "RLK_LOG_DISPATCH") return one_of({"0", "1"});
   if (double scale = 1.0; name == "RLK_PROBE_TIMEOUT" && !loader::timeout_scale_of({{{name, value}}}, &scale)) {
-    return "is '" + value + "', not a positive number of seconds";
+    return "is '" + value + "', not seconds above 0 and below 1000000";
   }
   if (int64_t seconds = 0; name == "RLK_PROBE_RETRY" && !loader::parse_retry_seconds(value, &seconds)) {
     return "is '" + value + "', not seconds from 0 to 86400";
   }
-  if (name == "RLK_WATCH" && value != "off" && value != "first" && !is_positive_number(value)) {
+  if (name == "RLK_WATCH" && value != "off" && value != "first" && !is_number_to(1, value)) {
     return "is '" + value + "', not off, first or a share of calls like 0.001";
   }
+  if (name == "RLK_CUDA_REMOTE") return one_of({"0", "1"});
   if (name == "RLK_COUNTERS") return loader::problem_of_counters(value);
-  if (name == "RLK_CALL_TIMEOUT" && value != "off" && !is_positive_number(value)) {
+  if (name == "RLK_CALL_TIMEOUT" && value != "off" && !is_number_to(1e6, value)) {
     return "is '" + value + "', not off, or seconds like 600";
   }
   if (name == "RLK_NUM_THREADS" && !is_thread_count(value)) return "is '" + value + "', not a number from 1 to 4096";

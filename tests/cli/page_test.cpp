@@ -63,6 +63,23 @@ TEST(Page, ATextThatHoldsATagIsShownAndNeverATag) {
   EXPECT_EQ(count(page, "<section"), count(clean, "<section"));
 }
 
+TEST(Page, WhatIsNoTextIsShownEscapedAndLineBreaksStay) {
+  EXPECT_EQ(html_text("a\x1b[31m\xe9 <b>\r\nc\xc3\xa9\n"), "a\\x1b[31m\\xe9 &lt;b&gt;\\x0d\nc\xc3\xa9\n");
+  ordered_json document = a_document();
+  document["doctor"]["checks"][0]["text"] = "is '\xff\x07'";
+  const std::string page = html_page(document);
+  EXPECT_EQ(count(page, "is &#39;\\xff\\x07&#39;"), 1u);
+  EXPECT_EQ(count(page, "\x07"), 0u);
+}
+
+TEST(Page, AnOperatorOfWhichNothingIsVerifiedHasFailed) {
+  ordered_json document = a_document();
+  EXPECT_EQ(count(html_page(document), "2 verified, 1 partial"), 1u);
+  for (auto& unit : document["scopes"][0]["units"])
+    if (unit["verdict"] == "verified") unit["verdict"] = "declined";
+  EXPECT_EQ(count(html_page(document), "2 verified, 1 failed<"), 1u);
+}
+
 TEST(Page, EveryTextOfTheDocumentsIsSomewhere) {
   for (const char* where : {"/machine", "/doctor/checks/0/reason", "/doctor/checks/0/hint", "/list/plugins/0/reason",
                             "/list/plugins/0/hint", "/list/plugins/0/devices/0/arch", "/scopes/0/units/2/reason",

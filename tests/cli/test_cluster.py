@@ -1,6 +1,7 @@
 """What whoever runs a cluster needs: starts that are warm, seeds for images, counters, documents."""
 import os
 import re
+import shutil
 import unittest
 
 import command
@@ -38,6 +39,37 @@ class Warm(command.Case):
         self.assertIn("can be written by every user", self.run_command("list", RLK_CACHE_SEED=seed).stderr)
         checks = self.json("doctor", code=1, RLK_CACHE_SEED=seed)["checks"]
         self.assertIn(("RLK_CACHE_SEED", "problem"), [(c["subject"], c["status"]) for c in checks])
+
+    def test_doctor_says_what_to_do_about_a_seed_that_is_not_used(self):
+        damaged = self.path("damaged")
+        with open(damaged, "w") as file:
+            file.write("no seed")
+        os.chmod(damaged, 0o644)
+        writable = self.path("writable")
+        shutil.copy(damaged, writable)
+        os.chmod(writable, 0o666)
+        for seed, hint in ((self.path("none"), "correct or unset RLK_CACHE_SEED"), (damaged, "write it anew"),
+                           (self.plugins, "name the file in the folder"), (writable, "chmod go-w"),
+                           ("cache.seed", "the whole path")):
+            with self.subTest(seed=seed):
+                checks = self.json("doctor", code=1, RLK_CACHE_SEED=seed)["checks"]
+                [problem] = [c for c in checks if c["subject"] == "RLK_CACHE_SEED" and c["status"] == "problem"]
+                self.assertIn(hint, problem["hint"])
+
+    def test_clear_empties_the_folder_that_is_named_or_none(self):
+        home = {"XDG_CACHE_HOME": self.path("xdg")}
+        os.makedirs(self.path("xdg/rlk"), 0o700)
+        kept = self.path("xdg/rlk/kernel-kept")
+        with open(kept, "w") as file:
+            file.write("of another run")
+        os.mkdir(self.path("shared"))
+        os.chmod(self.path("shared"), 0o777)
+        done = self.run_command("cache", "clear", code=1, RLK_CACHE_DIR=self.path("shared"), **home)
+        self.assertIn("nothing was removed", done.stderr)
+        self.assertIn(self.path("shared"), done.stderr)
+        self.assertTrue(os.path.exists(kept))
+        self.assertEqual(self.json("cache", "clear", RLK_CACHE_DIR="", **home)["removed"], 1)
+        self.assertFalse(os.path.exists(kept))
 
     def test_a_failure_does_not_travel(self):
         self.add_plugin("crash_create")

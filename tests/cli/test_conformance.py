@@ -3,6 +3,7 @@ import os
 import pty
 import re
 import shlex
+import shutil
 import subprocess
 import time
 import unittest
@@ -30,6 +31,13 @@ class Cases(command.Case):
         units = command.json.loads(alone.stdout)["plugin"]["units"]
         tried = [u for u in units if u["verdict"] != "declined"]
         self.assertEqual({(u["dtype"], u["reason"], u["cases"]) for u in tried}, {(unit["dtype"], unit["reason"], 1)})
+
+    def test_the_hint_can_be_copied_where_the_path_has_a_space_and_a_quote(self):
+        folder = self.path("it's here")
+        os.mkdir(folder)
+        path = shutil.move(self.liar, folder)
+        hint = self.json("conformance", path, "--op", "logp", code=1)["plugin"]["hint"]
+        self.assertEqual(shlex.split(hint[hint.index("rlk-plugins "):])[:5], ["rlk-plugins", "conformance", path, "--op", "logp"])
 
     def test_a_case_that_there_is_not_is_told(self):
         done = self.run_command("conformance", self.liar, "--case", "logp reference f32 N=999", code=1)

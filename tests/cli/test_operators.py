@@ -240,5 +240,18 @@ class Others(command.Case):
                         self.assertAlmostEqual(got[at + d], want, delta=1e-12)
 
 
+class Described(command.Case):
+    def test_a_call_of_every_operator_is_explained_without_a_word_about_sizes(self):
+        for op in self.json("ops")["ops"]:
+            with self.subTest(op=op["name"]):
+                self.assertIn("chosen: cpu/", self.output("explain", op["name"]))
+
+    def test_an_input_that_has_the_shape_of_another_takes_it_or_names_it(self):
+        for words in (("input=4x8",), ("gate=4x8",), ("input=4x8,gate=4x8",)):
+            text = self.output("explain", "geglu", "--shape", *words)
+            self.assertIn("input f32 4x8, gate f32 4x8", text)
+        self.assertEqual(len(self.json("bench", "swiglu", "--seconds", "0.02")["rows"]), 1)
+
+
 if __name__ == "__main__":
     command.main()

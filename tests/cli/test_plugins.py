@@ -1,8 +1,10 @@
 """The command beside plugins that are good, wrong, crashing or hanging."""
+import json
 import os
 import shutil
 import subprocess
 import time
+import unittest
 
 import command
 
@@ -82,6 +84,40 @@ class Good(command.Case):
         self.assertEqual((golden["state"], golden["reason_code"]), ("registered", ""))
         self.assertIn("used because the policy says so", self.output("inspect", "golden", **site))
         self.assertEqual(self.json("explain", "add", **on_golden)["chosen"]["plugin"], "golden")
+
+    def test_explain_tells_of_plugins_on_other_devices_that_do_not_take_the_call(self):
+        policy = os.path.join(os.path.dirname(self.add_plugin("golden")), "rlk_policy_golden.toml")
+        self.add_plugin("crash_create")
+
+        def candidates(*words, **variables):
+            found = self.json("explain", "add", *words, **variables)
+            self.assertEqual(found["chosen"]["plugin"], "cpu")
+            return {one["plugin"]: one for one in found["candidates"]}
+        with open(policy, "w") as file:
+            file.write('[off]\nadd = "it adds too slowly"\n')
+        self.assertEqual(candidates()["golden"]["reason_code"], "OFF")
+        self.assertIn("it adds too slowly", candidates()["golden"]["reason"])
+        self.assertIn("it adds too slowly", " ".join(self.output("explain", "add").split()))
+        os.remove(policy)
+        with open(self.path("policy.toml"), "w") as file:
+            file.write('[[known_bad]]\nplugin = "golden"\nseen = { runtime_fingerprint = "golden 1*" }\n'
+                       'operators = ["add"]\nreason = "NaN where a is 0"\n')
+        site = {"RLK_CONFIG": self.path("policy.toml"), "RLK_PLUGINS_DISABLE": "crash*"}
+        self.assertEqual(candidates(**site)["golden"]["reason_code"], "KNOWN_BAD")
+        self.assertEqual(candidates(**site)["crash_create"]["reason_code"], "DISABLED")
+        others = candidates(RLK_BACKEND="cpu")
+        self.assertEqual((others["golden"]["verdict"], others["golden"]["reason_code"]), ("filtered", "NOT_FIRST"))
+        self.assertIn("RLK_BACKEND asks for cpu", others["golden"]["reason"])
+        crashed = others["crash_create"]
+        self.assertEqual((crashed["verdict"], crashed["reason_code"]), ("failed", "CRASHED"))
+        self.assertIn("the plugin is rejected: ", crashed["reason"])
+        # A pinned call is about its own device.
+        self.assertEqual(set(candidates("--backend", "cpu")), {"cpu"})
+
+    def test_explain_tells_of_a_unit_on_another_device_that_failed_its_test(self):
+        self.add_plugin("liar_bf16")
+        found = {one["plugin"]: one for one in self.json("explain", "logp", "--dtype", "bf16")["candidates"]}
+        self.assertEqual((found["cpu"]["verdict"], found["liar_bf16"]["reason_code"]), ("taken", "VERIFICATION_FAILED"))
 
     def test_a_folder_whose_name_is_not_utf8_serves_and_is_shown_escaped(self):
         folder = os.fsdecode(os.fsencode(self.folder) + b"/\xe9t\xe9")
@@ -261,6 +297,37 @@ class LaterFaults(command.Case):
         self.assertIn("cpu/", self.add(RLK_FAULT_UNDECLARED="raw_enqueue:stall").stdout)
         [entry] = self.json("quarantine", "ls")["entries"]
         self.assertEqual(entry["times"], 1, "the crumb of the process that was killed tells of the same failure")
+        self.output("quarantine", "clear")
+
+    @unittest.skipIf(os.geteuid() != 0, "needs a folder of root's that another user reads")
+    def test_what_is_quarantined_in_a_folder_of_roots_stays_and_the_command_says_so(self):
+        self.assertEqual(self.fault()["state"], "registered")
+        self.add(RLK_FAULT_UNDECLARED="raw_enqueue:throw_int")
+        folder = self.path("of-root")
+        os.mkdir(folder, 0o755)
+        for name in os.listdir(self.cache):
+            if name.startswith("quarantine-"):
+                shutil.copy(os.path.join(self.cache, name), folder)
+                os.chmod(os.path.join(folder, name), 0o644)
+        [name] = os.listdir(folder)
+        own = self.path("own")
+        os.mkdir(own)
+        os.chown(own, 64242, 64242)
+        os.chmod(self.folder, 0o755)
+
+        def clear(*words):
+            environment = {"PATH": os.environ["PATH"], "RLK_CACHE_DIR": folder, "XDG_CACHE_HOME": own}
+            try:
+                done = subprocess.run([command.COMMAND, "quarantine", "clear", *words], env=environment, cwd="/",
+                                      user=64242, group=64242, extra_groups=[], capture_output=True, text=True)
+            except PermissionError:
+                self.skipTest(f"another user may not run {command.COMMAND}")
+            self.assertEqual(done.returncode, 1, done.stderr)
+            self.assertIn(os.path.join(folder, name) + " stays in force", done.stderr)
+            return done.stdout
+
+        self.assertIn("0 entries are used again", clear())
+        self.assertEqual(json.loads(clear("--json"))["staying"], [os.path.join(folder, name)])
         self.output("quarantine", "clear")
 
     def test_outputs_go_where_the_caller_stood(self):

@@ -60,6 +60,21 @@ class Report(command.Case):
         for op in document["ops"]["ops"]:
             self.assertIn(op["name"], page.text)
 
+    def test_a_value_that_is_no_text_is_shown_escaped(self):
+        named = os.fsdecode(b"/nonexistent/\xe9\x1b[31m")
+        page = self.page(code=1, RLK_ADD_PLUGIN_PATH=named)  # read as UTF-8
+        self.assertIn(r"/nonexistent/\xe9\x1b[31m", page.text)
+        self.assertNotIn("\x1b", page.text)
+
+    def test_an_operator_of_which_nothing_is_left_has_failed_and_is_not_partial(self):
+        self.add_plugin("golden")
+        with open(self.path("policy.toml"), "w") as file:
+            file.write('[[known_bad]]\nplugin = "golden"\nseen = { runtime_fingerprint = "golden 1*" }\n'
+                       'operators = ["add"]\nreason = "NaN where a is 0"\n')
+        site = {"RLK_CONFIG": self.path("policy.toml")}
+        self.assertRegex(self.output("list", code=1, **site), r"golden .* 3 verified, 1 failed")
+        self.assertIn("3 verified, 1 failed", self.page(code=1, **site).text)
+
     def test_it_is_readable_without_colours_by_keyboard_and_on_a_phone(self):
         page = self.page()
         self.assertIn(("html", {"lang": "en"}), page.tags)

@@ -4,6 +4,7 @@ import fcntl
 import glob
 import os
 import pty
+import shlex
 import shutil
 import struct
 import subprocess
@@ -283,9 +284,8 @@ class Questions(command.Case):
         self.assertEqual(self.run_command("list", RLK_ALLOW="", RLK_PROBE="").stderr, "", "empty is unset")
         # Who asked for an allow-list gets no plugin without one.
         self.add_plugin("golden")
-        refused = self.json("list", RLK_ALLOW="requir")["plugins"][1]
-        self.assertEqual(refused["reason_code"], "NOT_ALLOWED", refused)
-
+        refused = self.json("list", code=1, RLK_ALLOW="requir")["plugins"][1]
+        self.assertEqual(refused["reason_code"], "ALLOW_LIST_UNUSABLE", refused)
 
     def test_doctor_finds_nothing_wrong(self):
         self.assertIn("no problems", self.output("doctor"))
@@ -367,6 +367,14 @@ class New(command.Case):
         for file in files:
             with open(file) as opened:
                 self.assertNotIn("acme", opened.read().lower())
+
+    def test_the_next_commands_can_be_copied(self):
+        folder = self.path("my plugin")
+        lines = [shlex.split(line) for line in self.output("new", "zenith", "--folder", folder, "--wheel").splitlines()]
+        self.assertEqual([line[:5] for line in lines if line[:1] == ["cmake"]],
+                         [["cmake", "-S", folder, "-B", folder + "/build"]])
+        self.assertIn(["rlk-plugins", "conformance", folder + "/build/librlk_plugin_zenith.so"], lines)
+        self.assertEqual([line[-1] for line in lines if line[:1] == ["pip"]], [folder + "/"])
 
     def test_names_that_are_no_identifiers_are_refused(self):
         for name in ("Acme", "9lives", "a-b", "../x", "", "a/b"):
@@ -456,6 +464,10 @@ class Usage(command.Case):
             (("run", "logp", "--output", "logp=/nonexistent/x.npy"), "/nonexistent/x.npy: cannot be created"),
             (("explain", "logp", "--backend", "vaporware/fast"), "no plugin is called 'vaporware'"),
             (("run", "logp", "--input", "logits=/nonexistent.npy"), "/nonexistent.npy"),
+            (("conformance", "cpu", "--op", ""), "--op '': expected OP, only this operator"),
+            (("explain", "logp", "--backend", ""), "--backend '': expected"),
+            (("new", "zenith", "--folder", ""), "--folder '': expected PATH"),
+            (("new", "zenith", "--folder", "/dev/null/x"), "/dev/null/x: the folder cannot be made: Not a directory"),
         ):
             with self.subTest(words=words):
                 self.assertIn(text, self.usage_error(*words))

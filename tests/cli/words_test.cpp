@@ -54,6 +54,7 @@ TEST(Options, MistakesAreNamed) {
   EXPECT_NE(parse({"a", "b", "c"}).find("unexpected word 'c'"), std::string::npos);
   EXPECT_NE(parse({"a", "--backend", "x", "--backend", "y"}).find("twice"), std::string::npos);
   EXPECT_NE(parse({"a", "--backend"}), "");
+  EXPECT_EQ(parse({"a", "--backend", ""}), "--backend '': expected B, one value");
 }
 
 TEST(Options, ASuggestionIsASlipAwayOrTheOnlyOneThatBeginsSo) {
@@ -123,6 +124,41 @@ TEST(DescribeCall, FreeShapesAreNamedByTheirArgument) {
   EXPECT_EQ(one.inputs[1]->shape, (std::vector<int64_t>{7, 2}));
 }
 
+TEST(DescribeCall, AnInputThatHasTheShapeOfAnotherTakesItOrNamesIt) {
+  for (const char* word : {"input=4x8", "gate=4x8", "gate=4x8,input=4x8"}) {
+    const OpCall call = described("geglu", {"--shape", word});
+    for (size_t i = 0; i < 2; ++i) EXPECT_EQ(call.inputs[i]->shape, (std::vector<int64_t>{4, 8})) << word;
+  }
+  const OpCall plain = described("geglu", {});
+  EXPECT_FALSE(plain.inputs[0]->shape.empty());
+  EXPECT_EQ(plain.inputs[1]->shape, plain.inputs[0]->shape);
+  EXPECT_NE(refusal([] {
+              described("geglu", {"--shape", "input=4x8,gate=8x4"});
+            }).find("--shape input=4x8,gate=8x4: gate has the shape of input"),
+            std::string::npos);
+}
+
+TEST(DescribeCall, SizesOfAShapeStandBetweenSingleCrosses) {
+  EXPECT_TRUE(described("add", {"--shape", "a="}).inputs[0]->shape.empty());
+  for (const char* word : {"a=8xx", "a=x8", "a=8x", "a=8xx8", "a=x", "a=8X8", "a=8x-1"}) {
+    EXPECT_NE(refusal([&] {
+                described("add", {"--shape", word});
+              }).find("with an x between two of them"),
+              std::string::npos)
+        << word;
+  }
+}
+
+TEST(DescribeCall, ADtypeIsGivenOnce) {
+  for (const char* word : {"f32,bf16", "T=f32,T=bf16", "T=f32,bf16"}) {
+    EXPECT_NE(refusal([&] {
+                described("add", {"--dtype", word});
+              }).find("the dtype of T was given twice"),
+              std::string::npos)
+        << word;
+  }
+}
+
 TEST(DescribeCall, MistakesAreNamedWithWhatWouldDo) {
   const auto says = [](const char* op, std::vector<std::string> words) {
     return refusal([&] { described(op, words); });
@@ -155,6 +191,14 @@ TEST(Numerics, WordsToBitsAndBack) {
 TEST(Text, ControlCharactersDoNotReachTheTerminal) {
   EXPECT_EQ(printable("a\x1b[31mb\r\nc  "), "a\\x1b[31mb\\x0d\\nc");
   EXPECT_EQ(printable("caf\xc3\xa9"), "caf\xc3\xa9");
+}
+
+TEST(Text, WordsOfACommandAreQuotedWhereAShellWouldTakeThemApart) {
+  EXPECT_EQ(shell_word("/opt/a-b_c.so"), "/opt/a-b_c.so");
+  EXPECT_EQ(shell_word("my plugin"), "'my plugin'");
+  EXPECT_EQ(shell_word("it's"), "'it'\\''s'");
+  EXPECT_EQ(shell_word("$(reboot)"), "'$(reboot)'");
+  EXPECT_EQ(shell_word(""), "''");
 }
 
 TEST(Text, LongLinesAreWrappedAndLongWordsStayWhole) {
