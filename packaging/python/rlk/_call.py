@@ -372,16 +372,13 @@ class Operator:
         return tuple(out)
 
 
-_PLAIN = dict.fromkeys((int, float, str, bool))  # a dict: torch.compile traces looking into one
-
-
 def key_of(params):
     """What parameters are worth, as the key of a cache; None where one is not Python's own number or word. Such a thing, a
     tensor of one element say, is equal to nothing but itself, may be worth something else at the next call, and would be
     kept alive. 1, 1.0 and True are equal and have one hash, 0.0 and -0.0 too: types and the texts of zeros tell them apart."""
-    types = (*map(type, params),)
+    types, plain = (*map(type, params),), (int, float, str, bool)  # a tuple: torch.compile traces looking into one
     for kind in types:
-        if kind not in _PLAIN:
+        if kind not in plain:
             return None
     return (*params, *types, *[str(p) for p in params if p == 0])
 

@@ -6,7 +6,7 @@ import torch
 from torch.autograd import forward_ad
 
 from rlk import _composed, _torch_library
-from rlk._call import key_of, remembered
+from rlk._call import remembered
 from rlk._tensors import CPU, Torch, View
 from rlk.errors import Error, InvalidArgument, Unsupported
 
@@ -46,11 +46,11 @@ class Gradients:
         return functions.get(self.forward.operator.backward) if self.forward.operator.backward else None
 
     def remembered(self, question, codes, answer):
-        """What follows from sizes, presence and parameters alone; symbolic sizes and parameters are no key."""
-        values = key_of(codes)
-        if values is None:
+        """What follows from sizes, presence and parameters alone; symbolic sizes and parameters are no key. torch.compile
+        guards the keys, and takes literals alone: no types, which the declaration says anyway."""
+        if any(type(code) not in (int, float) for code in codes):
             return answer()
-        question = (*question, values)
+        question = (*question, *codes, *[str(code) for code in codes if code == 0])  # 0.0 and -0.0 are equal
         try:
             known = self.answers.get(question)
         except TypeError:
