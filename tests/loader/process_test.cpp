@@ -54,26 +54,28 @@ TEST(Child, AnOrdinaryOneFinishes) {
   EXPECT_EQ(outcome.output, "");
 }
 
+constexpr int kNoneSoHigh = 77;
 class Descriptors : public ::testing::TestWithParam<void (*)(int, int)> {};
 TEST_P(Descriptors, AreClosedHoweverHighButTheOneThatIsKept) {
-  EXPECT_EQ(rlk::testing::join(rlk::testing::in_fork([] {
-              const auto is_open = [](int fd) { return fcntl(fd, F_GETFD) >= 0; };
-              rlimit files = {};
-              getrlimit(RLIMIT_NOFILE, &files);
-              files.rlim_cur = files.rlim_max;
-              setrlimit(RLIMIT_NOFILE, &files);
-              const int high = fcntl(0, F_DUPFD, 1500), kept = fcntl(0, F_DUPFD, 700);
-              if (high < 0) return 77;
-              for (const int low : {10, 1023, 1024}) dup2(0, low);
-              GetParam()(3, kept);
-              for (const int fd : {10, 1023, 1024, high})
-                if (is_open(fd)) return 1;
-              if (!is_open(kept) || !is_open(2)) return 2;
-              dup2(kept, 3);  // the lowest is the one to keep
-              GetParam()(3, 3);
-              return is_open(3) && !is_open(kept) ? 0 : 3;
-            })),
-            0);
+  const int code = rlk::testing::join(rlk::testing::in_fork([] {
+    const auto is_open = [](int fd) { return fcntl(fd, F_GETFD) >= 0; };
+    rlimit files = {};
+    getrlimit(RLIMIT_NOFILE, &files);
+    files.rlim_cur = files.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &files);
+    const int high = fcntl(0, F_DUPFD, 1500), kept = fcntl(0, F_DUPFD, 700);
+    if (high < 0) return kNoneSoHigh;
+    for (const int low : {10, 1023, 1024}) dup2(0, low);
+    GetParam()(3, kept);
+    for (const int fd : {10, 1023, 1024, high})
+      if (is_open(fd)) return 1;
+    if (!is_open(kept) || !is_open(2)) return 2;
+    dup2(kept, 3);  // the lowest is the one to keep
+    GetParam()(3, 3);
+    return is_open(3) && !is_open(kept) ? 0 : 3;
+  }));
+  if (code == kNoneSoHigh) GTEST_SKIP() << "this process may have no descriptor above 1500";
+  EXPECT_EQ(code, 0);
 }
 INSTANTIATE_TEST_SUITE_P(Ways, Descriptors, ::testing::Values(&close_descriptors, &close_listed_descriptors),
                          [](const auto& instance) { return instance.index == 0 ? "by_range" : "by_list"; });
