@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "core/declaration/near_name.hpp"
 #include "core/declaration/validate.hpp"
 #include "loader/api/handles.hpp"
 
@@ -30,28 +31,13 @@ rlk_status options_of(const rlk_call_options* given, core::CallOptions* out, rlk
   return RLK_OK;
 }
 
-// How many letters apart, at most `limit`.
-size_t distance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
-  for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = row[0];
-    row[0] = i;
-    for (size_t j = 1; j <= b.size(); ++j) {
-      const size_t replaced = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = row[j];
-      row[j] = std::min({row[j] + 1, row[j - 1] + 1, replaced});
-    }
-  }
-  return row[b.size()];
-}
-
 std::string near_names(std::string_view name) {
   std::string near, all;
   for (const OpDecl& decl : core::declarations()) {
     all += (all.empty() ? "" : ", ") + std::string(decl.name);
     const std::string_view candidate = decl.name;
-    if (distance(name, candidate) <= 2 || (!name.empty() && candidate.find(name) != std::string_view::npos)) {
+    if (core::slips_between(name, candidate) <= 2 ||
+        (!name.empty() && candidate.find(name) != std::string_view::npos)) {
       near += (near.empty() ? "" : ", ") + std::string(decl.name);
     }
   }

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <set>
 
+#include "core/declaration/near_name.hpp"
 #include "loader/api/config.hpp"
-#include "loader/api/policy_words.hpp"
 #include "loader/store/record.hpp"
 
 namespace rlk::loader {
@@ -26,7 +26,7 @@ std::string doubt_of_off(const core::PolicyEntry& entry, const std::vector<Plugi
       if (unit.op == entry.op) there.insert(unit.implementation);
   }
   if (there.count(entry.value) > 0) return {};
-  const std::string near = near_name(entry.value, {there.begin(), there.end()});
+  const std::string near = core::near_name(entry.value, {there.begin(), there.end()});
   if (near.empty()) return {};
   return fmt::format("{}: [off] names the implementation '{}' of {}, which no plugin here has, did you mean '{}'?",
                      entry.source, entry.value, entry.op, near);

@@ -1,13 +1,13 @@
-// Names are compared as typists slip.
+// The words are what config.cpp reads.
 #include "loader/api/policy_words.hpp"
 
 #include <fmt/core.h>
 
 #include <algorithm>
 #include <iterator>
-#include <numeric>
 
 #include "core/declaration/declaration.hpp"
+#include "core/declaration/near_name.hpp"
 
 namespace rlk::loader {
 namespace {
@@ -31,37 +31,7 @@ void add_operators(Names* names) {
   for (const core::OpDecl& decl : core::declarations()) names->emplace_back(decl.name);
 }
 
-// Letters put in, left out, replaced, or two swapped.
-size_t slips_between(std::string_view a, std::string_view b) {
-  std::vector<size_t> before(b.size() + 1), row(b.size() + 1), next(b.size() + 1);
-  std::iota(row.begin(), row.end(), size_t{0});
-  for (size_t i = 1; i <= a.size(); ++i) {
-    next[0] = i;
-    for (size_t j = 1; j <= b.size(); ++j) {
-      next[j] = std::min({row[j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1), next[j - 1] + 1, row[j] + 1});
-      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
-        next[j] = std::min(next[j], before[j - 2] + 1);
-    }
-    before.swap(row);
-    row.swap(next);
-  }
-  return row.back();
-}
-
 }  // namespace
-
-std::string near_name(std::string_view word, const Names& names) {
-  if (word.size() < 3) return {};  // every short name is near every other
-  std::string best;
-  size_t fewest = std::max<size_t>(word.size() / 3, 1) + 1;
-  for (const std::string& name : names) {
-    const size_t slips = slips_between(word, name);
-    if (slips >= fewest) continue;
-    best = name;
-    fewest = slips;
-  }
-  return best;
-}
 
 std::string problem_of_dispatch_name(const std::string& name, bool plain) {
   if (core::find_declaration(name) != nullptr) return {};
@@ -70,7 +40,7 @@ std::string problem_of_dispatch_name(const std::string& name, bool plain) {
   if (is_one_of(name, settings)) return {};
   Names known = settings;
   add_operators(&known);
-  const std::string near = near_name(name, known);
+  const std::string near = core::near_name(name, known);
   if (!is_one_of(near, settings)) return {};
   return fmt::format("'{}' is neither a setting nor an operator, did you mean '{}'?", name, near);
 }
@@ -80,7 +50,7 @@ std::string problem_of_operator(const std::string& which) {
   if (core::find_declaration(op) != nullptr) return {};
   Names known;
   add_operators(&known);
-  const std::string near = near_name(op, known);
+  const std::string near = core::near_name(op, known);
   return fmt::format(
       "has the operator '{}'{}", op,
       near.empty() ? ", which there is not; `rlk-plugins ops` lists them" : ", did you mean '" + near + "'?");
@@ -88,8 +58,9 @@ std::string problem_of_operator(const std::string& which) {
 
 std::string problem_of_evidence(const std::string& kind) {
   const Names known(std::begin(kEvidence), std::end(kEvidence));
-  const std::string near = near_name(kind, known);
-  if (near.empty() || slips_between(kind, near) == 0 || slips_between(kind, near) > kSlipsInEvidence) return {};
+  const std::string near = core::near_name(kind, known);
+  if (near.empty() || core::slips_between(kind, near) == 0 || core::slips_between(kind, near) > kSlipsInEvidence)
+    return {};
   return fmt::format("has seen '{}', did you mean '{}'?", kind, near);
 }
 

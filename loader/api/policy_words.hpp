@@ -2,13 +2,8 @@
 #pragma once
 
 #include <string>
-#include <string_view>
-#include <vector>
 
 namespace rlk::loader {
-
-// The nearest name, "" when none is near: more slips of a typist than a third of the word's letters are another word.
-std::string near_name(std::string_view word, const std::vector<std::string>& names);
 
 // Where an operator may stand: what is wrong with a name that is nearly that of a setting, "" for any other. Taken for
 // an operator it would only be a warning, and the setting that somebody wanted be off. plain: in a file of plain lines,

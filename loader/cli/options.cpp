@@ -5,9 +5,9 @@
 #include <boost/program_options.hpp>
 #include <iterator>
 #include <nlohmann/json.hpp>
-#include <numeric>
 #include <sstream>
 
+#include "core/declaration/near_name.hpp"
 #include "loader/cli/verb.hpp"
 
 namespace rlk::cli {
@@ -37,23 +37,6 @@ po::options_description describe(const Verb& verb) {
   }
   options.add_options()("json", kJsonHelp)("help,h", kHelpHelp);
   return options;
-}
-
-// The slips of a typist that lead from one word to the other: letters put in, left out, replaced, or two swapped.
-size_t slips_between(std::string_view a, std::string_view b) {
-  std::vector<size_t> before(b.size() + 1), row(b.size() + 1), next(b.size() + 1);
-  std::iota(row.begin(), row.end(), size_t{0});
-  for (size_t i = 1; i <= a.size(); ++i) {
-    next[0] = i;
-    for (size_t j = 1; j <= b.size(); ++j) {
-      next[j] = std::min({row[j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1), next[j - 1] + 1, row[j] + 1});
-      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
-        next[j] = std::min(next[j], before[j - 2] + 1);
-    }
-    before.swap(row);
-    row.swap(next);
-  }
-  return row.back();
 }
 
 std::vector<std::string> beginning_with(std::string_view stem, const std::vector<std::string>& names) {
@@ -163,14 +146,7 @@ std::string help_json(const std::vector<Verb>& verbs) {
 
 std::string nearest(std::string_view word, const std::vector<std::string>& names) {
   if (word.size() < 3) return {};  // every short name is near every other
-  std::string best;
-  size_t fewest = std::max<size_t>(word.size() / 3, 1) + 1;  // as many are another word, not a slip
-  for (const std::string& name : names) {
-    const size_t slips = slips_between(word, name);
-    if (slips >= fewest) continue;
-    best = name;
-    fewest = slips;
-  }
+  const std::string best = core::near_name(word, names);
   const std::vector<std::string> longer = beginning_with(word, names);
   return best.empty() && longer.size() == 1 ? longer[0] : best;
 }
