@@ -310,9 +310,9 @@ private:
           out->operators.push_back(item->value<std::string>().value_or(""));
         if (std::count(out->operators.begin(), out->operators.end(), "") > 0) return "operators are a list of texts";
         for (const std::string& which : out->operators) {
-          const std::string wrong = problem_of_operator(which);
+          std::string wrong = problem_of_operator(which);
           if (!wrong.empty() && misnamed_ == nullptr) return wrong;
-          if (!wrong.empty()) misnamed_->push_back(wrong);
+          if (!wrong.empty()) misnamed_->push_back(std::move(wrong));
         }
       } else if (key == "seen" && seen != nullptr && seen->size() == 1 && seen->begin()->second.is_string()) {
         out->evidence = seen->begin()->first.str();
