@@ -109,7 +109,7 @@ TEST(DispatchArguments, DataErrorsOfABlockTableHaveWords) {
     return core::describe(rlk_data_error{sizeof(rlk_data_error), kind, core::make_tag(decl, 1), 0, 2, -1}, "cpu");
   };
   const std::string block = text(RLK_DATA_ID_OUT_OF_RANGE), length = text(RLK_DATA_BAD_SEQLENS);
-  EXPECT_NE(block.find("row 2 names the block -1 in 'block_table'; expected 0 <= block < (NB)"), std::string::npos)
+  EXPECT_NE(block.find("row 2 names the block -1 in 'block_table'; expected 0 <= block < NB"), std::string::npos)
       << block;
   EXPECT_NE(length.find("row 2 has the length -1 in 'lengths'; expected 0 <= length <= (M * BS)"), std::string::npos)
       << length;
