@@ -89,7 +89,10 @@ void add_other_devices(Session* session, const OpCall& call, const rlk_call_opti
     }
     for (ordered_json candidate : there.at("candidates")) {
       const std::string plugin = candidate.at("plugin").get<std::string>();
-      if (candidate.at("staged") == true || has_candidate(*explained, plugin, &candidate.at("implementation")))
+      // What is said there of a plugin as a whole is about that device, and of one that stands here no news.
+      const bool is_whole_plugin = candidate.at("implementation") == "";
+      if (candidate.at("staged") == true ||
+          has_candidate(*explained, plugin, is_whole_plugin ? nullptr : &candidate.at("implementation")))
         continue;
       if (candidate.at("verdict") == "taken") {
         candidate["verdict"] = "filtered";
