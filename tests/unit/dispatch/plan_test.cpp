@@ -5,6 +5,7 @@
 #include <future>
 #include <iterator>
 #include <new>
+#include <stdexcept>
 #include <thread>
 
 #include "core/dispatch/within.hpp"
@@ -231,7 +232,9 @@ TEST(Plan, AnInstanceThatThePluginDoesNotReturnIsGivenUp) {
   Script& script = fake_script<Logp>();
   script.plan_flags = RLK_PLAN_PREPARE;  // not shareable
   script.on_plan = [&, ended = end.get_future().share()](const rlk_private_params*) {
-    if (++made == 2) ended.wait();
+    if (++made != 2) return;
+    ended.wait();
+    throw std::runtime_error("too late");  // a plan that came now would be nobody's
   };
   auto stream = world.stream();
   OpCall& call = world.make("logp");
