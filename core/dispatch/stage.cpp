@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 
 #include <cstring>
+#include <new>
 
 #include "core/declaration/error.hpp"
 #include "core/declaration/overlap.hpp"
@@ -23,15 +24,17 @@ rlk_status CpuStreams::take(std::unique_ptr<Stream>* out, rlk_error* error) {
     }
   }
   const rlk_status status = Stream::create(cpu_, counters_, 0, out, error);
-  if (status != RLK_OK) return status;
-  const std::lock_guard lock(mutex_);
-  idle_.reserve(made_.fetch_add(1, std::memory_order_relaxed) + 1);
-  return RLK_OK;
+  if (status == RLK_OK) made_.fetch_add(1, std::memory_order_relaxed);
+  return status;
 }
 
-void CpuStreams::give(std::unique_ptr<Stream> stream) {
+void CpuStreams::give(std::unique_ptr<Stream> stream) noexcept {
   const std::lock_guard lock(mutex_);
-  idle_.push_back(std::move(stream));  // take() has made room
+  try {
+    idle_.push_back(std::move(stream));
+  } catch (const std::bad_alloc&) {  // it ends here, and is not among those that live any more
+    made_.fetch_sub(1, std::memory_order_relaxed);
+  }
 }
 
 namespace {

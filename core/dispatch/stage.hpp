@@ -16,7 +16,7 @@ class CpuStreams {
 public:
   CpuStreams(DeviceState& cpu, Counters& counters) : cpu_(cpu), counters_(counters) {}
   rlk_status take(std::unique_ptr<Stream>* out, rlk_error* error);
-  void give(std::unique_ptr<Stream> stream);
+  void give(std::unique_ptr<Stream> stream) noexcept;
   uint32_t made() const { return made_.load(std::memory_order_relaxed); }
 
 private:

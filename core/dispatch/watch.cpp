@@ -287,7 +287,7 @@ WatchedCallPtr Watcher::begin(const Call& call, const Candidate& candidate, cons
     watched->dtype = first_dtype(call.bound);
     watched->size_class = size_class;
     watched->first_use = first_use;
-    watched->class_name = std::move(class_name);
+    watched->class_name = class_name;  // what fails below passes the class over too
     watched->again = fresh;
     watched->wants_accurate = (call.options.numerics & RLK_NUMERICS_ACCURATE) != 0;
     watched->reports = call.stream.reports();
