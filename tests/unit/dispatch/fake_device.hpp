@@ -145,7 +145,9 @@ class FakeStream : public sdk::Stream {
 public:
   FakeStream() : worker(std::make_shared<Worker>()) {}
   ~FakeStream() override {
-    if (!wrapped) worker->wait(worker->pushed(), UINT64_MAX);
+    if (wrapped) return;
+    worker->hold(false);  // a test that fails while it holds its stream ends, too
+    worker->wait(worker->pushed(), UINT64_MAX);
   }
   void* native() override { return this; }
   rlk_status query(rlk_data_error& error) override {
