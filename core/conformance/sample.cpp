@@ -110,12 +110,12 @@ Selection select(const ConcreteCall& whole, uint64_t seed) {
 bool cut(const ShapeDecl& shape, const Selection& selection, Argument& argument, Kept& kept) {
   bool any = false;
   for (size_t axis = 0; axis < argument.shape.size(); ++axis) {
-    kept.push_back(range(0, argument.shape[axis]));
+    kept.emplace_back();
     if (shape.kind != ShapeDecl::Kind::dims || axis >= shape.dims.size()) continue;
     const Dim& dim = shape.dims[axis];
     if (dim.symbol < 0 || dim.offset != 0 || !selection.symbols[static_cast<size_t>(dim.symbol)]) continue;
     kept.back() = *selection.symbols[static_cast<size_t>(dim.symbol)];
-    argument.shape[axis] = static_cast<int64_t>(kept.back().size());
+    argument.shape[axis] = static_cast<int64_t>(kept.back()->size());
     any = true;
   }
   argument.layout = Layout::contiguous;
@@ -123,12 +123,6 @@ bool cut(const ShapeDecl& shape, const Selection& selection, Argument& argument,
 }
 
 }  // namespace
-
-int64_t count_of(const Kept& kept) {
-  int64_t product = 1;
-  for (const Indices& axis : kept) product *= static_cast<int64_t>(axis.size());
-  return product;
-}
 
 std::optional<Sample> sample_of(const ConcreteCall& whole, uint64_t seed, const SampleLimits& limits,
                                 std::string* why_not) {

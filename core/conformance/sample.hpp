@@ -9,9 +9,8 @@
 
 namespace rlk::core::conformance {
 
-// The kept indices of each axis of a tensor, increasing.
-using Kept = std::vector<std::vector<int64_t>>;
-int64_t count_of(const Kept& kept);
+// The kept indices of each axis of a tensor, increasing; none stand for all of them, however many those are.
+using Kept = std::vector<std::optional<std::vector<int64_t>>>;
 
 struct Sample {
   ConcreteCall call;                  // of the part: shapes and parameters; inputs have no values yet

@@ -12,9 +12,9 @@ namespace rlk::core {
 
 class Fetch {
 public:
-  // What is wanted: the indices of each axis, increasing. nullopt when the tensor's strides would need more than
-  // kMaxCopies copies.
-  static std::optional<Fetch> make(const rlk_tensor& tensor, std::vector<std::vector<int64_t>> wanted);
+  // What is wanted: the indices of each axis, increasing, or none for all of them. nullopt when the tensor's strides
+  // would need more than kMaxCopies copies.
+  static std::optional<Fetch> make(const rlk_tensor& tensor, std::vector<std::optional<std::vector<int64_t>>> wanted);
   static constexpr int64_t kMaxCopies = 32;
 
   // Bytes that are copied: the wanted ones and those between them.
@@ -32,6 +32,20 @@ public:
   // The wanted elements of what was copied, row-major.
   std::vector<std::byte> pick(const char* copied) const;
 
+  // Of an axis of so many. Lists of all indices of long axes would be larger than the tensors.
+  struct Axis {
+    int64_t size;
+    std::optional<std::vector<int64_t>> list;  // none: all
+
+    int64_t count() const { return list ? static_cast<int64_t>(list->size()) : size; }
+    int64_t at(int64_t i) const { return list ? (*list)[static_cast<size_t>(i)] : i; }
+    // Where an index stands among them.
+    int64_t place(int64_t index) const;
+    // Stretches of consecutive indices.
+    int64_t groups() const;
+    bool operator==(const Axis&) const = default;
+  };
+
 private:
   struct Stretch {
     int64_t offset;  // bytes from the first element
@@ -39,7 +53,7 @@ private:
   };
   void add_stretches(const rlk_tensor& tensor);
 
-  std::vector<std::vector<int64_t>> wanted_, copied_;  // indices of each axis
+  std::vector<Axis> wanted_, copied_;
   std::vector<Stretch> stretches_;
   int64_t element_ = 0;  // bytes
   uint64_t bytes_ = 0;

@@ -266,7 +266,10 @@ WatchedCallPtr Watcher::begin(const Call& call, const Candidate& candidate, cons
     std::optional<conformance::Sample> sample = conformance::sample_of(whole, seed, {}, &why_not);
     if (!sample) {
       log_line(RLK_LOG_DEBUG, "watch", fmt::format("{} is not compared: {}", call.decl().name, why_not));
-      return pass_over();
+      // Too large, as the class's next call would be: it is not asked again.
+      const std::lock_guard lock(sync_->mutex);
+      ++statistics_.passed_over;
+      return nullptr;
     }
     DeviceState& device = call.stream.device();
     WatchedCallPtr watched(new WatchedCall(candidate, device));

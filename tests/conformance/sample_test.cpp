@@ -25,7 +25,10 @@ std::vector<int64_t> places_of(const Kept& kept, const std::vector<int64_t>& sha
   for (size_t axis = 0; axis < shape.size(); ++axis) {
     std::vector<int64_t> next;
     for (const int64_t place : places) {
-      for (const int64_t index : kept[axis]) next.push_back(place * shape[axis] + index);
+      const int64_t count = kept[axis] ? static_cast<int64_t>(kept[axis]->size()) : shape[axis];
+      for (int64_t i = 0; i < count; ++i) {
+        next.push_back(place * shape[axis] + (kept[axis] ? (*kept[axis])[static_cast<size_t>(i)] : i));
+      }
     }
     places = std::move(next);
   }
@@ -108,6 +111,20 @@ TEST(Sample, OfEveryCaseHasTheAnswerOfTheWholeCall) {
     if (::testing::Test::HasFatalFailure()) return;
     if (counts.parts > 0) std::printf("%-28s %4d cases, %4d parts\n", decl.name, counts.cases, counts.parts);
   }
+}
+
+// A list of its indices alone would be eight terabytes.
+TEST(Sample, OfATensorThatNoMemoryHoldsThereIsNone) {
+  Case c;
+  c.decl = find_declaration("add");
+  ConcreteCall whole;
+  ASSERT_TRUE(resolve(c, whole));
+  for (std::vector<Argument>* arguments : {&whole.inputs, &whole.outputs}) {
+    for (Argument& argument : *arguments) argument.shape = {int64_t{1} << 40};
+  }
+  std::string why_not;
+  EXPECT_FALSE(sample_of(whole, 1, {}, &why_not));
+  EXPECT_NE(why_not.find("the limit is"), std::string::npos) << why_not;
 }
 
 }  // namespace
