@@ -95,6 +95,8 @@ std::optional<size_t> Asking::work_of(const Case& c, Stage stage) {
   if (is_new) {
     const std::vector<std::string> list = features(call);
     work_.push_back({c, std::move(call), stage, std::move(words), {list.begin(), list.end()}, {}});
+  } else if (!c.brief) {
+    work_[at->second].spec.brief = false;
   }
   return at->second;
 }

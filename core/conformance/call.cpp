@@ -34,7 +34,9 @@ Placement place(Layout layout, std::span<const int64_t> shape, int64_t group) {
     const size_t axis = layout == Layout::transposed ? i : ndim - 1 - i;
     at.strides[axis] = stride;
     if (layout == Layout::expanded && axis == 0) at.strides[axis] = 0;
-    const bool gap = layout == Layout::padded && ndim > 1 && axis == ndim - 1;
+    // Behind every dimension: a slice of a larger tensor, as queries of a fused projection are, has gaps at any of
+    // them.
+    const bool gap = layout == Layout::padded && axis > 0;
     stride *= std::max<int64_t>(shape[axis], 1) + (gap ? kRowGap : 0);
     stride = (stride + group - 1) / group * group;
   }

@@ -334,7 +334,8 @@ private:
     const int64_t largest = axis.largest();
     if (is_rare() && largest > 4 * kCheapRung) return;
     const bool misaligned = dtype_ > 1;
-    add_one(axis, misaligned ? largest - beside_top(largest, k) : largest, misaligned, k);
+    // What rows have in common is looked at where they are longest, and where they are most.
+    add_one(axis, misaligned ? largest - beside_top(largest, k) : largest, misaligned, k, true);
     if (climbs(axis) && axis.production[0] != largest) add_one(axis, axis.production[0], false, k);
   }
 
@@ -344,18 +345,19 @@ private:
 
   void all_production(const Axis& axis, size_t k) {
     for (const int64_t size : axis.production) {
-      add_one(axis, size, false, k);
+      add_one(axis, size, false, k, true);
       add_one(axis, size - beside_top(size, k), true, k);
       add_one(axis, size, true, ++k);
       add_one(axis, size + 1, false, k);
     }
   }
 
-  void add_one(const Axis& axis, int64_t size, bool misaligned, size_t k) {
+  void add_one(const Axis& axis, int64_t size, bool misaligned, size_t k, bool in_full = false) {
     static constexpr int64_t kBytes[] = {1, 4, 8, 2};  // of all tensors: past each boundary of a vector
     if (size < 1) return;
     std::optional<Case> c = at_size(ordinary_, axis, size, smoke_ ? kSmokeCost : kFullCost);
     if (c && misaligned) c->misaligned_by = kBytes[k % std::size(kBytes)];
+    if (c) c->brief = !in_full;
     add(std::move(c));
   }
 

@@ -32,6 +32,8 @@ public:
       if (!shape_case.production.empty()) add_elements(shape_case);
     }
     add_alignments();
+    add_gaps(decl.inputs, false);
+    add_gaps(decl.outputs, true);
   }
   const std::deque<liars::Spoiler>& list() const { return list_; }
 
@@ -69,6 +71,9 @@ private:
            [from](const rlk_run& run, int64_t n) { return n >= from && n < 16 * from && is_aligned(run, 64); });
       when("range", " in [" + text + ", " + text + " * 16), misaligned",
            [from](const rlk_run& run, int64_t n) { return n >= from && n < 16 * from && !is_aligned(run, 16); });
+    }
+    for (const int64_t from : {int64_t{600}, int64_t{12000}, largest}) {
+      if (from <= largest) add_digits(what, from, size);
     }
     for (const int64_t of : {int64_t{8}, int64_t{16}, int64_t{32}, int64_t{64}, int64_t{128}}) {
       if (of > largest) continue;
@@ -131,6 +136,36 @@ private:
     }
     add("alignment", "all aligned to 256", [](const rlk_run& run) { return is_aligned(run, 256); });
     add("alignment", "off by 16, not by 8", [](const rlk_run& run) { return address(*run.inputs[0]) % 32 == 16; });
+  }
+
+  // As one is that takes a dimension's stride for the product of those behind it.
+  void add_gaps(std::span<const ArgDecl> arguments, bool of_outputs) {
+    for (size_t i = 0; i < arguments.size(); ++i) {
+      size_t ndim = 0;
+      for (const ShapeDecl& shape : arguments[i].shapes) ndim = std::max(ndim, shape.dims.size());
+      for (size_t axis = 0; axis + 1 < ndim; ++axis) {
+        const std::string name =
+            arguments[i].name + std::string(" has a gap behind dimension ") + std::to_string(axis + 1);
+        add("gap", name, [=](const rlk_run& run) {
+          const rlk_tensor* const tensor = of_outputs ? run.outputs[i] : run.inputs[i];
+          if (tensor == nullptr || tensor->ndim != static_cast<int32_t>(ndim)) return false;
+          return tensor->shape[axis] > 1 && tensor->strides[ndim - 1] == 1 &&
+                 tensor->strides[axis] > tensor->shape[axis + 1] * tensor->strides[axis + 1];
+        });
+      }
+    }
+  }
+
+  // The last digit of every second run of a large call, as one has that adds in whatever order threads come.
+  void add_digits(const std::string& what, int64_t from, const std::function<int64_t(const rlk_run&)>& size) {
+    const std::string name = "is another digit every second time, " + what + " >= " + std::to_string(from);
+    liars::Spoiler& liar = list_.emplace_back(honest_, "run to run", name);
+    liar.lies = [=](liars::PlanMemory&, const liars::Execution& e) { return e.call % 2 == 0 && size(e.run) >= from; };
+    liar.spoils = [](const rlk_tensor& output) {
+      std::vector<int64_t> index;
+      for (int32_t i = 0; i < output.ndim; ++i) index.push_back(output.shape[i] - 1);
+      *liars::element_at(output, index) ^= std::byte{1};
+    };
   }
 
   const OpDecl& decl_;
