@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/cpu/simd/operator.hpp"
+#include "core/cpu/simd/past_caches.hpp"
 #include "core/cpu/tbb_parallel.hpp"
 
 namespace rlk::bench {
@@ -62,13 +63,15 @@ void measure(State& state, const cpu::CallOf<Op>& call) {
   for (auto _ : state) cpu::kernel<Op>().run(call, {kPool, workspace.data()});
 }
 
-// A contiguous matrix of a buffer.
+// Contiguous arrays of a buffer, as the plugin makes them of tensors.
 inline cpu::Array matrix(const Buffer& buffer, Dtype dtype, int64_t rows, int64_t columns) {
-  cpu::Array array = cpu::Array::vector(buffer.data(), dtype, columns);
-  array.ndim = 2;
-  array.shape[0] = rows;
-  array.shape[1] = columns;
-  array.strides[1] = 1;
+  cpu::Array array{buffer.data(), dtype, 2, {rows, columns}, {columns, 1}};
+  array.exceeds_caches = cpu::exceeds_caches(static_cast<double>(rows * columns * cpu::size_of(dtype)));
+  return array;
+}
+inline cpu::Array vector(const Buffer& buffer, Dtype dtype, int64_t count) {
+  cpu::Array array{buffer.data(), dtype, 1, {count}, {1}};
+  array.exceeds_caches = cpu::exceeds_caches(static_cast<double>(count * cpu::size_of(dtype)));
   return array;
 }
 // Numbers of rows.

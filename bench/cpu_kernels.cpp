@@ -115,11 +115,10 @@ void attention(State& state) {
 void add(State& state) {
   const int64_t count = state.range(1);
   const Buffer a(count), b(count), out(count);
-  const auto array = [&](const Buffer& buffer) { return cpu::Array{buffer.data(), dtype_of(state), 1, {count}, {1}}; };
   cpu::CallOf<sdk::ops::Add> call;
-  call.a = array(a);
-  call.b = array(b);
-  call.out = array(out);
+  call.a = vector(a, dtype_of(state), count);
+  call.b = vector(b, dtype_of(state), count);
+  call.out = vector(out, dtype_of(state), count);
   measure<sdk::ops::Add>(state, call);
   set_bytes(state, 3 * count * cpu::size_of(dtype_of(state)));
 }
@@ -148,7 +147,7 @@ BENCHMARK(attention)
     ->Unit(benchmark::kMillisecond);
 BENCHMARK(add)
     ->ArgNames({"bf16", "elements"})
-    ->ArgsProduct({{0, 1}, {8 << 20}})
+    ->ArgsProduct({{0, 1}, {8 << 20, 64 << 20}})
     ->UseRealTime()
     ->Unit(benchmark::kMillisecond);
 

@@ -25,10 +25,10 @@ const int64_t kSequences = cache_bytes() / (kLength * 4), kTokens = kSequences *
 
 // [kSequences, kLength] of fp32.
 cpu::Array array(const Buffer& buffer) {
-  return {buffer.data(), Dtype::f32, 2, {kSequences, kLength}, {kLength, 1}};
+  return matrix(buffer, Dtype::f32, kSequences, kLength);
 }
 cpu::Array column(const Buffer& buffer) {
-  return {buffer.data(), Dtype::f32, 1, {kTokens}, {1}};
+  return vector(buffer, Dtype::f32, kTokens);
 }
 void set_token_tensors(State& state, int64_t count) {
   set_bytes(state, count * kTokens * 4);

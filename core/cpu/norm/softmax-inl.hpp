@@ -14,11 +14,11 @@ namespace rlk::cpu::HWY_NAMESPACE {
 
 constexpr int64_t kMostPowers = 1 << 18;  // 1 MiB of fp32: a thread's share of the cache
 
-// Where the powers of a row are kept, so that none is computed twice: y if its numbers are TC, else memory of the
-// thread's; absent when there is none or not enough. The results are the same in each.
+// Where the powers of a row are kept, so that none is computed twice: y if its numbers are TC and are not written past
+// the caches, else memory of the thread's; absent when there is none or not enough. The results are the same in each.
 template <class TC>
 HWY_INLINE Line line_for_powers(const Line& y, int64_t count) {
-  if (is_direct<TC>(y)) return y;
+  if (is_direct<TC>(y) && !y.exceeds_caches) return y;
   if (count > kMostPowers) return {};
   return {thread_scratch(static_cast<size_t>(count) * sizeof(TC)), sizeof(TC) == 8 ? Dtype::f64 : Dtype::f32, 1};
 }

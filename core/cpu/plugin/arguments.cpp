@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <atomic>
 
+#include "core/cpu/simd/past_caches.hpp"
+
 namespace rlk::cpu {
 
 void read_array(const rlk_tensor* tensor, Array& array) {
@@ -11,10 +13,13 @@ void read_array(const rlk_tensor* tensor, Array& array) {
   array.data = sdk::data_of(tensor);
   array.dtype = sdk::dtype_of(*tensor);
   array.ndim = tensor->ndim;
+  auto bytes = static_cast<double>(size_of(array.dtype));
   for (int32_t axis = 0; axis < tensor->ndim; ++axis) {
     array.shape[axis] = tensor->shape[axis];
     array.strides[axis] = tensor->strides[axis];
+    bytes *= static_cast<double>(array.shape[axis]);
   }
+  array.exceeds_caches = exceeds_caches(bytes);
 }
 
 bool has_integer_outputs_alone(const rlk_call_desc& call) {

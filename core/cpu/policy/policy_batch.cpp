@@ -1,6 +1,9 @@
 // Options and chunks of policy_loss.
 #include "core/cpu/policy/policy_batch.hpp"
 
+#include <algorithm>
+#include <cmath>
+
 namespace rlk::cpu {
 using namespace sdk::ops::policy_loss;  // NOLINT(google-build-using-namespace): its enumerations
 
@@ -9,10 +12,14 @@ PolicyRules::PolicyRules(const PolicyParams& params, double gradient_at_bounds)
       ratio_high(params.clip_form == ClipForm::raw ? params.clip_high : 1 + params.clip_high),
       x_low(-bound_or_none(params.log_ratio_clamp_low)),
       x_high(bound_or_none(params.log_ratio_clamp_high)),
+      exp_low(std::max(x_low, -800.0)),
+      exp_high(std::min(x_high, 800.0)),
       delta(bound_or_none(params.delta)),
       d_bound(bound_or_none(params.kl_diff_clamp)),
       kl_bound(bound_or_none(params.kl_value_clamp)),
       r_bound(bound_or_none(params.rollout_log_clamp)),
+      clamps_log_ratio(!std::isinf(x_low) || !std::isinf(x_high)),
+      has_dual_clip(params.dual_clip > 0),
       at_bound(gradient_at_bounds),
       token{params.reject_token_k1_low, params.reject_token_k1_high, params.reject_token_k2_high,
             params.reject_token_k3_high},

@@ -28,7 +28,9 @@ struct PolicyRules {
 
   double ratio_low, ratio_high;  // the clip
   double x_low, x_high;          // of the log ratio
+  double exp_low, exp_high;      // the same, or where the ratio is 0 and infinite
   double delta, d_bound, kl_bound, r_bound;
+  bool clamps_log_ratio, has_dual_clip;
   double at_bound;  // what clamps pass of the gradient at their bounds; the forward has none
   RejectionBounds token, sequence_sum, sequence_mean, sequence_max;  // the maximum has no k1
   bool rejects_tokens, rejects_sequences;
@@ -93,7 +95,7 @@ struct PolicyBatch {
   bool is_plain() const {
     using namespace sdk::ops::policy_loss;  // NOLINT(google-build-using-namespace): its enumerations
     return params.kind == Kind::ppo && params.importance_ratio == ImportanceRatio::token && params.opsm == Opsm::off &&
-           params.entropy_coefficient == 0 && !has_rollout && !terms.selects;
+           params.entropy_coefficient == 0 && !has_rollout && !terms.selects && !call.weight.present();
   }
   // Whether corrections, or losses, need something of the whole sequence first.
   bool has_sequence_corrections() const;

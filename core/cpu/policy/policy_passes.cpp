@@ -25,7 +25,7 @@ public:
     for (int i = 0; i < kSums; ++i) sums_[i] = hn::Zero(PolicyDoubles());
   }
   HWY_INLINE void add(int i, PolicyMask where, PolicyVector v) {
-    sums_[i] = hn::Add(sums_[i], hn::IfThenElseZero(where, v));
+    sums_[i] = hn::IfThenElse(where, hn::Add(sums_[i], v), sums_[i]);  // one instruction where lanes have masks
   }
   HWY_INLINE void count(int i, PolicyMask where) { add(i, where, hn::Set(PolicyDoubles(), 1.0)); }
   HWY_INLINE void raise(int i, PolicyMask where, PolicyVector v) {  // a NaN stays the largest
@@ -263,8 +263,10 @@ HWY_INLINE void for_each_key(const PolicyBatch& batch, int64_t b, int64_t begin,
   const PolicyDoubles d;
   const PolicyVector one = hn::Set(d, 1.0);
   const PolicySequence& own = batch.own_of(b);
+  PolicyRatios ratios;
+  ratios.read(batch, own, inputs, n);
   const auto of_vector = [&](const PolicyTokens& token, PolicyMask given, int64_t i) HWY_ATTR {
-    const PolicyInput<PolicyDoubles> input = input_of(batch, own, token, given);
+    const PolicyInput<PolicyDoubles> input = input_of(batch, own, token, ratios.at(i), given);
     const auto is_clipped = hn::Or(ppo(d, batch, input).clipped, hn::IsNaN(input.log_ratio));
     hn::StoreU(hn::IfThenElseZero(count_tokens(batch, own, token, given).active, one), d, active + i);
     hn::StoreU(hn::IfThenElseZero(is_clipped, one), d, clipped + i);
@@ -315,10 +317,12 @@ private:
 
 // Tells the compiler, at every vector, what a plain batch has not got: it makes a pass of its own without all that.
 template <bool kPlain>
-HWY_INLINE void assume_plain(const PolicyBatch& batch, const PolicySequence& own) {
+HWY_INLINE PolicyTokens assume_plain(const PolicyBatch& batch, const PolicySequence& own, PolicyTokens token) {
   if constexpr (kPlain) {
     if (!batch.is_plain() || own.rejected) __builtin_unreachable();
+    token.weight = hn::Set(PolicyDoubles(), 1.0);
   }
+  return token;
 }
 
 template <bool kMetrics, bool kPlain>
@@ -329,14 +333,16 @@ HWY_INLINE void losses_of_chunks(const PolicyBatch& batch, PolicyChunkSums* sums
     const Line per_token = line_of(batch.sequences, batch.call.per_token, b);
     VectorSums<kPolicySums> of;
     TakenTokens taken;
+    PolicyRatios ratios;
     const auto of_block = [&](int64_t at, int64_t n, const PolicyInputs& inputs) HWY_ATTR {
       HWY_ALIGN double values[kLineBlock];
       if constexpr (!kPlain) taken.read(batch, b, at, n, inputs);
-      const auto of_vector = [&](const PolicyTokens& token, PolicyMask given, int64_t i) RLK_CPU_INLINE {
-        assume_plain<kPlain>(batch, own);
+      ratios.read(batch, own, inputs, n);
+      const auto of_vector = [&](const PolicyTokens& all, PolicyMask given, int64_t i) RLK_CPU_INLINE {
+        const PolicyTokens token = assume_plain<kPlain>(batch, own, all);
         const PolicyDoubles d;
         const PolicyCounts counts = count_tokens(batch, own, token, given);
-        const PolicyLosses loss = losses_of(batch, own, token, counts, kPlain ? given : taken.at(i));
+        const PolicyLosses loss = losses_of(batch, own, token, counts, ratios.at(i), kPlain ? given : taken.at(i));
         const auto active = counts.active;
         hn::StoreU(hn::IfThenElseZero(active, loss.value), d, values + i);
         of.add(kSumLoss, active, loss.value);
@@ -392,12 +398,14 @@ HWY_INLINE void gradients_of_chunks(const PolicyBatch& batch, const PolicyGradie
       const PolicySequence& own = batch.own_of(b);
       const double of_loss = gradient_of(b), sequence_advantage = batch.sequence_advantage(b);
       VectorSums<1> through;
+      PolicyRatios ratios;
       const auto of_block = [&](int64_t, int64_t n, const PolicyInputs& inputs) HWY_ATTR {
-        const auto of_vector = [&](const PolicyTokens& token, PolicyMask given, int64_t) HWY_ATTR {
+        ratios.read(batch, own, inputs, n);
+        const auto of_vector = [&](const PolicyTokens& token, PolicyMask given, int64_t i) HWY_ATTR {
           const PolicyCounts counts = count_tokens(batch, own, token, given);
           const PolicyVector g = hn::Add(hn::Set(PolicyDoubles(), of_loss), token.grad_per_token);
           // No kind that takes tokens by covariance shares.
-          const PolicyLosses loss = losses_of(batch, own, token, counts, given);
+          const PolicyLosses loss = losses_of(batch, own, token, counts, ratios.at(i), given);
           through.add(0, counts.active, hn::Mul(g, loss.d_sequence));
         };
         for_each_policy_vector(inputs, n, sequence_advantage, of_vector);
@@ -413,15 +421,18 @@ HWY_INLINE void gradients_of_chunks(const PolicyBatch& batch, const PolicyGradie
     const Line grad_logp = line_of(batch.sequences, out.grad_logp, b);
     const Line grad_entropy = line_of(batch.sequences, out.grad_entropy, b);
     TakenTokens taken;
+    PolicyRatios ratios;
     const auto of_block = [&](int64_t at, int64_t n, const PolicyInputs& inputs) HWY_ATTR {
       HWY_ALIGN double logp[kLineBlock], entropy[kLineBlock];
       if constexpr (!kPlain) taken.read(batch, b, at, n, inputs);
-      const auto of_vector = [&](const PolicyTokens& token, PolicyMask given, int64_t i) RLK_CPU_INLINE {
-        assume_plain<kPlain>(batch, own);
+      ratios.read(batch, own, inputs, n);
+      const auto of_vector = [&](const PolicyTokens& all, PolicyMask given, int64_t i) RLK_CPU_INLINE {
+        const PolicyTokens token = assume_plain<kPlain>(batch, own, all);
         const PolicyDoubles d;
         const PolicyCounts counts = count_tokens(batch, own, token, given);
         const PolicyVector g = hn::Add(hn::Set(d, of_loss), token.grad_per_token);
-        PolicyVector grad = hn::Mul(g, losses_of(batch, own, token, counts, kPlain ? given : taken.at(i)).d_own);
+        PolicyVector grad =
+            hn::Mul(g, losses_of(batch, own, token, counts, ratios.at(i), kPlain ? given : taken.at(i)).d_own);
         if (shares) grad = hn::MulAdd(hn::Set(d, through), share_of(batch, own, token, counts), grad);
         const PolicyVector of_bonus =
             hn::Mul(hn::Set(d, -params.entropy_coefficient), out.own_bonus ? hn::Set(d, out.of_bonus) : g);

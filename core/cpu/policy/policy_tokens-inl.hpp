@@ -152,20 +152,53 @@ HWY_INLINE PolicyCounts count_tokens(const PolicyBatch& batch, const PolicySeque
   return counts;
 }
 
+// The importance ratios of a block of tokens, their own or that of their sequence. By themselves, because an
+// exponential is a long chain of steps: of several vectors side by side.
+class PolicyRatios {
+public:
+  HWY_INLINE void read(const PolicyBatch& batch, const PolicySequence& own, const PolicyInputs& inputs, int64_t n) {
+    const auto lanes = static_cast<int64_t>(hn::Lanes(PolicyDoubles()));
+    int64_t i = 0;
+    for (; i + 4 * lanes <= n; i += 4 * lanes) read_vectors<4>(batch, own, inputs, i);
+    for (; i < n; i += lanes) read_vectors<1>(batch, own, inputs, i);
+  }
+  HWY_INLINE PolicyVector at(int64_t i) const { return hn::Load(PolicyDoubles(), ratios_ + i); }
+
+private:
+  template <size_t kVectors>
+  HWY_INLINE void read_vectors(const PolicyBatch& batch, const PolicySequence& own, const PolicyInputs& inputs,
+                               int64_t at) {
+    const PolicyDoubles d;
+    const size_t lanes = hn::Lanes(d);
+    const bool of_token = batch.params.importance_ratio == ImportanceRatio::token;
+    PolicyVector x[kVectors];
+    for (size_t i = 0; i < kVectors; ++i) {
+      const PolicyTokens token = tokens_at(inputs, at + static_cast<int64_t>(i * lanes), hn::Zero(d));
+      x[i] = of_token ? hn::Sub(token.logp, token.old_logp) : hn::Set(d, own.log_ratio);
+      x[i] = clamped(d, x[i], batch.rules.exp_low, batch.rules.exp_high);
+    }
+    exp_of_bounded(x);
+    for (size_t i = 0; i < kVectors; ++i) hn::Store(x[i], d, ratios_ + at + i * lanes);
+  }
+
+  HWY_ALIGN double ratios_[kLineBlock];
+};
+
 // What a kind looks at; taken is by covariance.
 HWY_INLINE PolicyInput<PolicyDoubles> input_of(const PolicyBatch& batch, const PolicySequence& own,
-                                               const PolicyTokens& token, PolicyMask taken) {
+                                               const PolicyTokens& token, PolicyVector ratio, PolicyMask taken) {
   const PolicyDoubles d;
   const PolicyVector x = hn::Sub(token.logp, token.old_logp);
   const PolicyVector log_ratio = batch.params.importance_ratio == ImportanceRatio::token
                                      ? clamped(d, x, batch.rules.x_low, batch.rules.x_high)
                                      : hn::Set(d, own.log_ratio);
-  return {token.logp, token.old_logp, token.advantage, log_ratio, exp(d, log_ratio), taken};
+  return {token.logp, token.old_logp, token.advantage, log_ratio, ratio, taken};
 }
 
 // What a clamp of the token's own log ratio passes.
 HWY_INLINE PolicyVector own_slope(const PolicyBatch& batch, const PolicyTokens& token) {
   const PolicyDoubles d;
+  if (!batch.rules.clamps_log_ratio) return hn::Set(d, 1.0);
   return clamp_gradient(d, hn::Sub(token.logp, token.old_logp), hn::Set(d, batch.rules.x_low),
                         hn::Set(d, batch.rules.x_high), batch.rules.at_bound);
 }
@@ -180,12 +213,12 @@ struct PolicyLosses {
 
 // Of active tokens; what the others get is anything.
 HWY_INLINE PolicyLosses losses_of(const PolicyBatch& batch, const PolicySequence& own, const PolicyTokens& token,
-                                  const PolicyCounts& counts, PolicyMask taken) {
+                                  const PolicyCounts& counts, PolicyVector own_ratio, PolicyMask taken) {
   const PolicyDoubles d;
   const PolicyParams& params = batch.params;
   const PolicyVector zero = hn::Zero(d);
   const bool of_token = params.importance_ratio == ImportanceRatio::token;
-  const PolicyInput<PolicyDoubles> input = input_of(batch, own, token, taken);
+  const PolicyInput<PolicyDoubles> input = input_of(batch, own, token, own_ratio, taken);
   PolicyLosses loss{zero, zero, zero, zero, input.ratio, policy_term(d, batch, own, input)};
 
   // Selected, not multiplied by 0: a dropped token must not turn an overflow into NaN.

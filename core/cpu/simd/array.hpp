@@ -30,6 +30,7 @@ struct Array {
   int32_t ndim = 0;
   int64_t shape[RLK_MAX_NDIM] = {};
   int64_t strides[RLK_MAX_NDIM] = {};  // in elements, any sign, 0 included
+  bool exceeds_caches = false;         // see exceeds_caches()
 
   // Numbers that are no caller's tensor.
   static Array vector(void* data, Dtype dtype, int64_t stride = 1) {

@@ -51,6 +51,20 @@ struct Exp<double> {
                                         1.0};
 };
 
+#if RLK_CPU_SCALEF
+// 2^(j/16), and (e^r - 1) / r for |r| up to log(2) / 32, as above; r times it is off by 1.4e-17.
+struct ExpBySixteenths {
+  static constexpr double kRound = 0x1.8p48;  // adding it rounds to sixteenths, held in the low bits
+  static constexpr double kRatio[6] = {0x1.6c17ed4cc4834p-10, 0x1.11123cf1dba3ap-7, 0x1.55555554e9468p-5,
+                                       0x1.555555547d378p-3,  0x1.0000000000001p-1, 0x1.0000000000003p+0};
+  alignas(64) static constexpr double kPowers[16] = {
+      0x1.0000000000000p+0, 0x1.0b5586cf9890fp+0, 0x1.172b83c7d517bp+0, 0x1.2387a6e756238p+0,
+      0x1.306fe0a31b715p+0, 0x1.3dea64c123422p+0, 0x1.4bfdad5362a27p+0, 0x1.5ab07dd485429p+0,
+      0x1.6a09e667f3bcdp+0, 0x1.7a11473eb0187p+0, 0x1.8ace5422aa0dbp+0, 0x1.9c49182a3f090p+0,
+      0x1.ae89f995ad3adp+0, 0x1.c199bdd85529cp+0, 0x1.d5818dcfba487p+0, 0x1.ea4afa2a490dap+0};
+};
+#endif
+
 // exp(x) = 2^k (1 + ratio r) in parts: k as a number and in the low bits of `shifted`. x lies between Exp's limits.
 template <class V>
 struct ExpParts {
@@ -73,16 +87,47 @@ HWY_INLINE auto exponent_bits(D /*d*/, const ExpParts<V>& parts) {
   return hn::ShiftLeft<Exp2<hn::TFromD<D>>::kMantissa>(hn::BitCast(du, parts.shifted));
 }
 
+#if RLK_CPU_SCALEF
+// x becomes exp(x), of several vectors step by step side by side (see exp2_four), where |x| is at most 2^20, or NaN. A
+// table of sixteen powers halves the polynomial.
+template <size_t kVectors>
+HWY_INLINE void exp_of_bounded(hn::Vec512<double> (&x)[kVectors]) {
+  using By = ExpBySixteenths;
+  const hn::Full512<double> d;
+  const auto round = hn::Set(d, By::kRound);
+  hn::Vec512<double> shifted[kVectors], sum[kVectors];
+  for (size_t i = 0; i < kVectors; ++i) shifted[i] = hn::MulAdd(x[i], hn::Set(d, Exp<double>::kLog2e), round);
+  const auto whole = [&](size_t i) HWY_ATTR { return hn::Sub(shifted[i], round); };
+  for (size_t i = 0; i < kVectors; ++i) x[i] = hn::NegMulAdd(whole(i), hn::Set(d, Exp<double>::kHigh), x[i]);
+  for (size_t i = 0; i < kVectors; ++i) x[i] = hn::NegMulAdd(whole(i), hn::Set(d, Exp<double>::kLow), x[i]);
+  for (size_t i = 0; i < kVectors; ++i) sum[i] = hn::MulAdd(hn::Set(d, By::kRatio[0]), x[i], hn::Set(d, By::kRatio[1]));
+  for (size_t k = 2; k < 6; ++k) {
+    for (size_t i = 0; i < kVectors; ++i) sum[i] = hn::MulAdd(sum[i], x[i], hn::Set(d, By::kRatio[k]));
+  }
+  for (size_t i = 0; i < kVectors; ++i) {
+    const auto power = one_of_sixteen(By::kPowers, shifted[i]);
+    x[i] = scale_by_power(hn::MulAdd(hn::Mul(power, x[i]), sum[i], power), whole(i));
+  }
+}
+#endif
+
 // NaN stays NaN; what is below the smallest normal number is right or 0.
 template <class D>
 HWY_INLINE hn::VFromD<D> exp(D d, hn::VFromD<D> x) {
   using T = hn::TFromD<D>;
-  const auto one = hn::Set(d, T{1});
 #if RLK_CPU_SCALEF
   // Between limits beyond which every result is infinity or 0.
-  const auto parts = exp_parts(d, at_most(d, Exp<T>::kHighest + 2, at_least(d, Exp<T>::kNothing, x)));
-  return scale_by_power(hn::MulAdd(parts.ratio, parts.r, one), parts.k);
+  const auto bounded = at_most(d, Exp<T>::kHighest + 2, at_least(d, Exp<T>::kNothing, x));
+  if constexpr (sizeof(T) == 8) {
+    hn::VFromD<D> power[1] = {bounded};
+    exp_of_bounded(power);
+    return power[0];
+  } else {
+    const auto parts = exp_parts(d, bounded);
+    return scale_by_power(hn::MulAdd(parts.ratio, parts.r, hn::Set(d, T{1})), parts.k);
+  }
 #else
+  const auto one = hn::Set(d, T{1});
   const hn::RebindToUnsigned<D> du;
   const auto is_tiny = hn::Lt(x, hn::Set(d, Exp<T>::kLowest));
   const auto is_huge = hn::Gt(x, hn::Set(d, Exp<T>::kHighest));
@@ -93,6 +138,12 @@ HWY_INLINE hn::VFromD<D> exp(D d, hn::VFromD<D> x) {
   return hn::IfThenElse(is_huge, hn::Set(d, std::numeric_limits<T>::infinity()), finite);
 #endif
 }
+#if !RLK_CPU_SCALEF
+template <size_t kVectors, class V>
+HWY_INLINE void exp_of_bounded(V (&x)[kVectors]) {
+  for (V& v : x) v = exp(hn::DFromV<V>(), v);
+}
+#endif
 
 // exp(x) - 1 = 2^k ratio r + (2^k - 1), with all digits near 0.
 template <class D>

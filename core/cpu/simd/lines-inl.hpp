@@ -16,6 +16,7 @@
 #define RLK_CPU_LINES_INL
 #endif
 
+#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #include <algorithm>
@@ -136,6 +137,20 @@ HWY_NOINLINE void write_line(const TC* from, int64_t count, const Line& line) {
   for (; i < count; ++i) store_element(line.data, line.dtype, i * line.stride, static_cast<double>(from[i]));
 }
 
+// Copies bytes past the caches. Other threads see them after a FlushStream of this one.
+HWY_NOINLINE inline void copy_past_caches(const void* from, int64_t bytes, void* to) {
+  const hn::ScalableTag<uint8_t> d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  const auto* source = static_cast<const uint8_t*>(from);
+  auto* target = static_cast<uint8_t*>(to);
+  constexpr int64_t kCacheLine = 64;
+  const auto past_line = static_cast<int64_t>(reinterpret_cast<uintptr_t>(to) % kCacheLine);
+  int64_t i = past_line == 0 ? 0 : std::min(bytes, kCacheLine - past_line);
+  std::memcpy(target, source, static_cast<size_t>(i));
+  for (; i + lanes <= bytes; i += lanes) hn::Stream(hn::LoadU(d, source + i), d, target + i);
+  std::memcpy(target + i, source + i, static_cast<size_t>(bytes - i));
+}
+
 template <class TC>
 HWY_INLINE bool is_direct(const Line& line) {
   return line.stride == 1 && line.dtype == (sizeof(TC) == 8 ? Dtype::f64 : Dtype::f32);
@@ -212,18 +227,29 @@ private:
 };
 
 // The outputs of a stretch, block by block: where they are when a block is whole vectors of theirs. Where TC is double
-// and every line is of contiguous fp32 they are made fp32 in registers.
+// and every line is of contiguous fp32 they are made fp32 in registers. What exceeds the caches is written past them,
+// unless it is also an input, which is in them already.
 template <class TC, size_t kOut>
 class Outputs {
 public:
-  explicit Outputs(const std::array<Line, kOut>& lines) : lines_(lines) {
+  template <size_t kIn>
+  Outputs(const std::array<Line, kOut>& lines, const std::array<Line, kIn>& inputs) : lines_(lines) {
     narrows_ = sizeof(TC) == 8 && kNarrows;
     for (const Line& line : lines_) narrows_ = narrows_ && is_direct<float>(line);
+    for (size_t k = 0; k < kOut; ++k) {
+      past_caches_[k] = lines[k].exceeds_caches && lines[k].stride == 1;
+      for (const Line& input : inputs) past_caches_[k] = past_caches_[k] && input.data != lines[k].data;
+    }
   }
+  ~Outputs() {
+    if (std::any_of(past_caches_, past_caches_ + kOut, [](bool past) { return past; })) hwy::FlushStream();
+  }
+  Outputs(const Outputs&) = delete;
+  Outputs& operator=(const Outputs&) = delete;
   HWY_INLINE void begin(int64_t begin, int64_t count) {
     const auto lanes = static_cast<int64_t>(hn::Lanes(hn::ScalableTag<TC>()));
     for (size_t k = 0; k < kOut; ++k) {
-      const bool in_place = count % lanes == 0 && (narrows_ || is_direct<TC>(lines_[k]));
+      const bool in_place = count % lanes == 0 && !past_caches_[k] && (narrows_ || is_direct<TC>(lines_[k]));
       at_[k] = in_place ? lines_[k].from(begin).data : buffer_[k];
     }
   }
@@ -243,14 +269,31 @@ public:
     for (size_t k = 0; k < kOut; ++k) {
       if (at_[k] != buffer_[k]) continue;
       const Line line = lines_[k].from(begin);
-      narrows_ ? write_line(static_cast<const float*>(at_[k]), count, line)
-               : write_line(static_cast<const TC*>(at_[k]), count, line);
+      if (past_caches_[k]) {
+        write_past_caches(at_[k], count, line);
+      } else {
+        write(at_[k], count, line);
+      }
     }
   }
 
 private:
+  HWY_INLINE void write(const void* numbers, int64_t count, const Line& line) const {
+    narrows_ ? write_line(static_cast<const float*>(numbers), count, line)
+             : write_line(static_cast<const TC*>(numbers), count, line);
+  }
+  HWY_INLINE void write_past_caches(const void* numbers, int64_t count, const Line& line) const {
+    HWY_ALIGN unsigned char made[kLineBlock * sizeof(double)];
+    if (!narrows_ && !is_direct<TC>(line)) {
+      write(numbers, count, {made, line.dtype, 1});
+      numbers = made;
+    }
+    copy_past_caches(numbers, count * size_of(line.dtype), line.data);
+  }
+
   const std::array<Line, kOut>& lines_;
   bool narrows_;
+  bool past_caches_[kOut];
   void* at_[kOut];
   HWY_ALIGN unsigned char buffer_[kOut][kLineBlock * sizeof(TC)];
 };
@@ -264,7 +307,7 @@ HWY_INLINE void map_lines(const std::array<Line, kOut>& out, const std::array<Li
   constexpr std::make_index_sequence<kIn> kAll{};
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   Inputs<TC, kIn> inputs(in, count);
-  Outputs<TC, kOut> outputs(out);
+  Outputs<TC, kOut> outputs(out, in);
   for (int64_t begin = 0; begin < count; begin += kLineBlock) {
     const int64_t n = std::min(kLineBlock, count - begin);
     inputs.read(begin, n);

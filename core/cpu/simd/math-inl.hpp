@@ -128,8 +128,15 @@ HWY_INLINE hn::Vec512<double> distance_to_integer(hn::Vec512<double> y) {
 HWY_INLINE hn::Vec512<float> scale_by_power(hn::Vec512<float> v, hn::Vec512<float> k) {
   return hn::Vec512<float>{_mm512_scalef_ps(v.raw, k.raw)};
 }
+// For k that is no whole number the next below is taken.
 HWY_INLINE hn::Vec512<double> scale_by_power(hn::Vec512<double> v, hn::Vec512<double> k) {
   return hn::Vec512<double>{_mm512_scalef_pd(v.raw, k.raw)};
+}
+// Of sixteen numbers the one that the last four bits of `index` name.
+HWY_INLINE hn::Vec512<double> one_of_sixteen(const double* numbers, hn::Vec512<double> index) {
+  const hn::Full512<double> d;
+  const auto low = hn::Load(d, numbers), high = hn::Load(d, numbers + 8);
+  return hn::Vec512<double>{_mm512_permutex2var_pd(low.raw, _mm512_castpd_si512(index.raw), high.raw)};
 }
 #else
 #define RLK_CPU_SCALEF 0

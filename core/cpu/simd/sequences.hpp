@@ -43,7 +43,7 @@ inline Line line_of(const Sequences& sequences, const Array& array, int64_t b) {
   if (!array.present()) return {};
   const int64_t first = sequences.packed ? sequences.cu_seqlens.get(b) : b;
   return {element(array.data, first * array.strides[0], array.dtype), array.dtype,
-          array.strides[sequences.packed ? 0 : 1]};
+          array.strides[sequences.packed ? 0 : 1], array.exceeds_caches};
 }
 
 // Calls function(b) for every sequence, so many tokens per task.

@@ -13,21 +13,23 @@ struct Line {
   void* data = nullptr;
   Dtype dtype = Dtype::f32;
   int64_t stride = 0;
+  bool exceeds_caches = false;  // its array does
 
   bool present() const { return data != nullptr; }
   double get(int64_t i) const { return load_element(data, dtype, i * stride); }
   // Of a mask: whether the element counts; without a mask every one does.
   bool keeps(int64_t i) const { return data == nullptr || static_cast<const uint8_t*>(data)[i * stride] != 0; }
-  Line from(int64_t i) const { return {element(data, i * stride, dtype), dtype, stride}; }
+  Line from(int64_t i) const { return {element(data, i * stride, dtype), dtype, stride, exceeds_caches}; }
 };
 
 // Row n of a matrix, and all of a vector; an array of no dimension repeats its one number.
 inline Line line_of(const Array& matrix, int64_t n) {
   if (matrix.ndim == 0) return {matrix.data, matrix.dtype, 0};
-  return {element(matrix.data, n * matrix.strides[0], matrix.dtype), matrix.dtype, matrix.strides[1]};
+  return {element(matrix.data, n * matrix.strides[0], matrix.dtype), matrix.dtype, matrix.strides[1],
+          matrix.exceeds_caches};
 }
 inline Line line_of(const Array& vector) {
-  return {vector.data, vector.dtype, vector.ndim == 0 ? 0 : vector.strides[0]};
+  return {vector.data, vector.dtype, vector.ndim == 0 ? 0 : vector.strides[0], vector.exceeds_caches};
 }
 
 // An optional argument (array or line), or a number in place of every element that it would have.
@@ -64,7 +66,9 @@ template <size_t kArrays>
 class Walk {
 public:
   explicit Walk(const std::array<Array, kArrays>& arrays) {
-    for (size_t k = 0; k < kArrays; ++k) lines_[k] = {arrays[k].data, arrays[k].dtype, 0};
+    for (size_t k = 0; k < kArrays; ++k) {
+      lines_[k] = {arrays[k].data, arrays[k].dtype, 0, arrays[k].exceeds_caches};
+    }
     const int ndim = arrays[0].ndim;
     for (int axis = 0; axis < ndim; ++axis) {
       const int64_t size = arrays[0].shape[axis];

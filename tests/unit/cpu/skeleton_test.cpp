@@ -89,6 +89,35 @@ TEST(CpuSkeleton, MapBroadcastsAndWalksEveryDtypeAndStride) {
   });
 }
 
+// As those are that no cache holds: of every length around a vector and a cache line, and wherever a line begins.
+TEST(CpuSkeleton, OutputsWrittenPastTheCachesAreTheSame) {
+  for_each_target([] {
+    for (const Dtype dtype : kFloatDtypes) {
+      for (const int64_t count : {1, 3, 16, 31, 64, 255, 256, 300, 1000}) {
+        for (const int64_t first : {0, 1, 5}) {
+          const Tensor x = numbers(counting(first + count + 2), {first + count + 2}, dtype),
+                       two = numbers({2}, {1}, dtype);
+          Tensor out(dtype, {first + count + 2});
+          for (int64_t i = 0; i < out.size(); ++i) out.set(i, 77);
+          const auto part = [&](const Tensor& tensor) {
+            Array array = array_of(tensor);
+            array.data = element(array.data, first, array.dtype);
+            array.shape[0] = count;
+            return array;
+          };
+          Array past_caches = part(out);
+          past_caches.exceeds_caches = true;
+          HWY_DYNAMIC_DISPATCH(scale)(kSerial, past_caches, part(x), array_of(two));
+          for (int64_t i = 0; i < out.size(); ++i) {
+            const bool is_written = i >= first && i < first + count;
+            ASSERT_EQ(out.get(i), is_written ? 2 * x.get(i) : 77) << name(dtype) << " " << count << " " << i;
+          }
+        }
+      }
+    }
+  });
+}
+
 TEST(CpuSkeleton, SeveralResultsAndASecondDtypeAreWrittenInOnePass) {
   for_each_target([] {
     const Tensor a = numbers(counting(300), {300}, Dtype::bf16), b = numbers(List(300, 3.0), {300}, Dtype::f32);
