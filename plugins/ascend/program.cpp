@@ -262,7 +262,6 @@ void Program::seal() {
   for (Section& section : sections_) {
     for (const auto& step : section.steps) {
       if (section.iterations > 0 && step->step.begin) prepare(*step, section.iterations, *example_);
-      operator_bytes_ = std::max(operator_bytes_, step->workspace_bytes);
     }
   }
   example_ = nullptr;
@@ -287,6 +286,8 @@ void Program::prepare(Prepared& prepared, int64_t iterations, const sdk::Run& ru
   const Addresses addresses{nullptr, &run, nullptr};
   prepared.tensors = describe_step(step, 0, addresses);
   check(step.begin(prepared.tensors, run.tag(), &prepared.workspace_bytes, &prepared.executor), step.name);
+  // Here and not in seal: phase 1 may ask for more when it is repeated for other addresses.
+  operator_bytes_ = std::max(operator_bytes_, prepared.workspace_bytes);
   if (step.rebindable && r.aclSetAclOpExecutorRepeatable(prepared.executor) == 0) {
     prepared.repeatable = true;
   } else if (iterations == 1 && final_in_prepare(step)) {

@@ -282,7 +282,7 @@ aclnnStatus Phase1::finish(Kernel kernel) {
   Executor& executor = *build_->executor;
   executor.kernel = std::move(kernel);
   // As the vendor's do, operators ask for room to make views contiguous, and always for a little.
-  executor.workspace_bytes = 512;
+  executor.workspace_bytes = 512 + static_cast<uint64_t>(knob("MORE_WORKSPACE", 0));
   executor.for_each_slot([&](const Slot& slot) {
     const auto bytes = static_cast<uint64_t>(element_count(slot.tensor->dims) * element_bytes(slot.tensor->dtype));
     if (!is_contiguous(*slot.tensor)) executor.workspace_bytes += round_up(bytes);

@@ -55,6 +55,10 @@ int begin(const char* call, Needs needs) {
   return guarded([&] { return fake::enter(call, needs); });
 }
 
+int64_t knob(const char* name, int64_t otherwise) {
+  return fake::knob(name, otherwise);
+}
+
 int violation(const char* rule, const std::string& text) {
   fake::report_violation(rule, text);
   return fake::runtime().broken_rule;

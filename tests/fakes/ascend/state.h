@@ -18,6 +18,9 @@ using fake::Range;
 // Logs and counts the call, applies RLK_FAKE_ASCEND_FAIL, checks `needs`. Not 0: return it to the caller.
 FAKE_ASCEND_INTERNAL int begin(const char* call, Needs needs);
 
+// The number in RLK_FAKE_ASCEND_<name>, now.
+FAKE_ASCEND_INTERNAL int64_t knob(const char* name, int64_t otherwise);
+
 // A contract violation: one line on stderr, then abort; with RLK_FAKE_ASCEND_ON_VIOLATION=report the line is kept for
 // fakeAscendLastViolation and the number to return to the caller comes back.
 FAKE_ASCEND_INTERNAL int violation(const char* rule, const std::string& text);

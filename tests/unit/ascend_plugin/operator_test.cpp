@@ -74,6 +74,30 @@ TEST_F(OperatorTest, an_operator_that_refuses_to_repeat_runs_all_the_same) {
   unsetenv("RLK_FAKE_ASCEND_FAIL");
 }
 
+// A phase 1 for other addresses may ask for more: prepare then says so, and phase 2 is told of no byte that is not
+// there.
+TEST_F(OperatorTest, a_phase_1_that_asks_for_more_the_second_time_gets_it) {
+  setenv("RLK_FAKE_ASCEND_FAIL", "repeatable aclnnAdd", 1);
+  Tensor* out = tensor(kF32, {3});
+  Call call(plugin, device, "add", &add_params_, {tensor<float>(kF32, {3}, {1, 2, 3}), tensor<float>(kF32, {1}, {10})},
+            {out}, {});
+  ASSERT_EQ(call.plan(nullptr), RLK_OK);
+  ASSERT_EQ(launch(call), RLK_OK);
+  rlk_error error = no_error();
+  uint64_t before = 0, after = 0;
+  ASSERT_EQ(call.prepare(&before, &error), RLK_OK) << error.text;
+  ASSERT_EQ(call.enqueue(stream, allocate(before), before, &error), RLK_OK) << error.text;
+  setenv("RLK_FAKE_ASCEND_MORE_WORKSPACE", "4096", 1);
+  EXPECT_EQ(call.prepare(&after, &error), RLK_OK) << error.text;
+  unsetenv("RLK_FAKE_ASCEND_MORE_WORKSPACE");
+  unsetenv("RLK_FAKE_ASCEND_FAIL");
+  EXPECT_EQ(after, before + 4096);
+  EXPECT_EQ(call.enqueue(stream, allocate(before), before, &error), RLK_INVALID_ARGUMENT);
+  EXPECT_EQ(call.enqueue(stream, allocate(after), after, &error), RLK_OK) << error.text;
+  ASSERT_EQ(synchronize(), RLK_OK);
+  EXPECT_EQ(read<float>(out), (std::vector<float>{11, 12, 13}));
+}
+
 TEST_F(OperatorTest, sixteen_bit_sums_are_rounded_once) {
   // -3 + 3 * 1.0078125 = 0.0234375; the product alone would become 3.03125, and the sum 0.03125.
   rlk_add_params params = RLK_ADD_PARAMS_INIT;
