@@ -187,7 +187,12 @@ void* Device::attention_mask() {
   const CurrentContext current(context_);
   void* memory = nullptr;
   check(runtime().aclrtMalloc(&memory, hidden.size(), kHugeFirst), "aclrtMalloc");
-  check(runtime().aclrtMemcpy(memory, hidden.size(), hidden.data(), hidden.size(), kCopyToDevice), "aclrtMemcpy");
+  try {
+    check(runtime().aclrtMemcpy(memory, hidden.size(), hidden.data(), hidden.size(), kCopyToDevice), "aclrtMemcpy");
+  } catch (...) {
+    runtime().aclrtFree(memory);
+    throw;
+  }
   return attention_mask_ = memory;
 }
 
@@ -207,7 +212,9 @@ DeviceErrorRecord* Device::take_record() {
     check(runtime().aclrtMalloc(&memory, kBytes, kHugeFirst), "aclrtMalloc");
     return static_cast<DeviceErrorRecord*>(memory);
   });
-  check(runtime().aclrtMemset(record, kBytes, 0, kBytes), "aclrtMemset");
+  const int code = runtime().aclrtMemset(record, kBytes, 0, kBytes);
+  if (code != 0) records_.give_back(record, nullptr);
+  check(code, "aclrtMemset");
   return record;
 }
 

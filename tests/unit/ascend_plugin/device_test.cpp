@@ -94,6 +94,27 @@ TEST_F(DeviceTest, exhausted_memory_says_so) {
   EXPECT_NE(std::string(error.text).find("aclrtMalloc failed with 207001 (out of memory)"), std::string::npos);
 }
 
+// A record that could not be cleared serves the next stream.
+TEST_F(DeviceTest, streams_that_cannot_be_made_leave_no_memory_behind) {
+  uint64_t free_before = 0, free_after = 0, total = 0;
+  setenv("RLK_FAKE_ASCEND_FAIL", "aclrtMemset:0:507899", 1);
+  for (int i = 0; i < 3; ++i) {
+    rlk_plugin_stream* none = nullptr;
+    rlk_error error = no_error();
+    EXPECT_EQ(plugin.api->stream->create(device, 0, &none, &error), RLK_BACKEND_ERROR);
+    EXPECT_EQ(error.native_code, 507899);
+    ASSERT_EQ(plugin.api->device->memory_info(device, &free_after, &total, nullptr), RLK_OK);
+    if (i == 0) free_before = free_after;
+  }
+  unsetenv("RLK_FAKE_ASCEND_FAIL");
+  EXPECT_EQ(free_after, free_before);
+  rlk_plugin_stream* next = nullptr;
+  ASSERT_EQ(plugin.api->stream->create(device, 0, &next, nullptr), RLK_OK);
+  ASSERT_EQ(plugin.api->device->memory_info(device, &free_after, &total, nullptr), RLK_OK);
+  EXPECT_EQ(free_after, free_before);
+  EXPECT_EQ(plugin.api->stream->destroy(next, nullptr), RLK_OK);
+}
+
 TEST_F(DeviceTest, streams_are_asynchronous_and_deadlines_hold) {
   rlk_plugin_stream* slow = slow_stream(plugin, device, "100000");
   void* memory = allocate(4);

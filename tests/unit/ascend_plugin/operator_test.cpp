@@ -278,6 +278,30 @@ TEST_F(AttentionTest, windows_that_hide_one_key_only) {
   EXPECT_EQ(visible_keys(), (std::vector<int>{1, 1, 1}));
 }
 
+TEST_F(AttentionTest, a_mask_that_cannot_be_filled_leaves_no_memory_behind) {
+  const auto copies = [] { return fakeAscendCallCount("aclrtMemcpy"); };
+  auto call = packed(kF16, 16);
+  uint64_t constants = copies();
+  ASSERT_EQ(call->plan(nullptr), RLK_OK);
+  constants = copies() - constants;
+  call->destroy();
+  params_.window_left = 1;
+  call = packed(kF16, 16);
+  uint64_t free_before = 0, free_after = 0, total = 0;
+  ASSERT_EQ(plugin.api->device->memory_info(device, &free_before, &total, nullptr), RLK_OK);
+  const std::string masks_copy = "aclrtMemcpy:" + std::to_string(copies() + constants + 1) + ":507899";
+  setenv("RLK_FAKE_ASCEND_FAIL", masks_copy.c_str(), 1);
+  rlk_error error = no_error();
+  EXPECT_EQ(call->plan(&error), RLK_BACKEND_ERROR);
+  unsetenv("RLK_FAKE_ASCEND_FAIL");
+  EXPECT_EQ(error.native_code, 507899);
+  ASSERT_EQ(plugin.api->device->memory_info(device, &free_after, &total, nullptr), RLK_OK);
+  EXPECT_EQ(free_after, free_before);
+  ASSERT_EQ(call->plan(nullptr), RLK_OK);
+  EXPECT_EQ(launch(*call), RLK_OK);
+  EXPECT_EQ(synchronize(), RLK_OK);
+}
+
 TEST_F(AttentionTest, missing_host_values_are_an_error) {
   const auto call = packed(kF16, 16);
   call->host_input(RLK_ATTENTION_IN_CU_SEQLENS_Q, nullptr);
