@@ -103,7 +103,7 @@ struct LogpBackwardArgs {
   int64_t grad_row_stride;
   void* grad_bias;         // nullptr: not wanted
   LogpBackwardRow* row;    // [N]
-  int64_t* owner;          // [R + 1], -1 before the rows kernel; nullptr without row_indices
+  int64_t* owner;          // [backward_owners(R)], -1 before the rows kernel; nullptr without row_indices
   void* bias_part;         // [chunks, V] accumulators, with grad_bias
   int64_t rows_per_chunk;  // logits rows that one block walks over
   int64_t chunks;          // of the logits rows

@@ -45,12 +45,12 @@ __device__ inline int64_t last_row_before(const TokenRows& tokens, int64_t block
   return -1;
 }
 
-// For each thread of the block the highest row named before its own token: by the block, or by the last token before
-// it.
-__device__ inline int64_t highest_row_before(const TokenRows& tokens, int64_t block_first, int64_t row) {
+// For each thread of the block the highest row named before its own token: by the block, or outside. all: also by the
+// rest of the block.
+__device__ inline int64_t highest_row_before(int64_t row, int64_t outside, int64_t& all) {
   __shared__ int64_t highest[kBackwardRowsThreads];
   const int me = static_cast<int>(threadIdx.x);
-  const int64_t outside = last_row_before(tokens, block_first);
+  __syncthreads();  // what an earlier call left has been read
   highest[me] = row;
   __syncthreads();
   for (int step = 1; step < kBackwardRowsThreads; step *= 2) {
@@ -59,8 +59,43 @@ __device__ inline int64_t highest_row_before(const TokenRows& tokens, int64_t bl
     if (other > highest[me]) highest[me] = other;
     __syncthreads();
   }
-  const int64_t inside = me > 0 ? highest[me - 1] : -1;
+  const int64_t inside = me > 0 ? highest[me - 1] : -1, last = highest[kBackwardRowsThreads - 1];
+  all = last > outside ? last : outside;
   return inside > outside ? inside : outside;
+}
+
+// The larger wins, whatever the order: a data error makes the row NaN, and the sum of all rows.
+__device__ __forceinline__ void mark_owner(const LogpBackwardArgs& args, int64_t at, int64_t owner) {
+  atomicMax(reinterpret_cast<long long*>(args.owner + at), static_cast<long long>(owner));
+}
+
+// Whether this block is the last of all launches to be done, and any block met a data error. One word counts both, so
+// that whoever adds to it last knows: blocks below, those with errors in the upper half.
+__device__ inline bool is_last_after_errors(const LogpBackwardArgs& args, bool has_error) {
+  __shared__ bool answer;
+  const bool none = __syncthreads_and(!has_error) != 0;
+  if (threadIdx.x == 0) {
+    const int64_t blocks = (args.tokens.rows + kBackwardRowsThreads - 1) / kBackwardRowsThreads;
+    auto* const word = reinterpret_cast<unsigned long long*>(args.owner + args.tokens.logits_rows + 1);
+    const unsigned long long mine = 1 + (none ? 0 : 1ull << 32);
+    const unsigned long long done = atomicAdd(word, mine) + 1 + mine;  // it was -1 at first
+    answer = static_cast<int64_t>(done & 0xffffffffu) == blocks && done >> 32 != 0;
+  }
+  __syncthreads();
+  return answer;
+}
+
+// A block looks no further back than to the last token before it. That finds every list that is not in order, but where
+// that token itself stood out of order, rows of later blocks may pass that an earlier token has outrun. So after a data
+// error one block goes through all tokens again.
+__device__ inline void mark_all_disorder(const LogpBackwardArgs& args) {
+  int64_t outside = -1;
+  for (int64_t first = 0; first < args.tokens.rows; first += kBackwardRowsThreads) {
+    const int64_t n = first + threadIdx.x;
+    const int64_t row = n < args.tokens.rows ? existing_row(args.tokens, resolve_token(args.tokens, n)) : -1;
+    const int64_t highest = highest_row_before(row, outside, outside);
+    if (row >= 0 && row <= highest) mark_owner(args, row, kOwnerNan);
+  }
 }
 
 // Whether every logit of the row is -inf. All threads of the block take part.
@@ -88,7 +123,8 @@ __device__ __forceinline__ void logp_backward_rows(const LogpBackwardArgs& args)
   if (n < tokens.rows) token = resolve_token(tokens, n);
   const int64_t existing = existing_row(tokens, token);
   if (tokens.row_indices != nullptr) {
-    const int64_t highest = highest_row_before(tokens, block_first, existing);
+    int64_t all = -1;
+    const int64_t highest = highest_row_before(existing, last_row_before(tokens, block_first), all);
     if (token.state == kRowActive && existing <= highest) {
       token.state = kRowNan;
       token.kind = kDataRowOutOfRange;
@@ -116,8 +152,6 @@ __device__ __forceinline__ void logp_backward_rows(const LogpBackwardArgs& args)
     token.kind = kDataNoFiniteLogit;
     token.value = 0;
   }
-  if (n >= tokens.rows) return;
-
   if (token.state == kRowNan) report_data_error(args.errors, token.kind, n, token.value);
   LogpBackwardRow out{0, 0, 0, 0, 0, -1, token.state, 0};
   if (token.state == kRowActive) {
@@ -152,14 +186,11 @@ __device__ __forceinline__ void logp_backward_rows(const LogpBackwardArgs& args)
       out.target_gradient = nothing ? 0 : (rest * exp(log_p) - g_logp * expm1(log_p)) * factor;
     }
   }
-  args.row[n] = out;
-  if (args.owner == nullptr || token.state == kRowZero) return;
-  // The larger wins, whatever the order: a data error makes the row NaN, and the sum of all rows.
-  const auto mark = [&](int64_t at, int64_t owner) {
-    atomicMax(reinterpret_cast<long long*>(args.owner + at), static_cast<long long>(owner));
-  };
-  if (existing >= 0) mark(existing, token.state == kRowNan ? kOwnerNan : n);
-  if (token.state == kRowNan) mark(tokens.logits_rows, kOwnerNan);
+  if (n < tokens.rows) args.row[n] = out;
+  if (args.owner == nullptr) return;
+  if (existing >= 0) mark_owner(args, existing, token.state == kRowNan ? kOwnerNan : n);
+  if (token.state == kRowNan) mark_owner(args, tokens.logits_rows, kOwnerNan);
+  if (is_last_after_errors(args, token.state == kRowNan)) mark_all_disorder(args);
 }
 
 // The scalars of a row as the gradient kernel uses them.

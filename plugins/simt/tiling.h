@@ -31,6 +31,11 @@ constexpr int kBackwardRows = 4;    // rows that a thread has in flight
 constexpr int kBackwardBatch = 64;  // rows whose scalars a block holds at a time
 constexpr int kBackwardRowsThreads = 256;
 constexpr int kBackwardBiasThreads = 256;
+// Words of LogpBackwardArgs::owner: one for each logits row, then kOwnerNan after any data error, then the blocks of
+// the rows kernel that are done.
+RLK_SIMT_BOTH constexpr int64_t backward_owners(int64_t logits_rows) {
+  return logits_rows + 2;
+}
 RLK_SIMT_BOTH constexpr int64_t backward_tile(int64_t element_bytes) {
   return kBackwardThreads * (16 / element_bytes);
 }

@@ -39,7 +39,7 @@ struct Layout {
 Layout layout_of(int64_t tokens, int64_t logits_rows, int64_t vocab, int64_t chunks, sdk::Dtype dtype, bool indexed,
                  bool bias) {
   return {static_cast<uint64_t>(tokens) * sizeof(simt::LogpBackwardRow),
-          indexed ? static_cast<uint64_t>(logits_rows + 1) * sizeof(int64_t) : 0,
+          indexed ? static_cast<uint64_t>(simt::backward_owners(logits_rows)) * sizeof(int64_t) : 0,
           bias ? static_cast<uint64_t>(chunks * vocab * accumulator_bytes(dtype)) : 0};
 }
 

@@ -1,6 +1,7 @@
 // Do the kernels give the same bits however shared memory and the grid cut their work? Built for waves of 32 and of 64.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <string>
@@ -158,7 +159,7 @@ TEST(KernelTest, LogpBackwardInPartsOfAGridIsThatOfOneGrid) {
   std::vector<float> grad;
   DataErrorRecord record{};
   const auto fresh = [&] {
-    owners.assign(kRows + 1, -1);
+    owners.assign(backward_owners(kRows), -1);
     grad.assign(logits.size(), 99);
     record = DataErrorRecord{};
     LogpBackwardArgs args{};
@@ -203,6 +204,84 @@ TEST(KernelTest, LogpBackwardInPartsOfAGridIsThatOfOneGrid) {
   }
   EXPECT_EQ(record.row, 300);
   EXPECT_TRUE(same_bits(grad, expected));
+}
+
+// Which logits rows are NaN and which are somebody's, for any order of row_indices. The rule is the declaration's:
+// every active row index must be larger than all before it, and the row that a wrong one names is NaN.
+void expect_owners(const std::vector<int64_t>& indices, int64_t logits_rows) {
+  const auto rows = static_cast<int64_t>(indices.size());
+  const std::vector<int64_t> ids(indices.size(), 0);
+  const std::vector<float> logits(static_cast<size_t>(logits_rows), 0), lse(indices.size(), 0);
+  std::vector<float> grad_lse;  // with p = 1 in the only column, also the gradient of its logit
+  std::vector<float> grad(logits.size(), -1), expected(logits.size(), 0);
+  int64_t highest = -1;
+  for (int64_t n = 0; n < rows; ++n) {
+    grad_lse.push_back(static_cast<float>(n + 1));
+    const int64_t row = indices[static_cast<size_t>(n)];
+    expected[static_cast<size_t>(row)] = row > highest ? static_cast<float>(n + 1) : NAN;
+    highest = std::max(highest, row);
+  }
+  std::vector<LogpBackwardRow> scalars(indices.size());
+  std::vector<int64_t> owners(static_cast<size_t>(backward_owners(logits_rows)), -1);
+  DataErrorRecord record{};
+  LogpBackwardArgs args{};
+  args.logits = logits.data();
+  args.row_stride = args.grad_row_stride = 1;
+  args.tokens.ids = ids.data();
+  args.tokens.ids_are_i64 = 1;
+  args.tokens.row_indices = indices.data();
+  args.tokens.rows = rows;
+  args.tokens.logits_rows = logits_rows;
+  args.tokens.ignore_index = -100;
+  args.tokens.id_limit = args.tokens.vocab = 1;
+  args.transform.temperature = 1;
+  args.transform.exp2_scale = 1.44269504f;
+  args.lse = lse.data();
+  args.grad_logp = args.grad_lse = grad_lse.data();
+  args.grad_logp_is_accumulator = 1;
+  args.grad_logits = grad.data();
+  args.row = scalars.data();
+  args.owner = owners.data();
+  args.rows_per_chunk = logits_rows;
+  args.chunks = 1;
+  args.errors.record = &record;
+  const auto blocks = static_cast<unsigned>((rows + kBackwardRowsThreads - 1) / kBackwardRowsThreads);
+  // The last blocks first, and one by one: nothing may depend on who comes when.
+  for (unsigned block = blocks; block-- > 0;) run(&logp_backward_f32_rows, 1, kBackwardRowsThreads, 0, args, block);
+  run(&logp_backward_f32_plain, 1, kBackwardThreads, 0, args);
+  const bool is_ordered = std::none_of(expected.begin(), expected.end(), [](float x) { return std::isnan(x); });
+  EXPECT_EQ(record.state == 0, is_ordered);
+  for (size_t r = 0; r < grad.size(); ++r) {
+    if (std::isnan(expected[r]))
+      EXPECT_TRUE(std::isnan(grad[r])) << "row " << r << ": " << grad[r];
+    else
+      EXPECT_EQ(grad[r], expected[r]) << "row " << r;
+  }
+}
+
+TEST(KernelTest, ARowIndexThatIsOutOfOrderMakesItsRowNanWhereverItStands) {
+  std::vector<int64_t> ordered(700);
+  for (size_t n = 0; n < ordered.size(); ++n) ordered[n] = static_cast<int64_t>(n);
+  expect_owners(ordered, 700);
+  // The last index before a block is lower than one before it: rows named before, and rows that nobody has named.
+  for (const int64_t skipped : {5000, 100}) {
+    std::vector<int64_t> indices;
+    for (int64_t row = 0; indices.size() < 255; ++row) {
+      if (row != skipped) indices.push_back(row);
+    }
+    for (const int64_t row : {5, 100, 300, 299, 301}) indices.push_back(row);
+    while (indices.size() < 700) indices.push_back(static_cast<int64_t>(indices.size()) + 100);
+    expect_owners(indices, 900);
+  }
+  // A few places of a long list, in other orders.
+  unsigned seed = 3;
+  const auto random = [&](size_t below) { return (seed = seed * 1664525u + 1013904223u) / 65536 % below; };
+  for (int round = 0; round < 5; ++round) {
+    std::vector<int64_t> indices = ordered;
+    for (int change = 0; change < 4; ++change) std::swap(indices[random(700)], indices[random(700)]);
+    indices[random(700)] = indices[random(700)];
+    expect_owners(indices, 700);
+  }
 }
 
 // One row of three logits through the kernels of logp and of its backward, in a plain and a transformed (capped) form.
