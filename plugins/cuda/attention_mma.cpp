@@ -17,6 +17,11 @@ bool is_wide(const rlk_tensor& tensor) {
   return true;
 }
 
+// The head size of the kernels that compute this one.
+int padded(int64_t head) {
+  return head <= 64 ? 64 : head <= 96 ? 96 : head <= 128 ? 128 : head <= 192 ? 192 : 256;
+}
+
 // One accuracy of the kernels.
 struct Kernels {
   const char* name;   // of the implementation
@@ -32,15 +37,16 @@ public:
   AttentionMmaPlan(Device& device, const sdk::Call<sdk::ops::Attention>& call, const Kernels& kernels)
       : AttentionPlan(device, call, kernels.name), multiprocessors_(device.multiprocessors()) {
     numerics = kernels.numerics;
-    const int64_t head = attention_sizes(call).head;
-    head_ = head <= 64 ? 64 : head <= 96 ? 96 : head <= 128 ? 128 : head <= 192 ? 192 : 256;
+    head_ = padded(attention_sizes(call).head);
     const std::string prefix =
         sdk::format("%s_%s_%d_", kernels.image, sdk::name_of(sdk::dtype_of(*call.input(RLK_ATTENTION_IN_Q))), head_);
     const bool options = params_.softcap != 0 || call.input(RLK_ATTENTION_IN_KEY_MASK) != nullptr;
     few_ = device.kernel(kernels.image, prefix + (options ? "64_options" : "64"),
                          simt::attention_mma_shared_bytes(head_, 64));
-    if (options) return;
-    many_ = device.kernel(kernels.image, prefix + "128", simt::attention_mma_shared_bytes(head_, 128));
+    // Devices without the room of a data centre's (sm_86, sm_89, sm_120) compute wide heads in small blocks alone.
+    const int shared = simt::attention_mma_shared_bytes(head_, 128);
+    if (options || shared > device.shared_limit()) return;
+    many_ = device.kernel(kernels.image, prefix + "128", shared);
   }
 
   void enqueue(sdk::Stream& stream, const sdk::Run& run) override {
@@ -63,7 +69,8 @@ public:
 private:
   int64_t multiprocessors_;
   int head_ = 0;
-  FunctionHandle few_ = nullptr, many_ = nullptr;  // the latter not with options, whose registers it has no room for
+  FunctionHandle few_ = nullptr, many_ = nullptr;  // the latter not with options, whose registers it has no room for,
+                                                   // nor where a block's shared memory has none
 };
 
 sdk::Support support_of(Device& device, const sdk::Call<sdk::ops::Attention>& call, const Kernels& kernels) {
@@ -83,6 +90,11 @@ sdk::Support support_of(Device& device, const sdk::Call<sdk::ops::Attention>& ca
       return sdk::Support::no("ALIGNMENT", "q, k, v and out must start on 16 bytes, with strides of multiples of 8",
                               RLK_SUPPORT_IF_CONTIGUOUS);
     }
+  }
+  if (const int shared = simt::attention_mma_shared_bytes(padded(sizes.head), 64); shared > device.shared_limit()) {
+    return sdk::Support::no("SHARED_MEMORY",
+                            sdk::format("head size %lld needs %d bytes of shared memory; a block of this device has %d",
+                                        static_cast<long long>(sizes.head), shared, device.shared_limit()));
   }
   sdk::Support answer = sdk::Support::yes(kernels.name, kernels.numerics, RLK_SUPPORT_PREFERRED);
   answer.workspace_bound = attention_workspace(sizes);
