@@ -155,6 +155,31 @@ TEST_F(TableTest, AnErrorHasTheVendorsWordsAndMeaning) {
   EXPECT_EQ(thrown(RLK_CAPTURE_FORBIDS, [] { check(900, "trying"); }), "trying failed with Test error (900)");
 }
 
+// From HIP 6 on host memory is 1, device memory 2, and 0 is memory that the runtime has nothing to do with; before,
+// host memory was 0.
+TEST_F(TableTest, MemoryThatTheRuntimeDoesNotKnowIsUnknown) {
+  static unsigned type = 0;
+  table.attributes.warp_size = 1;
+  table.device_attribute = [](int* value, int, int) { return *value = 32, 0; };
+  table.device_current = [](int* device) { return *device = 0, 0; };
+  table.device_set = [](int) { return 0; };
+  table.profile = [](int) { return Profile(); };
+  table.pointer_attribute = [](void* value, int attribute, const void*) {
+    return *static_cast<unsigned*>(value) = attribute == kPointerMemoryType ? type : 0, 0;
+  };
+  Device device(0);
+  const auto kind_of = [&](unsigned told, unsigned host) {
+    type = told;
+    table.host_memory_type = host;
+    return device.pointer_kind(&device);
+  };
+  EXPECT_EQ(kind_of(0, 1), RLK_POINTER_UNKNOWN);
+  EXPECT_EQ(kind_of(1, 1), RLK_POINTER_PINNED);
+  EXPECT_EQ(kind_of(2, 1), RLK_POINTER_DEVICE);
+  EXPECT_EQ(kind_of(0, 0), RLK_POINTER_PINNED);
+  EXPECT_EQ(kind_of(1, 0), RLK_POINTER_DEVICE);
+}
+
 // A block's shared memory fits where the widest head does, at both widths, and shrinks in steps of 8 columns.
 TEST(TilingTest, AttentionFitsInSixtyFourKibibytes) {
   for (const int64_t wave : {32, 64}) {
