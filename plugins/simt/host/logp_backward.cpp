@@ -140,6 +140,7 @@ sdk::Support LogpBackward::query(Device& device, const sdk::Call<Op>& call) {
   if (auto refused = device.refusal()) return *refused;
   const sdk::Dtype dtype = sdk::dtype_of(*call.input(RLK_LOGP_BACKWARD_IN_LOGITS));
   if (auto refused = refuse_dtype(call.input(RLK_LOGP_BACKWARD_IN_LOGITS), "logits")) return *refused;
+  if (auto refused = refuse_scaling(call.params(), dtype)) return *refused;
   if (auto refused = sdk::refuse_input(call.input(RLK_LOGP_BACKWARD_IN_KEEP_MASK), "keep_mask")) return *refused;
   if (auto refused = refuse_token_strides(call, RLK_LOGP_BACKWARD_IN_LOGITS, kInputNames)) return *refused;
   const rlk_tensor* grad_logits = call.output(RLK_LOGP_BACKWARD_OUT_GRAD_LOGITS);

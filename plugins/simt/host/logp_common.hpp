@@ -36,6 +36,21 @@ simt::LogitTransform logit_transform(const sdk::Run& run, const TokenInputs& at,
           static_cast<float>(kLog2e / params.temperature), 0};
 }
 
+// What the kernels compute in fp32 needs these parameters and their reciprocals to be numbers of fp32, far from its
+// ends.
+template <class Params>
+sdk::Refusal refuse_scaling(const Params& params, sdk::Dtype logits) {
+  if (logits == sdk::Dtype::f64) return std::nullopt;
+  const auto is_beyond = [](double value) { return value < 0x1p-60 || value > 0x1p60; };
+  if (is_beyond(params.temperature)) {
+    return sdk::Support::no("TEMPERATURE", "the kernels' arithmetic takes temperatures between 2^-60 and 2^60");
+  }
+  if (params.softcap != 0 && is_beyond(params.softcap)) {
+    return sdk::Support::no("SOFTCAP", "the kernels' arithmetic takes softcaps between 2^-60 and 2^60");
+  }
+  return std::nullopt;
+}
+
 // Everything but the logits (and the gradient) must be contiguous, those need dense rows. The texts name the tensor.
 template <class Op>
 sdk::Refusal refuse_token_strides(const sdk::Call<Op>& call, uint32_t logits, const char* const* names) {

@@ -198,5 +198,56 @@ TEST_F(OperatorTest, AttentionThatIsNotDeclinedFitsInSharedMemory) {
   }
 }
 
+// --- logp ------------------------------------------------------------------------------------------------------------
+
+Arranged<sdk::ops::Logp> logp(rlk_dtype dtype, int64_t rows, int64_t vocab, double temperature = 1,
+                              double softcap = 0) {
+  rlk_logp_params params = RLK_LOGP_PARAMS_INIT;
+  params.temperature = temperature;
+  params.softcap = softcap;
+  const rlk_dtype accumulator = dtype.bits == 64 ? kF64 : kF32;
+  Arranged<sdk::ops::Logp> call(params, {rows, rows, vocab});
+  call.input(RLK_LOGP_IN_LOGITS, dtype, {rows, vocab});
+  call.input(RLK_LOGP_IN_IDS, kI64, {rows});
+  call.output(RLK_LOGP_OUT_LOGP, accumulator, {rows});
+  return call;
+}
+
+Arranged<sdk::ops::LogpBackward> logp_backward(rlk_dtype dtype, double temperature, double softcap) {
+  rlk_logp_backward_params params = RLK_LOGP_BACKWARD_PARAMS_INIT;
+  params.temperature = temperature;
+  params.softcap = softcap;
+  const rlk_dtype accumulator = dtype.bits == 64 ? kF64 : kF32;
+  Arranged<sdk::ops::LogpBackward> call(params, {4, 4, 100});
+  call.input(RLK_LOGP_BACKWARD_IN_LOGITS, dtype, {4, 100});
+  call.input(RLK_LOGP_BACKWARD_IN_IDS, kI64, {4});
+  call.input(RLK_LOGP_BACKWARD_IN_LSE, accumulator, {4});
+  call.input(RLK_LOGP_BACKWARD_IN_GRAD_LOGP, accumulator, {4});
+  call.output(RLK_LOGP_BACKWARD_OUT_GRAD_LOGITS, dtype, {4, 100});
+  return call;
+}
+
+// The kernels compute in fp32 unless logits are fp64: what has no reciprocal there, or is none itself, makes NaN.
+TEST_F(OperatorTest, LogpDeclinesTemperaturesAndSoftcapsBeyondItsArithmetic) {
+  Device device(0);
+  const auto expect = [&](rlk_dtype dtype, double temperature, double softcap, const std::string& code) {
+    const std::string what = std::to_string(dtype.bits) + " bits, temperature " + sdk::format("%g", temperature) +
+                             ", softcap " + sdk::format("%g", softcap);
+    EXPECT_EQ(logp(dtype, 4, 100, temperature, softcap).query<Logp>(device).reason_code, code) << what;
+    EXPECT_EQ(logp_backward(dtype, temperature, softcap).query<LogpBackward>(device).reason_code, code) << what;
+  };
+  for (const rlk_dtype dtype : {kF32, kBf16}) {
+    for (const double fine : {1.0, 1e-3, 0x1p-60, 0x1p60}) {
+      expect(dtype, fine, 0, "");
+      expect(dtype, 1, fine, "");
+    }
+    for (const double beyond : {1e-320, 1e-40, 1e-39, 1e39, 1e300}) {
+      expect(dtype, beyond, 0, "TEMPERATURE");
+      expect(dtype, 1, beyond, "SOFTCAP");
+    }
+  }
+  expect(kF64, 1e-40, 1e39, "");
+}
+
 }  // namespace
 }  // namespace rlk::simt::host
