@@ -5,12 +5,14 @@
 #include "core/conformance/cases.hpp"
 #include "core/conformance/data_errors.hpp"
 #include "core/conformance/elements.hpp"
+#include "core/conformance/sizes.hpp"
 #include "core/declaration/extremes.hpp"
 
 namespace rlk::core::conformance {
 namespace {
 
 constexpr int64_t kLargestSwitch = int64_t{1} << 24;  // elements of one tensor: a size beyond is not reached by a test
+constexpr int64_t kPairCost = int64_t{1} << 22;       // of two switches at once (cost_of)
 
 bool is_legal(const Case& c) {
   ConcreteCall call;
@@ -41,6 +43,33 @@ std::vector<Case> switch_cases(const Case& ordinary, const rlk_switch& change) {
     if (std::all_of(call.inputs.begin(), call.inputs.end(), fits)) list.push_back(std::move(c));
   }
   return list;
+}
+
+bool is_within(const rlk_switch& change) {
+  return change.at > 0 && change.at <= kLargestSwitch;
+}
+
+// Two symbols at a switch, where that is cheap: which algorithm serves a call may depend on both. Tried once each in
+// the smoke test, which has the switches alone for everything else.
+void add_switch_pairs(std::vector<Case>& list, const Case& ordinary, std::span<const rlk_switch* const> switches,
+                      bool smoke) {
+  const auto symbol_of = [&](const rlk_switch* change) {
+    if (change == nullptr || change->symbol == nullptr || !is_within(*change)) return -1;
+    const int symbol = symbol_index(*ordinary.decl, change->symbol);
+    return symbol >= 0 && in_form(ordinary.decl->symbols[static_cast<size_t>(symbol)], ordinary.form) ? symbol : -1;
+  };
+  for (size_t i = 0; i < switches.size(); ++i) {
+    for (size_t k = i + 1; k < switches.size(); ++k) {
+      const int a = symbol_of(switches[i]), b = symbol_of(switches[k]);
+      if (a < 0 || b < 0 || a == b) continue;
+      Case c = ordinary;
+      c.brief = smoke;
+      c.size_given[static_cast<size_t>(a)] = switches[i]->at;
+      c.size_given[static_cast<size_t>(b)] = switches[k]->at;
+      ConcreteCall call;
+      if (resolve(c, call) && cost_of(call) <= kPairCost) list.push_back(std::move(c));
+    }
+  }
 }
 
 void add_switch_sizes(std::vector<Case>& list, const Case& ordinary, std::span<const rlk_switch* const> switches) {
@@ -237,6 +266,7 @@ std::vector<Case> plain_cases(const OpDecl& decl, int dtype_choice, int form, bo
     each_other_size(i + 1, one, [&](size_t, const Case& two) { add_legal(list, two); });
   });
   add_switch_sizes(list, ordinary, switches);
+  add_switch_pairs(list, ordinary, switches, smoke);
   return list;
 }
 

@@ -67,7 +67,8 @@ bool resolve(const Case& c, ConcreteCall& out);
 // The case in words, without the operator's name: "bf16 bias softcap=3 N=5,R=5,V=37". Equal words, equal case.
 std::string describe(const Case& c, const ConcreteCall& call);
 
-// Calls without any variation: the ordinary sizes, then others. `switches` adds sizes around each of them.
+// Calls without any variation: the ordinary sizes, then others. `switches` adds sizes around each of them, and cheap
+// pairs of them.
 std::vector<Case> plain_cases(const OpDecl& decl, int dtype_choice, int form, bool smoke,
                               std::span<const rlk_switch* const> switches);
 // Whether plain_cases has sizes beside the switch: not where it is too large for a test, or of no symbol.

@@ -54,6 +54,33 @@ TEST(Cases, AreLegalByValidation) {
   std::printf("%zu different cases\n", seen.size());
 }
 
+// Which algorithm serves a call may depend on two sizes: each pair of switches is tried together where that is cheap.
+TEST(Cases, ContainCheapPairsOfSwitches) {
+  const rlk_switch given[] = {{sizeof(rlk_switch), 0, "D", 72},         {sizeof(rlk_switch), 0, "D", 200},
+                              {sizeof(rlk_switch), 0, "Sq", 129},       {sizeof(rlk_switch), 0, "Tq", 193},
+                              {sizeof(rlk_switch), 0, "Sk", 1 << 20},   {sizeof(rlk_switch), 0, nullptr, 9},
+                              {sizeof(rlk_switch), 0, "Sq", INT64_MIN}, {sizeof(rlk_switch), 0, "Sq", INT64_MAX}};
+  std::vector<const rlk_switch*> switches = {nullptr};
+  for (const rlk_switch& change : given) switches.push_back(&change);
+  const OpDecl& decl = *find_declaration("attention");
+  for (const bool smoke : {true, false}) {
+    std::set<std::string> together;
+    for (const int form : {0, 1}) {
+      for (const Case& c : plain_cases(decl, 0, form, smoke, switches)) {
+        std::string words;
+        for (size_t i = 0; i < c.size_given.size(); ++i) {
+          if (c.size_given[i])
+            words += std::string(decl.symbols[i].name) + "=" + std::to_string(*c.size_given[i]) + " ";
+        }
+        if (std::count(words.begin(), words.end(), '=') < 2) continue;
+        together.insert(words);
+        EXPECT_EQ(c.brief, smoke) << words;
+      }
+    }
+    EXPECT_EQ(together, (std::set<std::string>{"Sq=129 D=72 ", "Sq=129 D=200 ", "Tq=193 D=72 ", "Tq=193 D=200 "}));
+  }
+}
+
 TEST(Cases, ContainEveryFeatureAndPairThatTheDeclarationsHave) {
   std::map<std::string, std::set<std::string>> smoke;
   std::map<std::string, std::set<std::set<std::string>>> pairs;

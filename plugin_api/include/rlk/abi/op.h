@@ -101,7 +101,8 @@ typedef struct rlk_run {
   const rlk_tensor_list* const* output_lists;
 } rlk_run;
 
-/* A size at which the implementation changes its algorithm: verification tests on both sides of it. */
+/* A size at which the implementation changes its algorithm: verification tests on both sides of it, and two symbols at
+   a switch of theirs where that is cheap. */
 typedef struct rlk_switch {
   uint32_t struct_size;
   uint32_t reserved;
