@@ -55,7 +55,11 @@ public:
     // Both give the same bits.
     const int64_t rows = args.queries * args.group / (args.packed != 0 ? std::max<int64_t>(args.sequences, 1) : 1);
     const int64_t heads = args.kv_heads * args.sequences;
-    args.block_rows = many_ != nullptr && rows > 64 && heads * ceil_divide(rows, 128) >= multiprocessors_ ? 128 : 64;
+    // More queries than keys, which no decoder has, and few keys take large blocks on every device: they need a few
+    // microseconds either way, and so the small cases of a verification run these kernels too.
+    const bool is_rare = args.queries > args.keys && args.keys <= 128;
+    const bool is_large = rows > 64 && (is_rare || heads * ceil_divide(rows, 128) >= multiprocessors_);
+    args.block_rows = many_ != nullptr && is_large ? 128 : 64;
     const PlaceScope scope(place_);
     const StreamHandle handle = own(stream).handle();
     start(args, handle);

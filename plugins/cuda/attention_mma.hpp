@@ -7,9 +7,11 @@
 
 namespace rlk::cuda {
 
+// The padded head sizes, the second block of rows (in large blocks: there are fewer keys), the second tile of keys.
 constexpr rlk_switch kAttentionMmaSwitches[] = {{sizeof(rlk_switch), 0, "D", 72},   {sizeof(rlk_switch), 0, "D", 104},
                                                 {sizeof(rlk_switch), 0, "D", 136},  {sizeof(rlk_switch), 0, "D", 200},
-                                                {sizeof(rlk_switch), 0, "Sq", 129}, {sizeof(rlk_switch), 0, "Tq", 129}};
+                                                {sizeof(rlk_switch), 0, "Sq", 129}, {sizeof(rlk_switch), 0, "Tq", 193},
+                                                {sizeof(rlk_switch), 0, "Sk", 65},  {sizeof(rlk_switch), 0, "Tk", 65}};
 
 // Tensor cores for 16-bit tensors, the weights rounded to the tensors' dtype before the second product.
 struct AttentionMma {

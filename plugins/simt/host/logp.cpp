@@ -20,6 +20,15 @@ uint64_t workspace_bytes(int64_t rows, int64_t vocab, sdk::Dtype dtype) {
   return static_cast<uint64_t>(rows * segments_of(vocab, dtype)) * sizeof(simt::LogpPartial);
 }
 
+// How many segments a block takes. Several waste less on starting; with few rows one each fills the device.
+int64_t block_segments_of(int64_t rows, int64_t vocab, sdk::Dtype dtype, int64_t multiprocessors) {
+  const int64_t segments = segments_of(vocab, dtype), length = simt::logp_segment_length(sdk::bytes_of(dtype));
+  // What little a row has behind its first segment is not worth a block.
+  if (segments == 2 && vocab - length <= length / 8) return 2;
+  const int64_t most = std::clamp<int64_t>(rows * segments / (64 * multiprocessors), 1, simt::kLogpBlockSegments);
+  return ceil_divide(segments, ceil_divide(segments, most));
+}
+
 class LogpPlan final : public sdk::Plan {
 public:
   LogpPlan(Device& device, const sdk::Call<sdk::ops::Logp>& call)
@@ -55,10 +64,7 @@ public:
     args.entropy = sdk::data_of(run.output(RLK_LOGP_OUT_ENTROPY));
     args.part = static_cast<simt::LogpPartial*>(run.workspace());
     args.segments = segments_of(args.tokens.vocab, dtype_);
-    // Blocks of several segments waste less on starting; with few rows one segment each fills the device.
-    const int64_t most =
-        std::clamp<int64_t>(args.tokens.rows * args.segments / (64 * multiprocessors_), 1, simt::kLogpBlockSegments);
-    args.block_segments = ceil_divide(args.segments, ceil_divide(args.segments, most));
+    args.block_segments = block_segments_of(args.tokens.rows, args.tokens.vocab, dtype_, multiprocessors_);
     args.logp_is_accumulator =
         sdk::dtype_of(*run.output(RLK_LOGP_OUT_LOGP)) == dtype_ && accumulator_bytes(dtype_) != sdk::bytes_of(dtype_)
             ? 0

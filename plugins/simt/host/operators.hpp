@@ -15,9 +15,12 @@ struct Logp {
   static constexpr const char* kName = "segments";
   static sdk::Support query(Device& device, const sdk::Call<Op>& call);
   static std::unique_ptr<sdk::Plan> plan(Device& device, const sdk::Call<Op>& call);
-  // Columns of a thread's packs and of a segment, for 4-byte and 2-byte logits.
-  static constexpr rlk_switch kSwitches[] = {
-      {sizeof(rlk_switch), 0, "V", 4097}, {sizeof(rlk_switch), 0, "V", 8193}, {sizeof(rlk_switch), 0, "V", 16385}};
+  // Columns of a thread's packs, and of a segment of 8-byte, 4-byte and 2-byte logits: the few columns of a second one
+  // are read by the first one's block.
+  static constexpr rlk_switch kSwitches[] = {{sizeof(rlk_switch), 0, "V", 4097},
+                                             {sizeof(rlk_switch), 0, "V", 8193},
+                                             {sizeof(rlk_switch), 0, "V", 16385},
+                                             {sizeof(rlk_switch), 0, "V", 32769}};
 };
 
 struct LogpBackward {

@@ -140,6 +140,43 @@ TEST(KernelTest, AttentionInPartsOfAGridIsThatOfOneGrid) {
   EXPECT_TRUE(same_bits(attention.lse, lse));
 }
 
+TEST(KernelTest, LogpsBitsDoNotTellHowManySegmentsABlockTakes) {
+  constexpr int64_t kRows = 2, kVocab = 5 * logp_segment_length(4) + 100, kSegments = 6;
+  const std::vector<float> logits = noise<float>(kRows * kVocab, 8);
+  const std::vector<int64_t> ids = {7, kVocab - 1};
+  std::vector<float> first;
+  for (int64_t block_segments = 1; block_segments <= kLogpBlockSegments; ++block_segments) {
+    std::vector<float> answer(3 * kRows, 99);
+    std::vector<LogpPartial> part(kRows * kSegments);
+    LogpArgs args{};
+    args.logits = logits.data();
+    args.row_stride = kVocab;
+    args.tokens.ids = ids.data();
+    args.tokens.ids_are_i64 = 1;
+    args.tokens.rows = args.tokens.logits_rows = kRows;
+    args.tokens.ignore_index = -100;
+    args.tokens.id_limit = args.tokens.vocab = kVocab;
+    args.transform.temperature = 1;
+    args.transform.exp2_scale = 1.44269504f;
+    args.logp = answer.data();
+    args.lse = answer.data() + kRows;
+    args.entropy = answer.data() + 2 * kRows;
+    args.part = part.data();
+    args.segments = kSegments;
+    args.block_segments = block_segments;
+    args.logp_is_accumulator = 1;
+    const int64_t blocks = kRows * ((kSegments + block_segments - 1) / block_segments);
+    run(&logp_f32_plain_entropy, static_cast<unsigned>(blocks), kLogpThreads, 0, args);
+    run(&logp_finish_f32, 1, kLogpFinishThreads, 0, args);
+    if (first.empty()) first = answer;
+    EXPECT_TRUE(same_bits(answer, first)) << block_segments;
+  }
+  double sum = 0;
+  for (int64_t c = 0; c < kVocab; ++c) sum += std::exp(logits[static_cast<size_t>(c)]);
+  EXPECT_NEAR(first[0], logits[7] - std::log(sum), 1e-4);
+  EXPECT_NEAR(first[kRows], std::log(sum), 1e-4);
+}
+
 // Row indices, so that a block looks back at the tokens of the blocks before it.
 TEST(KernelTest, LogpBackwardInPartsOfAGridIsThatOfOneGrid) {
   constexpr int64_t kRows = 700, kVocab = 2100, kRowsPerChunk = 64;

@@ -2,6 +2,7 @@
 // On a driver that is a table of this test's: a device of any size, where nothing is computed.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
 #include <set>
 #include <string>
@@ -18,6 +19,7 @@ namespace {
 enum Attribute { kWidth, kMultiprocessors, kShared };
 int device_has[3];
 std::vector<std::string> launched;
+int64_t block_segments;  // of the last launch of a kernel of logp's segments
 
 // A kernel is known by its name.
 const char* name_of(FunctionHandle function) {
@@ -45,8 +47,11 @@ Driver make_table() {
   };
   table.function_set_attribute = [](FunctionHandle, int, int bytes) { return bytes <= device_has[kShared] ? 0 : 1; };
   table.launch_kernel = [](FunctionHandle function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
-                           unsigned shared_bytes, StreamHandle, void**, void**) {
+                           unsigned shared_bytes, StreamHandle, void** parameters, void**) {
     launched.push_back(name_of(function));
+    if (launched.back().find("plain") != std::string::npos) {
+      block_segments = static_cast<const simt::LogpArgs*>(parameters[0])->block_segments;
+    }
     return static_cast<int>(shared_bytes) <= device_has[kShared] ? 0 : 1;
   };
   table.fill_async = [](void*, unsigned char, size_t, StreamHandle) { return 0; };
@@ -65,6 +70,7 @@ namespace {
 constexpr rlk_dtype kF32{RLK_DTYPE_FLOAT, 32, 1};
 constexpr rlk_dtype kF64{RLK_DTYPE_FLOAT, 64, 1};
 constexpr rlk_dtype kBf16{RLK_DTYPE_BFLOAT, 16, 1};
+constexpr rlk_dtype kF16{RLK_DTYPE_FLOAT, 16, 1};
 constexpr rlk_dtype kI64{RLK_DTYPE_INT, 64, 1};
 
 // A contiguous tensor whose memory nobody looks at.
@@ -198,6 +204,84 @@ TEST_F(OperatorTest, AttentionThatIsNotDeclinedFitsInSharedMemory) {
   }
 }
 
+AttentionCall packed_attention(rlk_dtype dtype, int64_t sequences, int64_t queries, int64_t keys, int64_t heads,
+                               int64_t head_size) {
+  rlk_attention_params params = RLK_ATTENTION_PARAMS_INIT;
+  params.layout = RLK_ATTENTION_LAYOUT_PACKED;
+  AttentionCall call(params, {sequences, -1, -1, queries, keys, heads, heads, head_size});
+  call.input(RLK_ATTENTION_IN_Q, dtype, {queries, heads, head_size});
+  call.input(RLK_ATTENTION_IN_K, dtype, {keys, heads, head_size});
+  call.input(RLK_ATTENTION_IN_V, dtype, {keys, heads, head_size});
+  call.input(RLK_ATTENTION_IN_CU_SEQLENS_Q, kI64, {sequences + 1});
+  call.input(RLK_ATTENTION_IN_CU_SEQLENS_K, kI64, {sequences + 1});
+  call.output(RLK_ATTENTION_OUT_OUT, dtype, {queries, heads, head_size});
+  return call;
+}
+
+template <class Implementation>
+std::vector<int64_t> switches_of(const char* symbol) {
+  std::vector<int64_t> sizes;
+  for (const rlk_switch& change : Implementation::kSwitches) {
+    if (change.symbol == std::string(symbol)) sizes.push_back(change.at);
+  }
+  return sizes;
+}
+
+// What a verification runs of the declared switches: ordinary sizes (2 sequences, 2 heads of 16, 7 or 11 keys), two of
+// the symbols at a switch.
+template <class Implementation>
+std::set<std::string> kernels_of_switches() {
+  Device device(0);
+  std::set<std::string> kernels;
+  std::vector<int64_t> head_sizes = switches_of<Implementation>("D");
+  head_sizes.push_back(16);
+  for (const rlk_dtype dtype : {kBf16, kF16}) {
+    for (const int64_t head_size : head_sizes) {
+      for (const int64_t queries : switches_of<Implementation>("Sq")) {
+        kernels.insert(
+            dense_attention(dtype, 2, queries, 7, 2, head_size).template launch<Implementation>(device).back());
+      }
+      for (const int64_t queries : switches_of<Implementation>("Tq")) {
+        const auto launches =
+            packed_attention(dtype, 2, queries, 11, 2, head_size).template launch<Implementation>(device);
+        kernels.insert("packed " + launches.back());
+      }
+    }
+  }
+  return kernels;
+}
+
+TEST_F(OperatorTest, TheSwitchesOfAttentionReachTheLargeBlocksOfEveryHeadSizeOnAnyDevice) {
+  for (const int multiprocessors : {1, 132, 192, 1000}) {
+    set_device(multiprocessors, 232448);
+    for (const std::string image : {"attention_mma", "attention_mma_accurate"}) {
+      const std::set<std::string> kernels = image == "attention_mma"
+                                                ? kernels_of_switches<cuda::AttentionMma>()
+                                                : kernels_of_switches<cuda::AttentionMmaAccurate>();
+      for (const char* head : {"64", "96", "128", "192", "256"}) {
+        for (const char* dtype : {"bf16", "f16"}) {
+          const std::string name = image + "_" + dtype + "_" + head + "_128";
+          EXPECT_EQ(kernels.count(name), 1u) << name << " with " << multiprocessors << " multiprocessors";
+          EXPECT_EQ(kernels.count("packed " + name), 1u) << name << " with " << multiprocessors << " multiprocessors";
+        }
+      }
+    }
+  }
+}
+
+// Large blocks serve a decoder, which has no more queries than keys, only where they fill the device.
+TEST_F(OperatorTest, FewQueriesOfADecoderTakeSmallBlocks) {
+  Device device(0);
+  const auto kernel = [&](int64_t batch, int64_t queries, int64_t keys) {
+    return dense_attention(kBf16, batch, queries, keys, 2, 128).launch<cuda::AttentionMma>(device).back();
+  };
+  EXPECT_EQ(kernel(2, 128, 128), "attention_mma_bf16_128_64");
+  EXPECT_EQ(kernel(2, 2048, 2048), "attention_mma_bf16_128_64");
+  EXPECT_EQ(kernel(2, 1, 4096), "attention_mma_bf16_128_64");
+  EXPECT_EQ(kernel(2, 300, 200), "attention_mma_bf16_128_64");
+  EXPECT_EQ(kernel(66, 128, 128), "attention_mma_bf16_128_128");
+}
+
 // --- logp ------------------------------------------------------------------------------------------------------------
 
 Arranged<sdk::ops::Logp> logp(rlk_dtype dtype, int64_t rows, int64_t vocab, double temperature = 1,
@@ -225,6 +309,24 @@ Arranged<sdk::ops::LogpBackward> logp_backward(rlk_dtype dtype, double temperatu
   call.input(RLK_LOGP_BACKWARD_IN_GRAD_LOGP, accumulator, {4});
   call.output(RLK_LOGP_BACKWARD_OUT_GRAD_LOGITS, dtype, {4, 100});
   return call;
+}
+
+TEST_F(OperatorTest, TheSwitchesOfLogpReachBlocksOfSeveralSegments) {
+  for (const int multiprocessors : {1, 132, 192, 1000}) {
+    set_device(multiprocessors, 232448);
+    Device device(0);
+    for (const rlk_dtype dtype : {kF32, kBf16, kF16, kF64}) {
+      int64_t most = 0;
+      for (const int64_t vocab : switches_of<Logp>("V")) {
+        logp(dtype, 5, vocab).launch<Logp>(device);
+        most = std::max(most, block_segments);
+      }
+      EXPECT_GT(most, 1) << int{dtype.bits} << " bits with " << multiprocessors << " multiprocessors";
+    }
+    // A few rows of whole segments still fill the device.
+    logp(kF32, 5, 131072).launch<Logp>(device);
+    EXPECT_EQ(block_segments, multiprocessors > 1 ? 1 : block_segments);
+  }
 }
 
 // The kernels compute in fp32 unless logits are fp64: what has no reciprocal there, or is none itself, makes NaN.
