@@ -123,7 +123,7 @@ bool row_gradient(const Backward& call, const Scores& scores, int64_t n, Told* t
   const RowGradient everywhere = {lse, 0, grad * total, 0, 0, -1};
   for (int64_t begin = 0; begin < call.V; begin += kLogpBlock) {
     any |= gradient_block(scores, row, call.logits.strides[0], begin, std::min(begin + kLogpBlock, call.V), everywhere,
-                          gradients, stride, nullptr);
+                          {gradients, call.logits.dtype, stride}, nullptr);
   }
   // The K tokens once more: what a rounded gradient would lose is theirs. Those of one id follow each other.
   std::sort(told, told + call.K, [](const Told& a, const Told& b) { return a.id < b.id; });

@@ -39,9 +39,9 @@ public:
     const int64_t n = owner(r);
     if (n < 0) return fill(r, begin, end, n == kNobody ? 0.0 : kNan);
     const Array& logits = call_.logits;
-    const bool any = gradient_block(scores_.of_row(call_.keep_mask, r),
-                                    element(logits.data, r * logits.strides[0], logits.dtype), logits.strides[0], begin,
-                                    end, gradient(n), grad_row(r), call_.grad_logits.strides[1], bias_sums);
+    const bool any =
+        gradient_block(scores_.of_row(call_.keep_mask, r), element(logits.data, r * logits.strides[0], logits.dtype),
+                       logits.strides[0], begin, end, gradient(n), line_of(call_.grad_logits, r), bias_sums);
     std::atomic_ref<uint8_t> seen(seen_[r]);
     if (any && seen.load(std::memory_order_relaxed) == 0) seen.store(1, std::memory_order_relaxed);
   }

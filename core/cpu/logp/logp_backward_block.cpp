@@ -14,6 +14,7 @@
 #include <hwy/highway.h>
 
 #include "core/cpu/logp/logp_gather-inl.hpp"
+#include "core/cpu/simd/past_caches-inl.hpp"
 
 HWY_BEFORE_NAMESPACE();
 namespace rlk::cpu::HWY_NAMESPACE {
@@ -133,6 +134,28 @@ HWY_INLINE bool gradients(D d, const TIn* from, int64_t count, const Scores& sco
                                : gradients_as<kCap, false>(d, from, count, scores, row, to, sums, ahead, weights);
 }
 
+// Of contiguous logits to contiguous gradients, past the caches where these exceed them and are not the logits' memory.
+template <typename T>
+HWY_INLINE bool gradients_of(const T* row, int64_t begin, int64_t end, const Scores& scores, const RowGradient& g,
+                             const Line& grad, double* bias_sums, int64_t ahead) {
+  const hn::ScalableTag<float> d;
+  T* const to = static_cast<T*>(grad.data);
+  if (!grad.exceeds_caches || to == row) {
+    return gradients<false>(d, row + begin, end - begin, scores, g, to + begin, bias_sums, ahead);
+  }
+  bool any = false;
+  constexpr int64_t kPart = 1024;
+  HWY_ALIGN T part[kPart];
+  for (int64_t at = begin; at < end; at += kPart) {
+    const int64_t count = std::min(kPart, end - at);
+    double* const sums = bias_sums != nullptr ? bias_sums + (at - begin) : nullptr;
+    any |= gradients<false>(d, row + at, count, scores, g, static_cast<T*>(part), sums, ahead);
+    copy_past_caches(part, count * static_cast<int64_t>(sizeof(T)), to + at);
+  }
+  hwy::FlushStream();
+  return any;
+}
+
 // The target's gradient in fp64.
 double target_gradient(const Scores& scores, const void* row, const RowGradient& g) {
   if (scores.keep != nullptr && scores.keep[g.target * scores.keep_stride] == 0) return 0;
@@ -158,7 +181,7 @@ bool keeps_any(const Scores& scores, int64_t begin, int64_t end) {
 // Through a buffer: any strides, options and dtypes.
 template <typename TC>
 HWY_NOINLINE bool buffered(const Scores& scores, const void* row, int64_t begin, int64_t end, const RowGradient& g,
-                           void* grad_row, int64_t grad_stride, double* bias_sums) {
+                           const Line& grad, double* bias_sums) {
   const hn::ScalableTag<TC> d;
   HWY_ALIGN TC buffer[kGatherBuffer];
   TC* const p = buffer;
@@ -182,34 +205,33 @@ HWY_NOINLINE bool buffered(const Scores& scores, const void* row, int64_t begin,
   } else {
     any = gradients<false>(d, static_cast<const TC*>(p), count, scores, g, p, bias_sums, 0, given);
   }
-  narrow(p, count, element(grad_row, begin * grad_stride, scores.dtype), scores.dtype, grad_stride);
+  narrow(p, count, grad.from(begin).data, scores.dtype, grad.stride);
   return any;
 }
 
 bool gradient_for(const Scores& scores, const void* row, int64_t row_stride, int64_t begin, int64_t end,
-                  const RowGradient& g, void* grad_row, int64_t grad_stride, double* bias_sums) {
+                  const RowGradient& g, const Line& grad, double* bias_sums) {
   const bool has_target = g.target >= begin && g.target < end;
   const double target = has_target ? target_gradient(scores, row, g) : 0;  // before the gradient may overwrite it
   double* const target_sum = has_target && bias_sums != nullptr ? bias_sums + (g.target - begin) : nullptr;
   const double new_target_sum = target_sum != nullptr ? *target_sum + target : 0;
   const bool as_they_are = scores.bias == nullptr && scores.softcap == 0 && scores.keep == nullptr &&
-                           scores.col_stride == 1 && grad_stride == 1 && g.grad_scores == 0;
+                           scores.col_stride == 1 && grad.stride == 1 && g.grad_scores == 0;
   bool any = false;
   if (scores.in_f64 || !g.fits_f32(scores.slope)) {
-    any = buffered<double>(scores, row, begin, end, g, grad_row, grad_stride, bias_sums);
+    any = buffered<double>(scores, row, begin, end, g, grad, bias_sums);
   } else if (!as_they_are) {
-    any = buffered<float>(scores, row, begin, end, g, grad_row, grad_stride, bias_sums);
+    any = buffered<float>(scores, row, begin, end, g, grad, bias_sums);
   } else {
     with_element(scores.dtype, [&](auto tag) HWY_ATTR {
       using T = decltype(tag);
       if constexpr (sizeof(T) <= 4) {
-        any = gradients<false>(hn::ScalableTag<float>(), static_cast<const T*>(row) + begin, end - begin, scores, g,
-                               static_cast<T*>(grad_row) + begin, bias_sums,
-                               bias_sums != nullptr ? row_stride * static_cast<int64_t>(sizeof(T)) : kPrefetchBytes);
+        const int64_t ahead = bias_sums != nullptr ? row_stride * static_cast<int64_t>(sizeof(T)) : kPrefetchBytes;
+        any = gradients_of(static_cast<const T*>(row), begin, end, scores, g, grad, bias_sums, ahead);
       }
     });
   }
-  if (has_target) store_element(grad_row, scores.dtype, g.target * grad_stride, target);
+  if (has_target) store_element(grad.data, scores.dtype, g.target * grad.stride, target);
   if (target_sum != nullptr) *target_sum = new_target_sum;
   return any;
 }
@@ -223,9 +245,8 @@ namespace rlk::cpu {
 HWY_EXPORT(gradient_for);
 
 bool gradient_block(const Scores& scores, const void* row, int64_t row_stride, int64_t begin, int64_t end,
-                    const RowGradient& gradient, void* grad_row, int64_t grad_stride, double* bias_sums) {
-  return HWY_DYNAMIC_DISPATCH(gradient_for)(scores, row, row_stride, begin, end, gradient, grad_row, grad_stride,
-                                            bias_sums);
+                    const RowGradient& gradient, const Line& grad, double* bias_sums) {
+  return HWY_DYNAMIC_DISPATCH(gradient_for)(scores, row, row_stride, begin, end, gradient, grad, bias_sums);
 }
 
 }  // namespace rlk::cpu

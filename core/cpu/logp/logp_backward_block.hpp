@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "core/cpu/logp/logp_block.hpp"
+#include "core/cpu/simd/walk.hpp"
 
 namespace rlk::cpu {
 
@@ -52,10 +53,10 @@ inline double log_probability(const Scores& scores, double capped, double lse) {
   return ((capped - product) - std::fma(lse, scores.temperature, -product)) / scores.temperature;
 }
 
-// Writes the gradient of columns [begin, end) to grad_row (same dtype as logits) and adds it to bias_sums[end - begin]
-// if given; the caller then goes on with the same columns of the next row, row_stride elements away. True when a score
-// among them is not -inf. `row` and `grad_row` may be the same memory.
+// Writes the gradient of columns [begin, end) to the line grad (same dtype as logits) and adds it to
+// bias_sums[end - begin] if given; the caller then goes on with the same columns of the next row, row_stride elements
+// away. True when a score among them is not -inf. `row` and the line may be the same memory.
 bool gradient_block(const Scores& scores, const void* row, int64_t row_stride, int64_t begin, int64_t end,
-                    const RowGradient& gradient, void* grad_row, int64_t grad_stride, double* bias_sums);
+                    const RowGradient& gradient, const Line& grad, double* bias_sums);
 
 }  // namespace rlk::cpu

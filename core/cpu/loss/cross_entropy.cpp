@@ -92,12 +92,11 @@ DataError cross_entropy_backward(const Backward& call, const Context& context) {
       }
       bool has_score = false;
       if (row_error(call, n).kind == kNoDataError) {
-        const auto row = [&](const Array& array) { return element(array.data, n * array.strides[0], array.dtype); };
+        const void* const row = element(call.logits.data, n * call.logits.strides[0], call.logits.dtype);
         const RowGradient gradient = gradients(n);
         for (int64_t begin = 0; begin < call.V; begin += kLogpBlock) {
-          has_score |= gradient_block(scores, row(call.logits), call.logits.strides[0], begin,
-                                      std::min(begin + kLogpBlock, call.V), gradient, row(call.grad_logits),
-                                      call.grad_logits.strides[1], nullptr);
+          has_score |= gradient_block(scores, row, call.logits.strides[0], begin, std::min(begin + kLogpBlock, call.V),
+                                      gradient, line_of(call.grad_logits, n), nullptr);
         }
       }
       if (has_score) continue;

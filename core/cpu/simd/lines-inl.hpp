@@ -16,7 +16,6 @@
 #define RLK_CPU_LINES_INL
 #endif
 
-#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #include <algorithm>
@@ -25,6 +24,7 @@
 
 #include "core/cpu/simd/convert-inl.hpp"
 #include "core/cpu/simd/long_sum.hpp"
+#include "core/cpu/simd/past_caches-inl.hpp"
 #include "core/cpu/simd/walk.hpp"
 
 HWY_BEFORE_NAMESPACE();
@@ -135,20 +135,6 @@ HWY_NOINLINE void write_line(const TC* from, int64_t count, const Line& line) {
     });
   }
   for (; i < count; ++i) store_element(line.data, line.dtype, i * line.stride, static_cast<double>(from[i]));
-}
-
-// Copies bytes past the caches. Other threads see them after a FlushStream of this one.
-HWY_NOINLINE inline void copy_past_caches(const void* from, int64_t bytes, void* to) {
-  const hn::ScalableTag<uint8_t> d;
-  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  const auto* source = static_cast<const uint8_t*>(from);
-  auto* target = static_cast<uint8_t*>(to);
-  constexpr int64_t kCacheLine = 64;
-  const auto past_line = static_cast<int64_t>(reinterpret_cast<uintptr_t>(to) % kCacheLine);
-  int64_t i = past_line == 0 ? 0 : std::min(bytes, kCacheLine - past_line);
-  std::memcpy(target, source, static_cast<size_t>(i));
-  for (; i + lanes <= bytes; i += lanes) hn::Stream(hn::LoadU(d, source + i), d, target + i);
-  std::memcpy(target + i, source + i, static_cast<size_t>(bytes - i));
 }
 
 template <class TC>

@@ -226,6 +226,38 @@ TEST(CpuLogpBackward, RowIndicesOfNoRowsLeaveEveryGradientZero) {
   EXPECT_EQ(grad_logits, std::vector<float>(3 * 40, 0.0f));
 }
 
+TEST(CpuLogpBackward, PastTheCachesTheBitsAreTheSame) {
+  constexpr int64_t kRows = 3, kColumns = 2347;  // rows begin anywhere in a cache line
+  for_each_target([&] {
+    for (const Dtype dtype : {Dtype::f32, Dtype::bf16, Dtype::f16}) {
+      LogpCase c = make_logp_case(dtype, kRows, kColumns, 3);
+      add_gradients(c, false, false, 4);
+      for (const bool with_bias : {false, true}) {
+        Tensor results[2], sums[2];
+        for (const bool past_caches : {false, true}) {
+          results[past_caches] = Tensor(dtype, {kRows, kColumns});
+          sums[past_caches] = Tensor(dtype, {kColumns});
+          cpu::CallOf<ops::LogpBackward> call;
+          call.logits = array_of(c.logits);
+          call.ids = array_of(c.ids);
+          call.lse = array_of(c.lse);
+          call.grad_logp = array_of(c.grad_logp);
+          call.grad_logits = array_of(results[past_caches]);
+          call.grad_logits.exceeds_caches = past_caches;
+          if (with_bias) call.grad_bias = array_of(sums[past_caches]);
+          call.params = c.params;
+          call.N = call.R = kRows;
+          call.V = kColumns;
+          std::vector<double> workspace(1 << 16);
+          EXPECT_EQ(cpu::logp_backward(call, {cpu::serial_parallel(), workspace.data()}).kind, cpu::kNoDataError);
+        }
+        EXPECT_EQ(results[0].bytes(), results[1].bytes()) << name(dtype);
+        EXPECT_EQ(sums[0].bytes(), sums[1].bytes()) << name(dtype);
+      }
+    }
+  });
+}
+
 TEST(CpuLogpBackward, AnIdOutOfRangeMakesItsRowNan) {
   LogpCase c = make_logp_case(Dtype::bf16, 4, 37, 3);
   add_gradients(c, false, false, 4);
