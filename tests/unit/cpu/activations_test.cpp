@@ -100,6 +100,20 @@ TEST(CpuActivations, AGatesGradientIsFiniteWhereTheResultIs) {
   }
 }
 
+// So it is of silu alone, and keeps its digits where s is less than the smallest normal number.
+TEST(CpuActivations, SilusGradientIsFiniteWhereTheResultIs) {
+  for_each_target([] {
+    for (const auto& [x, grad] :
+         {std::pair(1.0, 3.2e38), {0.5, 3.2e38}, {30.0, 3.4e38}, {-2.0, -3.4e38}, {-95.0, 1e30}}) {
+      CallOf<ops::SiluBackward> c;
+      c.x = numbers({x}, {1}, Dtype::f32);
+      c.grad_y = numbers({grad}, {1}, Dtype::f32);
+      const double s = 1 / (1 + std::exp(-x)), right = c.grad_y.get(0) * s * (1 + x * (1 - s));
+      EXPECT_NEAR(run(c).grad_x.get(0), right, std::abs(right) * 1e-5) << x;
+    }
+  });
+}
+
 TEST(CpuActivations, InfinitiesAreTorchs) {
   const Tensor x = numbers({-kInfinity, kInfinity}, {1, 2}, Dtype::f32);
   CallOf<ops::Sigmoid> sigmoid;
