@@ -16,7 +16,7 @@ DataError adamw_step(CallOf<sdk::ops::AdamwStep>& call) {
       [&](double grad, double param, double first, double second) {
         const Tracked g = sign * grad;
         const Tracked m = number(p.beta1) * Tracked(first) + number(1 - p.beta1) * g;
-        const Tracked v = number(p.beta2) * Tracked(second) + number(1 - p.beta2) * (g * g);
+        const Tracked v = number(p.beta2) * Tracked(second) + number(1 - p.beta2) * g * g;
         const Tracked root = sqrt(v) / number(std::sqrt(left(p.beta2))) + number(p.eps);
         const Tracked step = number(p.lr / left(p.beta1)) * (m / root);
         put(call.out_param, Tracked(param) * number(1 - p.lr * p.weight_decay) - step);
