@@ -61,6 +61,30 @@ TEST(CpuSoftmax, AScaleThatFp32CannotHoldIsAScale) {
   EXPECT_EQ(list_of(run(c).y), (List{0, 1}));
 }
 
+TEST(CpuSoftmax, ProductsWithAScaleMayBeBeyondTheRange) {
+  const auto rows = [](double scale, const List& x, Dtype dtype) {
+    CallOf<ops::ScaledSoftmax> c;
+    c.x = numbers(x, {1, static_cast<int64_t>(x.size())}, dtype);
+    c.params.scale = scale;
+    const Tensor y = run(c).y;
+    EXPECT_TRUE(matches(y, golden_answer(c).y, dtype)) << scale;
+    return list_of(y);
+  };
+  for_each_target([&] {
+    for (const Dtype dtype : {Dtype::f32, Dtype::bf16, Dtype::f64}) {
+      const double most = dtype == Dtype::f64 ? 1e308 : 3e38, large = dtype == Dtype::f64 ? 1e200 : 1e20;
+      EXPECT_EQ(rows(2, {most, 0}, dtype), (List{1, 0}));
+      EXPECT_EQ(rows(-2, {most, 0}, dtype), (List{0, 1}));
+      EXPECT_EQ(rows(-2, {most, most}, dtype), (List{0.5, 0.5}));
+      EXPECT_EQ(rows(large, {large, -large}, dtype), (List{1, 0}));
+      EXPECT_EQ(rows(-large, {large, -large}, dtype), (List{0, 1}));
+      EXPECT_EQ(rows(1e300, {most, most, -most, 0, -kInfinity}, dtype), (List{0.5, 0.5, 0, 0, 0}));
+      for (const double score : rows(3, {1, kInfinity}, dtype)) EXPECT_TRUE(std::isnan(score));
+      for (const double score : rows(3, {-kInfinity, -kInfinity}, dtype)) EXPECT_TRUE(std::isnan(score));
+    }
+  });
+}
+
 // Rows that a mask filled with the lowest number: a product that one pass rounds and another does not is off by
 // millions.
 TEST(CpuSoftmax, ScaledScoresOfAnySizeAreComparedAsRoundedOnce) {
