@@ -87,17 +87,28 @@ DataError gather(const CallOf<sdk::ops::Gather>& call, const Context& context) {
   return bad.any() ? error_of(bad.row()) : DataError{};
 }
 
+// Each part of the rows has memory for one row. Short rows are no more parts than tasks of theirs are worth.
+int64_t parts_of(const CallOf<sdk::ops::GatherBackward>& call, int64_t threads) {
+  const int64_t rows = std::max<int64_t>(1, kGrainElements / std::max<int64_t>(1, call.D + call.K));
+  return std::max<int64_t>(1, std::min((call.N + rows - 1) / rows, threads));
+}
+
 DataError gather_backward(const CallOf<sdk::ops::GatherBackward>& call, const Context& context) {
   FirstBadRow bad;
   const auto error_of = [&](int64_t n) {
     return bad_place(call.K, call.D, n, [&](int64_t k) { return call.index.integer(n, k); });
   };
-  for_each_row(context, call.N, call.D + call.K, [&](int64_t n) {
-    auto* const taken = static_cast<Taken*>(context.workspace) + n * call.K;
-    const bool good = error_of(n).kind == kNoDataError;
-    sort_taken(taken, call.K, [&](int64_t k) { return call.index.integer(n, k); });
-    put_gradient(call, n, taken, good);
-    if (!good) bad.report(n);
+  const int64_t parts = parts_of(call, context.parallel.threads);
+  parallel_for(context.parallel, call.N > 0 ? parts : 0, 1, [&](int64_t first, int64_t last) {
+    for (int64_t part = first; part < last; ++part) {
+      auto* const taken = static_cast<Taken*>(context.workspace) + part * call.K;
+      for (int64_t n = part * call.N / parts; n < (part + 1) * call.N / parts; ++n) {
+        const bool good = error_of(n).kind == kNoDataError;
+        sort_taken(taken, call.K, [&](int64_t k) { return call.index.integer(n, k); });
+        put_gradient(call, n, taken, good);
+        if (!good) bad.report(n);
+      }
+    }
   });
   return bad.any() ? error_of(bad.row()) : DataError{};
 }
@@ -134,8 +145,8 @@ DataError cat(const CallOf<sdk::ops::Cat>& call, const Context& context) {
   return {};
 }
 
-int64_t bytes_of_rows(const CallOf<sdk::ops::GatherBackward>& call) {
-  return call.N * call.K * static_cast<int64_t>(sizeof(Taken));
+int64_t bytes_of_parts(const CallOf<sdk::ops::GatherBackward>& call, int64_t threads) {
+  return parts_of(call, threads) * call.K * static_cast<int64_t>(sizeof(Taken));
 }
 int64_t bytes_of_one(const CallOf<sdk::ops::IndexSelectBackward>& call) {
   return call.K * static_cast<int64_t>(sizeof(Taken));
@@ -151,7 +162,8 @@ double moves(const CallOf<sdk::ops::Cat>& call) {
 }  // namespace
 
 RLK_CPU_KERNEL(Gather, .run = gather, .operations = operations);
-RLK_CPU_KERNEL(GatherBackward, .run = gather_backward, .operations = operations, .workspace_bytes = bytes_of_rows);
+RLK_CPU_KERNEL(GatherBackward, .run = gather_backward, .operations = operations,
+               .workspace_of_threads = bytes_of_parts);
 RLK_CPU_KERNEL(IndexSelect, .run = index_select, .operations = operations);
 RLK_CPU_KERNEL(IndexSelectBackward, .run = index_select_backward, .operations = operations,
                .workspace_bytes = bytes_of_one);

@@ -101,5 +101,27 @@ TEST(CpuIndexing, TheGradientOfAPlaceThatIsTakenTwiceIsTheSum) {
   EXPECT_EQ(list_of(run(call).grad_x), (List{2, 0, 5, 0}));
 }
 
+// Rows have the memory of their thread, not one each, and none has what the row before left there.
+TEST(CpuIndexing, TheGradientOfManyRowsNeedsTheMemoryOfAFew) {
+  constexpr int64_t kRows = 500, kColumns = 40, kTaken = 300;
+  CallOf<ops::GatherBackward> call;
+  call.grad_y = random_tensor(Dtype::f32, {kRows, kTaken}, 1, 1);
+  call.x = Tensor(Dtype::f32, {kRows, kColumns});
+  call.index = Tensor(Dtype::i64, {kRows, kTaken}).fill([](int64_t i) { return static_cast<double>(i * 7 % 37); });
+  call.index.set_int(301 * kTaken + 5, -1);
+  cpu::CallOf<ops::GatherBackward> sizes;
+  sizes.N = kRows;
+  sizes.D = kColumns;
+  sizes.K = kTaken;
+  EXPECT_LE(cpu::workspace_bytes<ops::GatherBackward>(sizes, 4), 4 * kTaken * 16);
+  const auto right = golden_answer(call);
+  for (const int64_t threads : {1, 3, 8}) {
+    const auto result = run(call, threads_parallel(threads));
+    EXPECT_TRUE(matches(result.grad_x, right.grad_x, Dtype::f32));
+    EXPECT_EQ(result.error.kind, sdk::DataErrorKind::kIdOutOfRange);
+    EXPECT_EQ(result.error.row, 301);
+  }
+}
+
 }  // namespace
 }  // namespace rlk::test
