@@ -11,6 +11,7 @@
 
 #include <hwy/highway.h>
 
+#include <bit>
 #include <cstring>
 
 #include "core/cpu/simd/element.hpp"
@@ -130,6 +131,11 @@ HWY_INLINE void load_two(D d, const Bf16* p, hn::VFromD<D>& first, hn::VFromD<D>
   second = hn::BitCast(d, hn::And(pairs, hn::Set(du, 0xFFFF0000u)));
 }
 
+// Whether with_element knows the dtype's elements: f32, bf16, f16 and f64. The others are integers to kernels.
+constexpr bool has_element(Dtype dtype) {
+  return dtype == Dtype::f32 || dtype == Dtype::bf16 || dtype == Dtype::f16 || dtype == Dtype::f64;
+}
+
 // Calls function with the element type of a floating dtype.
 template <typename Function>
 HWY_INLINE void with_element(Dtype dtype, Function&& function) {
@@ -145,38 +151,120 @@ HWY_INLINE void with_element(Dtype dtype, Function&& function) {
   }
 }
 
-// count elements at a stride, exactly, to contiguous compute type. Cold: options, odd strides, extreme parameters.
+// One element, as load_element and store_element have it of a dtype.
+HWY_INLINE float number_of(const float* p) {
+  return *p;
+}
+HWY_INLINE double number_of(const double* p) {
+  return *p;
+}
+HWY_INLINE float number_of(const Bf16* p) {
+  uint16_t bits;
+  std::memcpy(&bits, p, sizeof bits);
+  return std::bit_cast<float>(uint32_t{bits} << 16);
+}
+HWY_INLINE double number_of(const F16* p) {
+  uint16_t bits;
+  std::memcpy(&bits, p, sizeof bits);
+  return from_f16(bits);
+}
+template <typename TC>
+HWY_INLINE void put_number(TC number, float* p) {
+  *p = static_cast<float>(number);
+}
+template <typename TC>
+HWY_INLINE void put_number(TC number, double* p) {
+  *p = static_cast<double>(number);
+}
+template <typename TC>
+HWY_INLINE void put_number(TC number, Bf16* p) {
+  const uint16_t bits = to_bf16(static_cast<double>(number));
+  std::memcpy(p, &bits, sizeof bits);
+}
+template <typename TC>
+HWY_INLINE void put_number(TC number, F16* p) {
+  const uint16_t bits = to_f16(static_cast<double>(number));
+  std::memcpy(p, &bits, sizeof bits);
+}
+
+// 16-bit numbers at a stride are converted by the instructions of vectors. One at a time where they are read: gathered
+// first, a wide load would wait for the narrow stores before it. What vectors have made is written number by number.
+constexpr int64_t kMovedAtOnce = 64;
+template <typename TC, typename T>
+constexpr bool kIsMoved = sizeof(T) == 2 && sizeof(TC) == 4;
+
+// count elements at a stride, exactly, to contiguous compute type.
+template <typename TC, typename T>
+HWY_INLINE void read_strided(const T* from, int64_t stride, int64_t count, TC* to) {
+  for (int64_t i = 0; i < count; ++i) {
+    if constexpr (kIsMoved<TC, T>) {
+      to[i] = hn::GetLane(load(hn::CappedTag<TC, 1>(), from + i * stride));
+    } else {
+      to[i] = static_cast<TC>(number_of(from + i * stride));
+    }
+  }
+}
+
+// The way back, each number rounded once.
+template <typename TC, typename T>
+HWY_INLINE void write_strided(const TC* from, int64_t count, T* to, int64_t stride) {
+  int64_t i = 0;
+  if constexpr (kIsMoved<TC, T>) {
+    const hn::ScalableTag<TC> d;
+    const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+    T moved[kMovedAtOnce];
+    for (int64_t whole = count / lanes * lanes; i < whole;) {
+      const int64_t here = whole - i < kMovedAtOnce ? whole - i : kMovedAtOnce;
+      for (int64_t k = 0; k < here; k += lanes) store(d, hn::LoadU(d, from + i + k), moved + k);
+      for (int64_t k = 0; k < here; ++k) to[(i + k) * stride] = moved[k];
+      i += here;
+    }
+  }
+  for (; i < count; ++i) put_number(from[i], to + i * stride);
+}
+
+// Whether a conversion within vectors of TC is all that there is to do.
+template <typename TC, typename T>
+constexpr bool kInVectors = sizeof(T) == sizeof(TC) || (sizeof(T) == 2 && sizeof(TC) == 4);
+
+// count elements at a stride, exactly, to contiguous compute type.
 template <typename TC>
 HWY_NOINLINE void widen(const void* from, Dtype dtype, int64_t stride, int64_t count, TC* to) {
-  int64_t i = 0;
-  if (stride == 1) {
-    with_element(dtype, [&](auto tag) HWY_ATTR {
-      using T = decltype(tag);
-      if constexpr (sizeof(T) == sizeof(TC) || (sizeof(T) == 2 && sizeof(TC) == 4)) {
-        const hn::ScalableTag<TC> d;
-        const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-        for (; i + lanes <= count; i += lanes) hn::StoreU(load(d, static_cast<const T*>(from) + i), d, to + i);
-      }
-    });
+  if (!has_element(dtype)) {
+    for (int64_t i = 0; i < count; ++i) to[i] = static_cast<TC>(load_element(from, dtype, i * stride));
+    return;
   }
-  for (; i < count; ++i) to[i] = static_cast<TC>(load_element(from, dtype, i * stride));
+  with_element(dtype, [&](auto tag) HWY_ATTR {
+    using T = decltype(tag);
+    const T* const elements = static_cast<const T*>(from);
+    int64_t i = 0;
+    if constexpr (kInVectors<TC, T>) {
+      const hn::ScalableTag<TC> d;
+      const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+      for (; stride == 1 && i + lanes <= count; i += lanes) hn::StoreU(load(d, elements + i), d, to + i);
+    }
+    read_strided(elements + i * stride, stride, count - i, to + i);
+  });
 }
 
 // The way back: count contiguous compute elements to a stride, rounded once.
 template <typename TC>
 HWY_NOINLINE void narrow(const TC* from, int64_t count, void* to, Dtype dtype, int64_t stride) {
-  int64_t i = 0;
-  if (stride == 1) {
-    with_element(dtype, [&](auto tag) HWY_ATTR {
-      using T = decltype(tag);
-      if constexpr (sizeof(T) == sizeof(TC) || (sizeof(T) == 2 && sizeof(TC) == 4)) {
-        const hn::ScalableTag<TC> d;
-        const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-        for (; i + lanes <= count; i += lanes) store(d, hn::LoadU(d, from + i), static_cast<T*>(to) + i);
-      }
-    });
+  if (!has_element(dtype)) {
+    for (int64_t i = 0; i < count; ++i) store_element(to, dtype, i * stride, static_cast<double>(from[i]));
+    return;
   }
-  for (; i < count; ++i) store_element(to, dtype, i * stride, static_cast<double>(from[i]));
+  with_element(dtype, [&](auto tag) HWY_ATTR {
+    using T = decltype(tag);
+    T* const elements = static_cast<T*>(to);
+    int64_t i = 0;
+    if constexpr (kInVectors<TC, T>) {
+      const hn::ScalableTag<TC> d;
+      const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+      for (; stride == 1 && i + lanes <= count; i += lanes) store(d, hn::LoadU(d, from + i), elements + i);
+    }
+    write_strided(from + i, count - i, elements + i * stride, stride);
+  });
 }
 
 }  // namespace rlk::cpu::HWY_NAMESPACE

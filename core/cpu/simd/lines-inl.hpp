@@ -50,28 +50,31 @@ HWY_INLINE int64_t read_vectors(const T* from, int64_t count, TC* to) {
   return i;
 }
 
-// Whether vectors of the dtype are read and written.
-template <class TC>
-HWY_INLINE bool has_vectors(Dtype dtype) {
-  return dtype == Dtype::f32 || dtype == Dtype::bf16 || dtype == Dtype::f16 || (dtype == Dtype::f64 && sizeof(TC) == 8);
-}
-
 template <class TC>
 HWY_NOINLINE void read_line(const Line& line, int64_t count, TC* to) {
   if (line.stride == 0) {
     std::fill(to, to + count, static_cast<TC>(load_element(line.data, line.dtype, 0)));
     return;
   }
-  int64_t i = 0;
-  if (line.stride == 1 && line.dtype == Dtype::u8) {  // masks
-    for (; i < count; ++i) to[i] = static_cast<TC>(static_cast<const uint8_t*>(line.data)[i]);
-  } else if (line.stride == 1 && has_vectors<TC>(line.dtype)) {
+  if (line.dtype == Dtype::u8) {  // masks
+    const auto* const bytes = static_cast<const uint8_t*>(line.data);
+    for (int64_t i = 0; line.stride == 1 && i < count; ++i) to[i] = static_cast<TC>(bytes[i]);
+    for (int64_t i = 0; line.stride != 1 && i < count; ++i) to[i] = static_cast<TC>(bytes[i * line.stride]);
+  } else if (has_element(line.dtype)) {
     with_element(line.dtype, [&](auto tag) HWY_ATTR {
       using T = decltype(tag);
-      if constexpr (sizeof(T) <= sizeof(TC)) i = read_vectors(static_cast<const T*>(line.data), count, to);
+      const T* const from = static_cast<const T*>(line.data);
+      int64_t i = 0;
+      if constexpr (sizeof(T) <= sizeof(TC)) {
+        if (line.stride == 1) i = read_vectors(from, count, to);
+      }
+      read_strided(from + i * line.stride, line.stride, count - i, to + i);
     });
+  } else {
+    for (int64_t i = 0; i < count; ++i) {
+      to[i] = static_cast<TC>(load_element(line.data, line.dtype, i * line.stride));
+    }
   }
-  for (; i < count; ++i) to[i] = static_cast<TC>(load_element(line.data, line.dtype, i * line.stride));
 }
 
 // The double v as fp32 that a second rounding to 16 bits makes what one rounding of v would be: truncated, and odd
@@ -127,14 +130,21 @@ HWY_INLINE int64_t write_vectors(const TC* from, int64_t count, T* to) {
 
 template <class TC>
 HWY_NOINLINE void write_line(const TC* from, int64_t count, const Line& line) {
-  int64_t i = 0;
-  if (line.stride == 1 && has_vectors<TC>(line.dtype)) {
-    with_element(line.dtype, [&](auto tag) HWY_ATTR {
-      using T = decltype(tag);
-      if constexpr (sizeof(T) <= sizeof(TC)) i = write_vectors(from, count, static_cast<T*>(line.data));
-    });
+  if (!has_element(line.dtype)) {
+    for (int64_t i = 0; i < count; ++i) {
+      store_element(line.data, line.dtype, i * line.stride, static_cast<double>(from[i]));
+    }
+    return;
   }
-  for (; i < count; ++i) store_element(line.data, line.dtype, i * line.stride, static_cast<double>(from[i]));
+  with_element(line.dtype, [&](auto tag) HWY_ATTR {
+    using T = decltype(tag);
+    T* const to = static_cast<T*>(line.data);
+    int64_t i = 0;
+    if constexpr (sizeof(T) <= sizeof(TC)) {
+      if (line.stride == 1) i = write_vectors(from, count, to);
+    }
+    write_strided(from + i, count - i, to + i * line.stride, line.stride);
+  });
 }
 
 template <class TC>

@@ -1,5 +1,6 @@
 // Do 16-bit conversions round to nearest even, keep NaN, infinities and subnormals, on every instruction set? The judge
 // is golden::View and golden::store, which decode by definition.
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -80,6 +81,42 @@ TEST(CpuConvert, StoresRoundToNearestEven) {
       }
     });
   }
+}
+
+// Ways with vectors, without, and for what is left over, of every dtype that kernels read and write.
+template <typename TC>
+void expect_elements_at_strides(Dtype dtype, int64_t stride, int64_t count) {
+  SCOPED_TRACE(name(dtype) + " " + std::to_string(stride) + " " + std::to_string(count));
+  const auto size = static_cast<size_t>(count);
+  std::vector<TC> given(size), read(size + 1, TC{-7});
+  for (size_t i = 0; i < size; ++i) given[i] = static_cast<TC>(100 * std::sin(1.0 + static_cast<double>(i)));
+  if (dtype == Dtype::u8) std::transform(given.begin(), given.end(), given.begin(), [](TC x) { return std::abs(x); });
+  std::vector<int64_t> memory(size * 10 + 10, 0x7A7A7A7A7A7A7A7A), right = memory;
+  const int64_t first = stride < 0 ? -stride * count : 0;
+  for (int64_t i = 0; i < count; ++i) {
+    cpu::store_element(right.data(), dtype, first + i * stride, static_cast<double>(given[static_cast<size_t>(i)]));
+  }
+  store_elements(dtype, given.data(), cpu::element(memory.data(), first, dtype), stride, count);
+  EXPECT_EQ(memory, right);
+  load_elements(dtype, cpu::element(memory.data(), first, dtype), stride, read.data(), count);
+  for (int64_t i = 0; i < count; ++i) {
+    const auto number = static_cast<TC>(cpu::load_element(memory.data(), dtype, first + i * stride));
+    EXPECT_EQ(read[static_cast<size_t>(i)], number) << i;
+  }
+  EXPECT_EQ(read[size], TC{-7}) << "written behind the end";
+}
+
+TEST(CpuConvert, ElementsAtAStrideAreWhatEachIsAlone) {
+  for_each_target([] {
+    for (const Dtype dtype : {Dtype::f32, Dtype::bf16, Dtype::f16, Dtype::f64, Dtype::i32, Dtype::i64, Dtype::u8}) {
+      for (const int64_t stride : {1, 2, 3, 9, -1, -4}) {
+        for (const int64_t count : {0, 1, 7, 16, 64, 65, 100, 203}) {
+          expect_elements_at_strides<float>(dtype, stride, count);
+          expect_elements_at_strides<double>(dtype, stride, count);
+        }
+      }
+    }
+  });
 }
 
 TEST(CpuConvert, OneElementFromFp64IsRoundedOnce) {

@@ -53,6 +53,19 @@ void store_any(Dtype dtype, const float* from, uint16_t* to, int64_t count) {
   narrow(from, count, to, dtype, 1);
 }
 
+void load_strided(Dtype dtype, const void* from, int64_t stride, double* to, int64_t count) {
+  widen(from, dtype, stride, count, to);
+}
+void load_strided_f32(Dtype dtype, const void* from, int64_t stride, float* to, int64_t count) {
+  widen(from, dtype, stride, count, to);
+}
+void store_strided(Dtype dtype, const double* from, void* to, int64_t stride, int64_t count) {
+  narrow(from, count, to, dtype, stride);
+}
+void store_strided_f32(Dtype dtype, const float* from, void* to, int64_t stride, int64_t count) {
+  narrow(from, count, to, dtype, stride);
+}
+
 }  // namespace rlk::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -66,6 +79,10 @@ HWY_EXPORT(tanh_f32);
 HWY_EXPORT(tanh_f64);
 HWY_EXPORT(load_any);
 HWY_EXPORT(store_any);
+HWY_EXPORT(load_strided);
+HWY_EXPORT(load_strided_f32);
+HWY_EXPORT(store_strided);
+HWY_EXPORT(store_strided_f32);
 }  // namespace rlk::cpu
 
 namespace rlk::test {
@@ -94,6 +111,18 @@ void load_16bit(cpu::Dtype dtype, const uint16_t* from, float* to, int64_t count
 }
 void store_16bit(cpu::Dtype dtype, const float* from, uint16_t* to, int64_t count) {
   HWY_DYNAMIC_DISPATCH(store_any)(dtype, from, to, count);
+}
+void load_elements(cpu::Dtype dtype, const void* from, int64_t stride, double* to, int64_t count) {
+  HWY_DYNAMIC_DISPATCH(load_strided)(dtype, from, stride, to, count);
+}
+void load_elements(cpu::Dtype dtype, const void* from, int64_t stride, float* to, int64_t count) {
+  HWY_DYNAMIC_DISPATCH(load_strided_f32)(dtype, from, stride, to, count);
+}
+void store_elements(cpu::Dtype dtype, const double* from, void* to, int64_t stride, int64_t count) {
+  HWY_DYNAMIC_DISPATCH(store_strided)(dtype, from, to, stride, count);
+}
+void store_elements(cpu::Dtype dtype, const float* from, void* to, int64_t stride, int64_t count) {
+  HWY_DYNAMIC_DISPATCH(store_strided_f32)(dtype, from, to, stride, count);
 }
 
 }  // namespace rlk::test

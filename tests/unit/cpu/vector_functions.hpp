@@ -15,5 +15,10 @@ void tanh_array(const float* from, float* to, int64_t count);
 void tanh_array(const double* from, double* to, int64_t count);
 void load_16bit(cpu::Dtype dtype, const uint16_t* from, float* to, int64_t count);
 void store_16bit(cpu::Dtype dtype, const float* from, uint16_t* to, int64_t count);
+// count elements at a stride, and back.
+void load_elements(cpu::Dtype dtype, const void* from, int64_t stride, double* to, int64_t count);
+void load_elements(cpu::Dtype dtype, const void* from, int64_t stride, float* to, int64_t count);
+void store_elements(cpu::Dtype dtype, const double* from, void* to, int64_t stride, int64_t count);
+void store_elements(cpu::Dtype dtype, const float* from, void* to, int64_t stride, int64_t count);
 
 }  // namespace rlk::test
