@@ -41,7 +41,9 @@ HWY_INLINE void prefetch_far(const void* p) {
   __builtin_prefetch(p, 0, 2);
 }
 
+// 128-bit blocks of a vector that transpose_square knows.
 #if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+constexpr int kMostBlocks = 4;
 // Blocks 0 and 2, or 1 and 3, of a and then of b.
 HWY_INLINE hn::Vec512<float> even_blocks(hn::Vec512<float> b, hn::Vec512<float> a) {
   return hn::Vec512<float>{_mm512_shuffle_f32x4(a.raw, b.raw, 0x88)};
@@ -55,6 +57,8 @@ HWY_INLINE hn::Vec512<double> even_blocks(hn::Vec512<double> b, hn::Vec512<doubl
 HWY_INLINE hn::Vec512<double> odd_blocks(hn::Vec512<double> b, hn::Vec512<double> a) {
   return hn::Vec512<double>{_mm512_shuffle_f64x2(a.raw, b.raw, 0xDD)};
 }
+#else
+constexpr int kMostBlocks = 2;
 #endif
 
 // Lane j of v[i] and lane i of v[j] change places.
@@ -64,6 +68,8 @@ HWY_INLINE void transpose_square([[maybe_unused]] hn::VFromD<hn::ScalableTag<T>>
   using V = hn::VFromD<hn::ScalableTag<T>>;
   const hn::ScalableTag<T> d;
   constexpr int kSide = kBlockLanes<T>, kBlocks = kLanes<T> / kSide;
+  // A vector of more blocks is a target of a later Highway: its step between the blocks is to be written below.
+  static_assert(kBlocks <= kMostBlocks);
   // Squares of 128-bit blocks.
 #pragma GCC unroll 8
   for (int i = 0; i < kLanes<T>; i += kSide) {
