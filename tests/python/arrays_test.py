@@ -75,6 +75,31 @@ def test_what_has_only_dlpack_is_taken_and_given_back(batch):
     assert np.array_equal(out.array, expected)
 
 
+class WithDtype(OnlyDlpack):
+    """An array of cupy or jax has a dtype of numpy's beside DLPack."""
+
+    @property
+    def dtype(self):
+        return self.array.dtype
+
+
+def test_an_output_is_written_into_and_no_dtype_although_it_has_one(batch):
+    expected = rlk.ops.logp(*batch)
+    out = WithDtype(np.zeros(6, np.float32))
+    assert rlk.ops.logp(*batch, outputs={"logp": out}) is out
+    assert np.array_equal(out.array, expected)
+    torch = pytest.importorskip("torch")
+    out = torch.zeros(6)
+    assert rlk.ops.logp(*map(torch.from_numpy, batch), outputs={"logp": out}) is out
+    assert np.array_equal(out.numpy(), expected)
+
+
+@pytest.mark.parametrize("wrong", [np.float32(1), 5, [1.0], object])
+def test_what_is_neither_a_dtype_nor_an_array_is_no_output(batch, wrong):
+    with pytest.raises(rlk.ArgumentTypeError, match="the output logp is a .*, expected a tensor"):
+        rlk.ops.logp(*batch, outputs={"logp": wrong})
+
+
 def test_what_is_no_tensor_is_refused_by_name(batch):
     for wrong in ([[1.0]], 3.0, "logits", object()):
         with pytest.raises(rlk.ArgumentTypeError, match="logp: logits is a .*, expected a tensor"):

@@ -72,9 +72,11 @@ class Numpy:
     def name_of(dtype):
         """The declarations' name of a dtype of numpy's, or None."""
         import numpy
+        if not isinstance(dtype, (numpy.dtype, type, str)):  # numpy.dtype(x) would take the dtype that an array has
+            return None
         try:
             return _abi.DTYPE_NAMES[Numpy.dtype(numpy.dtype(dtype), "the dtype")]
-        except (TypeError, InvalidArgument):
+        except (TypeError, ValueError, InvalidArgument):
             return None
 
 
