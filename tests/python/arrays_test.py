@@ -188,6 +188,27 @@ def test_a_tensor_of_torch_that_is_not_its_memory_is_refused(batch):
         rlk.ops.logp(logits.to("meta"), ids)
 
 
+def test_torch_knows_that_an_output_was_written_into():
+    torch = pytest.importorskip("torch")
+    ones, weight = torch.ones(4), torch.randn(4, requires_grad=True)
+    for call in (lambda x: rlk.ops.add(ones, ones, outputs={"out": x}),
+                 lambda x: rlk.ops.adamw_step(ones, x, torch.zeros(4), torch.zeros(4))):
+        saved = torch.ones(4)
+        product = (weight * saved).sum()
+        call(saved)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            product.backward()
+    leaf = torch.ones(4, requires_grad=True)
+    with pytest.raises(rlk.InvalidArgument, match="add: an output that is written into requires a gradient.*no_grad"):
+        rlk.ops.add(ones, ones, outputs={"out": leaf})
+    assert leaf.tolist() == [1] * 4
+    with torch.no_grad():
+        assert rlk.ops.add(ones, ones, outputs={"out": leaf}) is leaf
+    assert leaf.tolist() == [2] * 4
+    with torch.inference_mode():
+        assert rlk.ops.add(ones, ones, outputs={"out": torch.ones(4)}).tolist() == [2] * 4
+
+
 def test_the_memory_of_an_output_lives_as_long_as_the_output(batch):
     results = [rlk.ops.logp(*batch, lse=True) for _ in range(200)]
     assert all(np.array_equal(r.lse, results[0].lse) for r in results)

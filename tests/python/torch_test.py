@@ -266,6 +266,30 @@ def test_what_changes_its_inputs_compiles():
     assert all(torch.equal(a, b) for a, b in zip(*results)) and not torch.equal(results[0][1], results[0][2])
 
 
+def test_what_changes_its_inputs_tells_a_graph_that_saved_them():
+    weight, saved = torch.randn(4, requires_grad=True), torch.ones(4)
+    product = (weight * saved).sum()
+    rlk.torch.adamw_step(torch.ones(4), saved, torch.zeros(4), torch.zeros(4))
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        product.backward()
+    with torch.inference_mode():
+        state = [torch.ones(4) for _ in range(3)]
+        assert rlk.torch.adamw_step(torch.ones(4), *state).param is state[0]
+
+
+def test_what_changes_its_inputs_takes_none_that_requires_a_gradient():
+    parameter, state = torch.nn.Parameter(torch.ones(4)), (torch.zeros(4), torch.zeros(4))
+    with pytest.raises(rlk.InvalidArgument, match="adamw_step: an input requires a gradient.*no_grad"):
+        rlk.torch.adamw_step(torch.ones(4), parameter, *state)
+    assert parameter.tolist() == [1] * 4
+    with torch.no_grad():
+        rlk.torch.adamw_step(torch.ones(4), parameter, *state)
+    assert (parameter < 1).all()
+    key, caches = torch.randn(3, 2, 4, requires_grad=True), (torch.zeros(2, 4, 2, 4), torch.zeros(2, 4, 2, 4))
+    with pytest.raises(rlk.InvalidArgument, match="reshape_and_cache: an input requires a gradient.*detach"):
+        rlk.torch.reshape_and_cache(key, key, *caches, torch.arange(3))
+
+
 def autocast(dtype=torch.bfloat16):
     return torch.autocast("cpu", dtype=dtype)
 

@@ -11,7 +11,7 @@ from rlk import _autocast, _torch_library
 from rlk._call import key_of, remembered
 from rlk._gradients import Eager, Gradients, below_autograd, fakes, functions, is_plain, refuse_tangents
 from rlk._tensors import Torch
-from rlk.errors import Error
+from rlk.errors import Error, InvalidArgument
 
 _library = torch.library.Library("rlk", "DEF")
 Torch.fill()  # not at the first call: torch.compile may trace that one, and traces no change of what is global
@@ -57,6 +57,8 @@ class Function:
         self.bits = {operator.outputs[i].name: 1 << i for i in self.made}
         self.shapes = {o.name: o.shapes for o in operator.outputs}
         self.pure = len(self.made) == len(operator.outputs)
+        aliased = {o.must_alias for o in operator.outputs}
+        self.changed = [i for i, a in enumerate(operator.inputs) if a.name in aliased]
         self.asked = [self.bits[o.name] for o in operator.outputs if o.optional and o.must_alias is None]
         self.plans = {}
         self.gradients = Gradients(self)
@@ -125,7 +127,17 @@ class Function:
                 return plan, names, Eager.apply(self, codes, names, real, whole, wanted, pin, numerics, *inputs)
             with below_autograd():
                 return plan, names, self.overload(*inputs, real, whole, wanted, pin, numerics)
+        if not self.pure:
+            self.note_change(inputs, differentiated)
         return plan, names, self.overload(*inputs, real, whole, wanted, pin, numerics)
+
+    def note_change(self, inputs, differentiated):
+        """Before inputs are changed where they are. Graphs note it by themselves."""
+        if differentiated:
+            raise InvalidArgument(f"{self.operator.name}: an input requires a gradient, and what is written into inputs has "
+                                  "none. Pass x.detach(), or call under torch.no_grad()")
+        if not torch.compiler.is_compiling():
+            Torch.note_change([inputs[i] for i in self.changed])
 
     def result(self, inputs, plan, names, tensors):
         """One output alone, several as a named tuple, as rlk.ops gives them."""

@@ -4,6 +4,7 @@ import ctypes
 import operator
 import re
 import struct
+import sys
 from typing import Any, Iterable, Mapping, NamedTuple, Sequence, Tuple, Union
 
 from rlk import _abi, _devices, _runtime, errors
@@ -63,6 +64,7 @@ class Arranged(NamedTuple):
     kind: Any
     results: dict
     owners: Any
+    changed: list  # torch's tensors that the caller has and the call writes
 
 
 class Operator:
@@ -89,7 +91,17 @@ class Operator:
         for v in call.owners[0]:
             if v is not None and v.kind is Torch:
                 Torch.refuse_gradient(v.owner, self.name)
+        if call.changed:
+            self.note_change(call.changed)
         return self.run(call, stream)
+
+    def note_change(self, tensors):
+        """Before memory of torch's that the caller has is written."""
+        for x in tensors:
+            if x.requires_grad and sys.modules["torch"].is_grad_enabled():
+                raise InvalidArgument(f"{self.name}: an output that is written into requires a gradient, and gets none here. "
+                                      "Pass x.detach(), or call under torch.no_grad()")
+        Torch.note_change(tensors)
 
     def run(self, call, stream=None):
         stream = self.stream_for(call, stream)
@@ -142,7 +154,7 @@ class Operator:
             raise InvalidArgument(f"{self.name}: every input is absent; {self.inputs[0].python} is required")
         codes = self.codes(params) if codes is None else codes
         given = self.wanted(wanted, outputs)
-        results, made = self.make(views, codes, given, first)
+        results, made, changed = self.make(views, codes, given, first)
         every = views + made
         for v, declared in zip(every, (*self.inputs, *self.outputs)):
             if v is not None and v.device != first.device:
@@ -173,7 +185,7 @@ class Operator:
         self._pointers.pack_into(memory, self._at_pointers, *pointers)
         return Arranged(memory, base, base + self._at_pointers, base + self._at_pointers + 8 * len(self.inputs),
                         base + self._at_options if options is not None else None, first.device, first.kind, results,
-                        (views, made, held))
+                        (views, made, held), changed)
 
     def codes(self, params):
         """The parameters as numbers, enumerations by their words; those of calls before are remembered."""
@@ -250,10 +262,10 @@ class Operator:
         return self.params[place].values[codes[place]]
 
     def make(self, views, codes, given, first):
-        """({output: array} of what is wanted, [View or None of every output])."""
+        """({output: array} of what is wanted, [View or None of every output], torch's tensors that are the caller's)."""
         form = self.form_of(codes)
         inferred = None
-        results, made = {}, []
+        results, made, changed = {}, [], []
         for declared in self.outputs:
             wish = given.get(declared.name)
             if (wish is None and declared.optional) or (wish is None and form not in declared.shapes):
@@ -266,6 +278,8 @@ class Operator:
                     self.writable(views[place], declared)
                     owner = views[place].owner
                     results[declared.name] = owner[1] if isinstance(owner, tuple) else owner
+                    if views[place].kind is Torch:
+                        changed.append(owner)
                 continue
             dtype = None
             if wish is not None and wish is not True:
@@ -278,6 +292,8 @@ class Operator:
                     self.writable(out, declared)
                     made.append(out)
                     results[declared.name] = wish
+                    if out.kind is Torch:
+                        changed.append(wish)
                     continue
             if inferred is None:
                 key = (*codes, *given, *[v and (v.dtype, v.shape) for v in views])
@@ -293,7 +309,7 @@ class Operator:
                                       "its sizes come from the inputs' shapes and the parameters") from None
             made.append(view(array, declared.name)._replace(device=first.device))
             results[declared.name] = array
-        return results, made
+        return results, made, changed
 
     def infer(self, views, codes, given, form):
         """{output: (shape, dtype's name)} of a form's outputs."""

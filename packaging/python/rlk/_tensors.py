@@ -118,6 +118,15 @@ class Torch:
             raise InvalidArgument(f"{operator}: an input requires a gradient, which rlk.ops does not record. Call "
                                   f"rlk.torch.{operator}, or pass x.detach(), or call under torch.no_grad()")
 
+    @staticmethod
+    def note_change(tensors):
+        """Says before a call that it changes them: a backward that has saved one must not compute with other numbers. A
+        call that fails may have changed them too."""
+        torch = sys.modules["torch"]
+        for x in tensors:
+            if isinstance(x, torch.Tensor) and not x.is_inference():  # those are in no graph, and count nothing
+                torch.autograd.graph.increment_version(x)
+
     @classmethod
     def empty(cls, shape, name, like):
         torch = sys.modules["torch"]
