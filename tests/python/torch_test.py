@@ -16,6 +16,7 @@ from declared import OPERATORS, cases
 
 torch = pytest.importorskip("torch", reason="torch is not installed here")
 import rlk.torch  # noqa: E402
+import torch._dynamo.testing  # noqa: E402
 from rlk._autograd import schema  # noqa: E402
 from rlk import _devices, _runtime  # noqa: E402
 from rlk._gradients import Gradients, functions  # noqa: E402
@@ -239,6 +240,23 @@ def test_compile_in_one_graph_forward_and_backward():
         function(x).backward()
         grads.append(x.grad)
     assert torch.equal(*grads)
+
+
+@pytest.mark.parametrize("plain", [
+    lambda k: rlk.torch.logp(*batch(), temperature=2 + k / 16),
+    lambda k: rlk.torch.logp(torch.randn(k + 20, 9, requires_grad=True), torch.zeros(k + 20, dtype=torch.int64)),
+    lambda k: rlk.ops.logp(*batch(), temperature=3 + k / 16),
+], ids=["parameters", "sizes", "ops"])
+def test_plain_calls_between_compile_no_graph_anew(plain):
+    logits, ids = batch()
+    torch._dynamo.reset()
+    functions["logp"].gradients.answers.clear()  # as in a process that has not called yet
+    counter = torch._dynamo.testing.CompileCounter()
+    compiled = torch.compile(lambda x: rlk.torch.logp(x, ids) * 2, fullgraph=True, backend=counter)
+    for k in range(4):
+        compiled(logits.requires_grad_())
+        plain(k)
+    assert counter.frame_count == 1
 
 
 FIRST = """

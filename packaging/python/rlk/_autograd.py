@@ -105,7 +105,8 @@ class Function:
                 wanted |= bit
         if numerics is not None and not isinstance(numerics, str):
             numerics = ",".join(numerics)
-        codes = self.operator.codes(params)
+        # torch.compile guards every dictionary that it looks into: a new value in a plain call would compile a graph anew.
+        codes = self.operator.checked(params) if torch.compiler.is_compiling() else self.operator.codes(params)
         # Never the default: before torch 2.12 the dispatcher drops trailing arguments that are, and then finds as many
         # gradients too many.
         return Plan(codes, *self.lists(codes), wanted, pin, numerics or "", self.names(codes, wanted))

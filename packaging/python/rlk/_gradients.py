@@ -47,8 +47,8 @@ class Gradients:
 
     def remembered(self, question, codes, answer):
         """What follows from sizes, presence and parameters alone; symbolic sizes and parameters are no key. torch.compile
-        guards the keys, and takes literals alone: no types, which the declaration says anyway."""
-        if any(type(code) not in (int, float) for code in codes):
+        would guard what is remembered, and compile anew after every plain call that adds to it."""
+        if torch.compiler.is_compiling() or any(type(code) not in (int, float) for code in codes):
             return answer()
         question = (*question, *codes, *[str(code) for code in codes if code == 0])  # 0.0 and -0.0 are equal
         try:
