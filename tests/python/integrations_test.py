@@ -48,6 +48,10 @@ def serve_mean(module):
     return serve
 
 
+def broken(module):
+    raise ImportError("made by nobody")
+
+
 def hooks(*names):
     known = {"mean": _hooks.Hook("made_trainer.loss", "mean", "mean", ("made_trainer/loss.py mean",), serve_mean),
              "top": _hooks.Hook("made_trainer.loss", "REGISTRY[top]", "max", ("made_trainer/loss.py top",),
@@ -57,7 +61,8 @@ def hooks(*names):
              "new": _hooks.Hook("made_trainer.loss", "REGISTRY[rlk]", "max", ("made_trainer/loss.py top",),
                                 lambda module: lambda x: "new", adds=True),
              "choice": _hooks.Hook("made_trainer.loss", "CHOICES[rlk]", "max", ("made_trainer/loss.py top",),
-                                   lambda module: None, adds=True)}
+                                   lambda module: None, adds=True),
+             "broken": _hooks.Hook("made_trainer.loss", "REGISTRY[top]", "max", ("made_trainer/loss.py top",), broken)}
     return tuple(known[name] for name in names)
 
 
@@ -185,6 +190,43 @@ def test_what_somebody_else_has_replaced_is_refused(trainer):
     with pytest.raises(rlk.Unsupported, match="made_trainer.loss.mean is <function .*somebody else put there.*Nothing was"):
         rlk.integrations.enable("made")
     assert loss.REGISTRY["top"]([1, 3]) == 3 and user.train([1, 3]) == 2
+
+
+def test_what_fails_on_the_way_leaves_nothing_replaced(trainer, monkeypatch):
+    user = trainer("mean", "top", "new", "choice")
+    loss = sys.modules["made_trainer.loss"]
+    before = {**vars(loss)}, dict(loss.REGISTRY), user.mean
+    place_of = _hooks.place_of
+
+    def failing(module, name):
+        if name == "CHOICES[rlk]" and user.mean is not before[2]:
+            raise KeyboardInterrupt
+        return place_of(module, name)
+
+    monkeypatch.setattr(_hooks, "place_of", failing)
+    with pytest.raises(KeyboardInterrupt):
+        rlk.integrations.enable("made")
+    assert ({**vars(loss)}, dict(loss.REGISTRY), user.mean) == before and rlk.integrations.enabled() == ()
+    monkeypatch.setattr(_hooks, "place_of", place_of)
+    with rlk.integrations.enable("made"):
+        assert user.train([1, 3]) == "rlk"
+
+
+def test_a_function_that_cannot_be_made_leaves_nothing_replaced(trainer, monkeypatch):
+    user = trainer("mean", "broken")
+    with pytest.raises(ImportError, match="made by nobody"):
+        rlk.integrations.enable("made")
+    assert user.train([1, 3]) == 2 and rlk.integrations.enabled() == ()
+
+
+def test_a_replacement_is_no_original(trainer):
+    user = trainer("mean")
+    loss = sys.modules["made_trainer.loss"]
+    own = loss.mean
+    loss.mean = Replacement("mean", own, lambda original, x: "theirs")
+    with pytest.raises(rlk.Unsupported, match="mean is .*, which somebody else put there"):
+        rlk.integrations.enable("made")
+    assert loss.mean([1, 3]) == "theirs" and user.mean is own
 
 
 def test_a_name_that_is_taken_is_refused(trainer):

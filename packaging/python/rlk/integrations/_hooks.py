@@ -98,7 +98,7 @@ class Enabled:
         found = container.get(key)
         expected = hook.sources[0].split(" ")[1].split(".")[-1]
         owner = getattr(found, "__self__", found)  # Function.apply belongs to its class
-        if found is None or getattr(owner, "__name__", "") != expected:
+        if found is None or isinstance(found, Replacement) or getattr(owner, "__name__", "") != expected:
             raise Unsupported(f"rlk.integrations: {hook.module}.{hook.name} is {found!r}, which somebody else put there; "
                               f"expected {expected} as the package has it. Nothing was replaced. Enable rlk before the "
                               "other, or not at all")
@@ -117,33 +117,40 @@ class Enabled:
             except ImportError as error:
                 raise Unsupported(f"rlk.integrations: {hook.module} cannot be imported here ({error}). Nothing was replaced. "
                                   f"Install what {self.integration.package} needs") from error
-            plan.append((hook, file, module, self.original(hook, module)))
-        for hook, file, module, original in plan:
-            name = f"{hook.module}.{hook.name}"
-            new = hook.make(module)
-            static = isinstance(original, staticmethod)
-            new = new if hook.adds else Replacement(name, original.__func__ if static else original, new)
-            self.functions[hook.name] = new
-            self.replaced.append(Replaced(name, file, self.version, hook.operator))
-            container, key = place_of(module, hook.name)
-            if hook.adds:
-                container[key] = new
-                self._undo.append(lambda container=container, key=key: container.pop(key, None))
-            else:
-                if container is not vars(module):
-                    container[key] = staticmethod(new) if static else new
-                    self._undo.append(lambda container=container, key=key, original=original:
-                                      container.__setitem__(key, original))
-                exchange(self.integration.root, original, new)
-                self._undo.append(lambda original=original, new=new: exchange(self.integration.root, new, original))
+            plan.append((hook, file, module, self.original(hook, module), hook.make(module)))
+        try:
+            for hook, file, module, original, serve in plan:
+                self.replace(hook, module, original, serve)
+                self.replaced.append(Replaced(f"{hook.module}.{hook.name}", file, self.version, hook.operator))
+        except BaseException:  # half a trainer is nobody's
+            self.undo()
+            raise
         self.active = True
+
+    def replace(self, hook, module, original, serve):
+        static = isinstance(original, staticmethod)
+        new = serve if hook.adds else Replacement(f"{hook.module}.{hook.name}", original.__func__ if static else original, serve)
+        self.functions[hook.name] = new
+        container, key = place_of(module, hook.name)
+        if hook.adds:
+            container[key] = new
+            self._undo.append(lambda: container.pop(key, None))
+            return
+        if container is not vars(module):
+            container[key] = staticmethod(new) if static else new
+            self._undo.append(lambda: container.__setitem__(key, original))
+        self._undo.append(lambda: exchange(self.integration.root, new, original))
+        exchange(self.integration.root, original, new)
+
+    def undo(self):
+        while self._undo:
+            self._undo.pop()()
 
     def disable(self):
         """Puts everything back. Once more does nothing."""
         if self.active:
             self.active = False
-            for undo in reversed(self._undo):
-                undo()
+            self.undo()
 
     def calls(self):
         """{function: {"rlk": how often rlk served it, reason: how often the original did, and why}}"""
