@@ -1,4 +1,5 @@
 """A call: arguments by name, outputs, parameters, streams, threads, errors."""
+import copy
 import gc
 import pickle
 import subprocess
@@ -44,6 +45,15 @@ def test_optional_outputs_come_when_asked_for_by_name(batch):
     np.testing.assert_allclose(result.lse, golden(*batch)[1], atol=1e-5)
     assert type(rlk.ops.logp(*batch, outputs=["entropy", "lse"]))._fields == ("logp", "lse", "entropy")
     assert type(rlk.ops.logp(*batch, outputs="entropy"))._fields == ("logp", "entropy")
+
+
+def test_several_outputs_are_pickled_and_copied(batch):
+    result = rlk.ops.logp(*batch, lse=True)
+    for other in (pickle.loads(pickle.dumps(result)), copy.deepcopy(result), copy.copy(result)):
+        assert type(other) is type(result)
+        assert np.array_equal(other.logp, result.logp) and np.array_equal(other.lse, result.lse)
+    program = "import pickle, sys; result = pickle.load(sys.stdin.buffer); assert result._fields == ('logp', 'lse'), result"
+    subprocess.run([sys.executable, "-c", program], input=pickle.dumps(result), timeout=120, check=True)
 
 
 def test_outputs_may_be_given_and_have_another_dtype(batch):

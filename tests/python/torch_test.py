@@ -265,6 +265,8 @@ x, ids = torch.randn(5, 7, requires_grad=True), torch.arange(5)
 compiled = torch.compile(lambda x: rlk.torch.logp(x, ids, entropy=True).logp, fullgraph=True, backend="aot_eager")
 compiled(x).sum().backward()
 assert torch.equal(compiled(x), rlk.torch.logp(x, ids))
+both = torch.compile(lambda x: rlk.torch.logp(x, ids, lse=True), fullgraph=True, backend="aot_eager")(x)
+assert torch.equal(both.lse, rlk.torch.logp(x, ids, lse=True).lse)
 """
 
 

@@ -149,6 +149,8 @@ class Function:
             results = {o.name: results[o.name] for o in self.operator.outputs if o.name in results}
         elif len(names) != len(plan.names):
             results = {name: results[name] for name in plan.names}
+        if len(results) > 1 and torch.compiler.is_compiling():
+            return getattr(Kinds, make_kind(self.operator.name, tuple(results)))(*results.values())
         return self.operator.result(results)
 
     def names(self, codes, wanted):
@@ -197,6 +199,20 @@ class Function:
             present = [name for name, bit in self.bits.items() if wanted & bit]
             return self.operator.shape(output.shapes[form], symbols, views, codes, dict.fromkeys(present))
         return torch.broadcast_shapes(*self.operator.named_shapes(output.shapes[form], views))
+
+
+class Kinds:
+    """Where graphs find the named tuples of outputs, each by a name of its own: what torch.compile looks up here it guards
+    alone, and not all that is there."""
+
+
+@torch.compiler.assume_constant_result
+def make_kind(operator, names):
+    """The name in Kinds of the named tuple of these outputs. torch.compile calls this and does not trace how a class is
+    made."""
+    name = "_of_".join((operator, *names))
+    setattr(Kinds, name, functions[operator].operator.kind(names))
+    return name
 
 
 class Plan(NamedTuple):

@@ -134,12 +134,16 @@ class Operator:
         """One output alone, several as a named tuple, in declared order."""
         if len(results) == 1:
             return next(iter(results.values()))
-        names = tuple(results)
+        return self.kind(tuple(results))(*results.values())
+
+    def kind(self, names):
+        """The named tuple of these outputs."""
         kind = self._tuples.get(names)
         if kind is None:
             title = "".join(part.capitalize() for part in self.name.split("_")) + "Result"
             kind = self._tuples[names] = collections.namedtuple(title, names)
-        return kind(*results.values())
+            kind.__reduce__ = lambda result: (unpickled, (self.name, names, tuple(result)))  # pickle finds no such class
+        return kind
 
     # ---- the call as C arrays ------------------------------------------------------------------------------------
 
@@ -386,6 +390,12 @@ class Operator:
                 raise _Unknown(sizes)
             out.append(present.pop() if present else 1)
         return tuple(out)
+
+
+def unpickled(operator, names, values):
+    """A result that was pickled, of the class that this process has for it."""
+    from rlk import ops
+    return ops.operators[operator].result(dict(zip(names, values)))
 
 
 def key_of(params):
