@@ -128,6 +128,21 @@ def test_generation_draws_the_same_tokens(enabled, name, more, cache):
         assert set(enabled.calls()[NAME]) == {"rlk"}
 
 
+def test_under_autocast_attention_is_rlks_too(enabled):
+    ids, keep = batch(True)
+    results = []
+    for implementation in ("sdpa", "rlk"):
+        one = model("Llama", implementation)
+        with torch.autocast("cpu", torch.bfloat16):
+            logits = one(input_ids=ids, attention_mask=keep, use_cache=False).logits  # a cache would widen the values
+            loss = logits.where(keep[..., None] > 0, 0).float().square().mean()
+        loss.backward()
+        results.append([loss.detach(), *(p.grad for p in one.parameters())])
+    for a, b in zip(*results, strict=True):
+        torch.testing.assert_close(a, b, atol=2e-3, rtol=5e-2)
+    assert enabled.calls()[NAME] == {"rlk": 2}
+
+
 def test_packed_sequences_keep_to_themselves(enabled):
     ids, _ = batch(False)
     positions = torch.tensor([[0, 1, 2, 3, 4, 0, 1, 2, 3, 4, 5, 6]] * 2)

@@ -1,6 +1,7 @@
 """transformers: an attention named "rlk", for models made with attn_implementation="rlk". It replaces nothing."""
 import torch
 
+from rlk._autocast import cast
 from rlk.errors import Unsupported
 from rlk.integrations._hooks import Hook, Integration
 from rlk.integrations._replace import Replacement, require
@@ -55,6 +56,9 @@ def _attention(modeling):
         require(dropout == 0, f"a dropout of {dropout}")
         require(scaling is None or scaling > 0, f"a scaling of {scaling}")
         require(softcap is None or softcap > 0, f"a softcap of {softcap}")
+        device = query.device.type
+        if torch.is_autocast_enabled(device):  # which rotary embeddings leave in fp32, and values not
+            query, key, value = cast((query, key, value), range(3), torch.get_autocast_dtype(device))
         require_dtype(query, "queries")
         require(query.dtype == key.dtype == value.dtype, f"{query.dtype}, {key.dtype} and {value.dtype} side by side")
         require(query.shape[3] == key.shape[3] == value.shape[3] <= 256, "heads of different sizes, or of more than 256")
