@@ -96,6 +96,7 @@ def batch(left):
 @pytest.mark.parametrize("name, more, rlks", [
     ("Qwen2", {}, True), ("Llama", {"attention_bias": True}, True), ("Gemma2", {"sliding_window": 64}, True),
     ("Mistral", {"sliding_window": 4}, False), ("Mistral", {"sliding_window": 20}, True),
+    ("Gemma2", {"sliding_window": 4, "layer_types": ["sliding_attention"] * 2}, False),
 ])
 @pytest.mark.parametrize("left", [True, False])
 def test_a_models_logits_and_gradients_are_those_of_eager_attention(enabled, name, more, rlks, left):
@@ -118,10 +119,6 @@ def test_generation_draws_the_same_tokens(enabled, name, more, cache):
     ids, keep = batch(True)
     words = dict(input_ids=ids, attention_mask=keep, max_new_tokens=8, do_sample=False, cache_implementation=cache,
                  disable_compile=True)
-    if (name, cache) == ("Gemma2", "static"):  # keys behind the last query: torch's, which has no softcap and says so
-        with pytest.raises(ValueError, match="does not support `softcap`"):
-            model(name, "rlk", **more).generate(**words)
-        return
     ours, theirs = (model(name, implementation, **more).generate(**words) for implementation in ("rlk", "eager"))
     assert torch.equal(ours, theirs)
     if cache == "dynamic" and name != "Mistral":
@@ -164,6 +161,25 @@ def test_what_rlk_does_not_have_is_torchs_with_padding_and_causality(enabled, op
         torch.manual_seed(1)
         assert torch.equal(ours, sdpa_attention_forward(module, q, k, v, whole, **options)[0])
     assert enabled.calls()[NAME] == {f"a dropout of {options['dropout']}" if "dropout" in options else "position_bias": 2}
+
+
+@pytest.mark.parametrize("options", [{"dropout": 0.5}, {"position_bias": made(1, 2, 7, 9)}])
+def test_a_softcap_that_nobody_has_is_refused(enabled, options):
+    module = types.SimpleNamespace(is_causal=True, num_key_value_groups=1)
+    with pytest.raises(rlk.Unsupported, match="softcap.* that rlk does not serve.*nor types. Make .*another attn_impl"):
+        AttentionInterface()["rlk"](module, made(1, 2, 7, 16), made(1, 2, 9, 16), made(1, 2, 9, 16), None, softcap=2.0, **options)
+
+
+def test_with_dropout_a_softcap_is_the_models_own(enabled):
+    ids, keep = batch(True)
+    results = []
+    for implementation in ("eager", "rlk"):
+        one = model("Gemma2", implementation, sliding_window=64, attention_dropout=0.5).train()
+        for mask in (None, keep):
+            torch.manual_seed(3)
+            results.append(one(input_ids=ids, attention_mask=mask).logits.where(keep[..., None] > 0, 0))
+    torch.testing.assert_close(results[:2], results[2:], atol=2e-5, rtol=1e-4)
+    assert enabled.calls()[NAME] == {"a dropout of 0.5": 4}
 
 
 def test_sinks_are_refused():

@@ -1,4 +1,7 @@
 """transformers: an attention named "rlk", for models made with attn_implementation="rlk". It replaces nothing."""
+import inspect
+import sys
+
 import torch
 
 from rlk._autocast import cast
@@ -28,8 +31,23 @@ def _causal(module, is_causal, query):
     return bool(getattr(module, "is_causal", True) if is_causal is None else is_causal) and query.shape[2] > 1
 
 
+def _capped(module, query, attention_mask, more):
+    """The attention of the model's own file, which has the softcap that torch's does not, and the mask as it adds it."""
+    eager = getattr(sys.modules.get(type(module).__module__), "eager_attention_forward", None)
+    lost = [name for name in ("position_bias", "cache") if more.get(name) is not None]
+    if eager is None or lost or "softcap" not in inspect.signature(eager).parameters:
+        raise Unsupported(f"rlk.integrations: attention with a softcap{''.join(f' and {name}' for name in lost)} that rlk does "
+                          f"not serve, as the warning of rlk.integrations says, nor torch, nor {type(module).__module__}. Make "
+                          "the model with another attn_implementation")
+    if attention_mask is not None and attention_mask.dtype == torch.bool:
+        hidden = torch.finfo(query.dtype).min  # not -inf: a row without a key stays a number
+        attention_mask = torch.zeros_like(attention_mask, dtype=query.dtype).masked_fill(~attention_mask, hidden)
+    return eager, attention_mask
+
+
 def _torchs(modeling):
-    """torch's attention for calls that rlk does not serve, with the padding of the keys as torch takes it."""
+    """The attention for calls that rlk does not serve: torch's, with the padding of the keys as torch takes it, or, with a
+    softcap, the model's own."""
     def attention(module, query, key, value, attention_mask, dropout=0.0, scaling=None, is_causal=None, **more):
         if more.get("s_aux") is not None:
             raise Unsupported("rlk.integrations: attention with sinks (s_aux), which neither rlk nor torch has. Make the model "
@@ -37,10 +55,13 @@ def _torchs(modeling):
         queries, keys = query.shape[2], key.shape[2]
         if attention_mask is not None and attention_mask.ndim == 2:
             attention_mask = attention_mask[:, None, None, :] != 0
-        own = attention_mask is None or attention_mask.shape[2] == 1
-        if own and _causal(module, is_causal, query) and (attention_mask is not None or keys != queries):
+        own, capped = attention_mask is None or attention_mask.shape[2] == 1, more.get("softcap") is not None
+        if own and _causal(module, is_causal, query) and (attention_mask is not None or keys != queries or capped):
             seen = torch.ones(queries, keys, dtype=torch.bool, device=query.device).tril(keys - queries)
             attention_mask = seen if attention_mask is None else attention_mask & seen
+        if capped:
+            eager, attention_mask = _capped(module, query, attention_mask, more)
+            return eager(module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **more)[0], None
         return modeling.sdpa_attention_forward(module, query, key, value, attention_mask, dropout=dropout, scaling=scaling,
                                                is_causal=is_causal, **more)
     return attention
