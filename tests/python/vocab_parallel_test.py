@@ -27,3 +27,25 @@ def test_processes_agree_with_the_unsharded_operator(ranks):
 def test_without_process_groups_it_says_what_to_call():
     with pytest.raises(rlk.InvalidArgument, match="not initialized.*init_process_group.*linear_logp"):
         rlk.torch.vocab_parallel_logp(torch.zeros(2, 3), torch.zeros(4, 3), torch.zeros(2, dtype=torch.int64))
+
+
+def test_autocast_casts_as_it_does_for_the_unsharded_operator(tmp_path):
+    if not (torch.distributed.is_available() and torch.distributed.is_gloo_available()):
+        pytest.skip("this torch has no gloo")
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    try:
+        ids, results = torch.arange(3), []
+        for function in (rlk.torch.linear_logp, rlk.torch.vocab_parallel_logp):
+            torch.manual_seed(1)
+            leaves = [torch.randn(3, 16).bfloat16().requires_grad_(), torch.randn(7, 16).requires_grad_(),
+                      torch.randn(7).requires_grad_()]
+            bias = {"bias" if function is rlk.torch.linear_logp else "bias_shard": leaves[2]}
+            with torch.autocast("cpu", torch.bfloat16):
+                logp = function(leaves[0], leaves[1], ids, **bias)
+            logp.sum().backward()
+            results.append([logp, *(x.grad for x in leaves)])
+        for a, b in zip(*results):
+            assert a.dtype == b.dtype
+            torch.testing.assert_close(a, b)
+    finally:
+        torch.distributed.destroy_process_group()

@@ -5,7 +5,7 @@ import collections
 import torch
 import torch.distributed as dist
 
-from rlk import ops
+from rlk import _autocast, ops
 from rlk.errors import InvalidArgument
 
 VocabParallelLogp = collections.namedtuple("VocabParallelLogp", ("logp", "lse", "entropy"))
@@ -102,5 +102,9 @@ def vocab_parallel_logp(hidden, weight_shard, ids, group=None, bias_shard=None, 
     travel. Under torch.compile it is a graph break."""
     shard = _Shard(weight_shard, group, vocab_start, global_vocab,
                    {"temperature": temperature, "softcap": softcap, "ignore_index": ignore_index})
+    device = hidden.device.type
+    if torch.is_autocast_enabled(device):  # as rlk.torch.linear_logp, which is a product of matrices
+        cast = _autocast.cast((hidden, weight_shard, bias_shard), range(3), torch.get_autocast_dtype(device))
+        hidden, weight_shard, bias_shard = cast
     found = _Function.apply(hidden, weight_shard, ids, bias_shard, mask, shard, entropy)
     return VocabParallelLogp(*found) if lse or entropy else found[0]
