@@ -403,6 +403,21 @@ def test_a_forked_child_computes_when_torchs_threads_have_run_before():
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
+def test_what_is_no_tensor_is_refused_by_name():
+    logits, ids = batch()
+    for x in (logits, logits.clone().requires_grad_()):
+        with pytest.raises(rlk.InvalidArgument, match="logp: (ids is None, expected a tensor|input 'ids' is missing)"):
+            rlk.torch.logp(x, None)
+        with pytest.raises(rlk.ArgumentTypeError, match="logp: ids is a ndarray, expected a tensor of torch. rlk.ops.logp"):
+            rlk.torch.logp(x, ids.numpy())
+        with pytest.raises(rlk.ArgumentTypeError, match="logp: bias is a list, expected a tensor"):
+            rlk.torch.logp(x, ids, [1.0])
+    with pytest.raises(rlk.InvalidArgument, match="logp: .*logits"):
+        rlk.torch.logp(None, None)
+    with pytest.raises(rlk.InvalidArgument, match="adamw_step: .*param"):
+        rlk.torch.adamw_step(torch.ones(4), None, None, None)
+
+
 def test_errors_come_through_the_dispatcher():
     logits, ids = batch()
     with pytest.raises(rlk.DataError, match="row 2 has the id 99"):

@@ -11,7 +11,7 @@ from rlk import _autocast, _torch_library
 from rlk._call import key_of, remembered
 from rlk._gradients import Eager, Gradients, below_autograd, fakes, functions, is_plain, refuse_tangents
 from rlk._tensors import Torch
-from rlk.errors import Error, InvalidArgument
+from rlk.errors import ArgumentTypeError, Error, InvalidArgument
 
 _library = torch.library.Library("rlk", "DEF")
 Torch.fill()  # not at the first call: torch.compile may trace that one, and traces no change of what is global
@@ -50,7 +50,7 @@ class Function:
 
     def __init__(self, operator):
         self.operator = operator
-        self.n_inputs = len(operator.inputs)
+        self.n_inputs, self.n_required = len(operator.inputs), required_inputs(operator)
         self.defaults = operator.codes([p.default for p in operator.params])
         # In-out tensors are changed where they are and are not among what the dispatcher gives back.
         self.made = [i for i, o in enumerate(operator.outputs) if o.must_alias is None]
@@ -64,7 +64,7 @@ class Function:
         self.gradients = Gradients(self)
         self.required = sum(self.bits[operator.outputs[i].name] for i in self.made if not operator.outputs[i].optional)
         _library.define(schema(operator))
-        if not _torch_library.register(self, required_inputs(operator)):
+        if not _torch_library.register(self, self.n_required):
             _library.impl(operator.name, self.kernel, "CompositeExplicitAutograd")
         torch.library.register_fake(f"rlk::{operator.name}", self.fake, lib=_library)
         if self.pure:  # torch has no autograd for what changes its inputs
@@ -92,10 +92,22 @@ class Function:
                 remembered(self.plans, key, plan)
         try:
             return self.result(inputs, *self.call(inputs, plan))
-        except RuntimeError as error:
+        except (RuntimeError, TypeError, AttributeError) as error:
             if isinstance(error, Error):
                 raise
+            self.refuse_no_tensor(inputs)
+            if not isinstance(error, RuntimeError):
+                raise
             _torch_library.raise_own(error)
+
+    def refuse_no_tensor(self, inputs):
+        """After a failure, which then has words of torch's own."""
+        for i, (a, x) in enumerate(zip(self.operator.inputs, inputs)):
+            if x is None and i < self.n_required:
+                raise InvalidArgument(f"{self.operator.name}: {a.python} is None, expected a tensor") from None
+            if x is not None and not isinstance(x, torch.Tensor):
+                raise ArgumentTypeError(f"{self.operator.name}: {a.python} is a {type(x).__name__}, expected a tensor of torch. "
+                                        f"rlk.ops.{self.operator.name} takes others") from None
 
     def plan(self, params, flags, pin, numerics):
         """What a call is by its parameters alone."""
