@@ -194,6 +194,16 @@ def test_a_parameter_is_what_its_tensor_is_worth_now():
         rlk.torch.add(ones, ones, alpha=torch.ones(2))
 
 
+def test_a_parameter_that_requires_a_gradient_is_refused():
+    logits, ids = batch()
+    temperature = torch.tensor(0.5, requires_grad=True)
+    for function in (rlk.torch.logp, rlk.ops.logp):
+        with pytest.raises(rlk.InvalidArgument, match=r"logp: temperature requires a gradient.*temperature.item\(\)"):
+            function(logits, ids, temperature=temperature)
+        with torch.no_grad():
+            assert torch.equal(function(logits, ids, temperature=temperature), function(logits, ids, temperature=0.5))
+
+
 def test_a_zero_keeps_its_sign_whatever_zero_was_passed_before():
     for value in (-0.0, 0.0, -0.0):
         assert rlk.torch.fill(torch.ones(2), value=value).signbit().tolist() == [np.signbit(value)] * 2

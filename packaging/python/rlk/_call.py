@@ -4,7 +4,6 @@ import ctypes
 import operator
 import re
 import struct
-import sys
 from typing import Any, Iterable, Mapping, NamedTuple, Sequence, Tuple, Union
 
 from rlk import _abi, _devices, _runtime, errors
@@ -98,7 +97,7 @@ class Operator:
     def note_change(self, tensors):
         """Before memory of torch's that the caller has is written."""
         for x in tensors:
-            if x.requires_grad and sys.modules["torch"].is_grad_enabled():
+            if Torch.records(x):
                 raise InvalidArgument(f"{self.name}: an output that is written into requires a gradient, and gets none here. "
                                       "Pass x.detach(), or call under torch.no_grad()")
         Torch.note_change(tensors)
@@ -208,6 +207,9 @@ class Operator:
     def checked(self, params):
         codes = []
         for p, value in zip(self.params, params):
+            if getattr(value, "requires_grad", False) and Torch.records(value):
+                raise InvalidArgument(f"{self.name}: {p.python} requires a gradient, and no operator has one for a parameter. "
+                                      f"Pass {p.python}.item()")
             if p.type == "enum":
                 if not isinstance(value, str) or value not in p.values:
                     raise InvalidArgument(f"{self.name}: {p.python} is {value!r}, expected one of {', '.join(p.values)}")

@@ -113,8 +113,14 @@ class Torch:
         return View(x.data_ptr(), dtype, tuple(x.shape), x.stride(), (int(device[0]), device[1]), False, cls, x)
 
     @staticmethod
-    def refuse_gradient(x, operator):
-        if x.requires_grad and sys.modules["torch"].is_grad_enabled():
+    def records(x):
+        """Does torch expect a gradient of what is computed with x now?"""
+        torch = sys.modules.get("torch")
+        return torch is not None and isinstance(x, torch.Tensor) and x.requires_grad and torch.is_grad_enabled()
+
+    @classmethod
+    def refuse_gradient(cls, x, operator):
+        if x.requires_grad and cls.records(x):
             raise InvalidArgument(f"{operator}: an input requires a gradient, which rlk.ops does not record. Call "
                                   f"rlk.torch.{operator}, or pass x.detach(), or call under torch.no_grad()")
 
