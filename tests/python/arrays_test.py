@@ -110,6 +110,16 @@ def test_what_is_no_tensor_is_refused_by_name(batch):
         rlk.ops.logp(batch[0], None)
 
 
+def test_a_masked_array_is_refused(batch):
+    masked = np.ma.masked_array(batch[0], batch[0] > 0)
+    for _ in range(2):
+        with pytest.raises(rlk.InvalidArgument, match="logp: logits is a masked array.*x.filled"):
+            rlk.ops.logp(masked, batch[1])
+    with pytest.raises(rlk.InvalidArgument, match="the output logp is a masked array"):
+        rlk.ops.logp(*batch, outputs={"logp": np.ma.masked_array(np.zeros(6, np.float32), [0, 1, 0, 0, 0, 0])})
+    assert np.array_equal(rlk.ops.logp(masked.data, batch[1]), rlk.ops.logp(*batch))
+
+
 def test_a_dtype_is_never_converted(batch):
     logits, ids = batch
     with pytest.raises(rlk.InvalidArgument, match="input 'ids' has dtype i16"):

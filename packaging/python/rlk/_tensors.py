@@ -236,6 +236,9 @@ def view(x, argument):
     kind = _kinds.get(type(x))
     if kind is None:
         numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
+        if numpy is not None and isinstance(x, numpy.ma.MaskedArray):
+            raise InvalidArgument(f"{argument} is a masked array of numpy's, whose mask no operator reads. Pass its data "
+                                  "(x.data), filled (x.filled(0)), and where the operator has a mask that beside it")
         if numpy is not None and isinstance(x, numpy.ndarray):
             kind = Numpy
         elif torch is not None and isinstance(x, torch.Tensor):
