@@ -47,6 +47,12 @@ def test_optional_outputs_come_when_asked_for_by_name(batch):
     assert type(rlk.ops.logp(*batch, outputs="entropy"))._fields == ("logp", "entropy")
 
 
+def test_numpys_bools_ask_for_outputs_as_pythons_do(batch):
+    assert type(rlk.ops.logp(*batch, lse=np.True_, entropy=np.False_))._fields == ("logp", "lse")
+    result = rlk.ops.logp(*batch, outputs={"lse": np.False_, "entropy": np.True_})
+    assert type(result)._fields == ("logp", "entropy")
+
+
 def test_several_outputs_are_pickled_and_copied(batch):
     result = rlk.ops.logp(*batch, lse=True)
     for other in (pickle.loads(pickle.dumps(result)), copy.deepcopy(result), copy.copy(result)):

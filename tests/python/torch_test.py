@@ -428,6 +428,15 @@ def test_what_is_no_tensor_is_refused_by_name():
         rlk.torch.adamw_step(torch.ones(4), None, None, None)
 
 
+def test_an_optional_output_is_asked_for_by_a_bool():
+    logits, ids = batch()
+    for wrong in (torch.float64, torch.zeros(6), "f64", 3):
+        with pytest.raises(rlk.ArgumentTypeError, match="logp: lse is .*, expected True or False.*rlk.ops.logp takes a dtype"):
+            rlk.torch.logp(logits, ids, lse=wrong)
+    assert rlk.torch.logp(logits, ids, lse=np.True_)._fields == ("logp", "lse")
+    assert isinstance(rlk.torch.logp(logits, ids, lse=np.False_, entropy=None), torch.Tensor)
+
+
 def test_errors_come_through_the_dispatcher():
     logits, ids = batch()
     with pytest.raises(rlk.DataError, match="row 2 has the id 99"):

@@ -8,7 +8,7 @@ import torch
 from torch.autograd import forward_ad
 
 from rlk import _autocast, _torch_library
-from rlk._call import key_of, remembered
+from rlk._call import is_numpys_bool, key_of, remembered
 from rlk._gradients import Eager, Gradients, below_autograd, fakes, functions, is_plain, refuse_tangents
 from rlk._tensors import Torch
 from rlk.errors import ArgumentTypeError, Error, InvalidArgument
@@ -75,13 +75,17 @@ class Function:
         functions[operator.name] = self
 
     def __call__(self, inputs, params, flags, pin, numerics):
+        for flag in flags:
+            if flag is not False and flag is not True:
+                flags = self.bools(flags)
+                break
         if torch.compiler.is_compiling():
             return self.result(inputs, *self.call(inputs, self.plan(params, flags, pin, numerics)))
         values = key_of(params)
         if values is None:
             params = self.operator.plain(params)  # asked once: the plan is of the values in its key
             values = key_of(params)
-        key = (values, (*map(bool, flags),), pin, numerics)
+        key = (values, flags, pin, numerics)
         try:
             plan = self.plans.get(key)
         except TypeError:  # numerics is a list
@@ -99,6 +103,16 @@ class Function:
             if not isinstance(error, RuntimeError):
                 raise
             _torch_library.raise_own(error)
+
+    def bools(self, flags):
+        """What optional outputs were asked to be, as True and False; rlk.ops takes more."""
+        names = [o.python for o in self.operator.outputs if o.optional and o.must_alias is None]
+        for name, flag in zip(names, flags):
+            if flag is not None and not isinstance(flag, bool) and not is_numpys_bool(flag):
+                raise ArgumentTypeError(f"{self.operator.name}: {name} is {flag!r}, expected True or False: rlk.torch makes the "
+                                        f"output of the first declared dtype. rlk.ops.{self.operator.name} takes a dtype or a "
+                                        "tensor to write into, and has no gradients")
+        return tuple([bool(flag) for flag in flags])
 
     def refuse_no_tensor(self, inputs):
         """After a failure, which then has words of torch's own."""

@@ -4,6 +4,7 @@ import ctypes
 import operator
 import re
 import struct
+import sys
 from typing import Any, Iterable, Mapping, NamedTuple, Sequence, Tuple, Union
 
 from rlk import _abi, _devices, _runtime, errors
@@ -234,6 +235,9 @@ class Operator:
     def wanted(self, flags, outputs):
         """{output: what is asked for}; required ones that nobody names are made."""
         given = {name: flag for name, flag in flags.items() if flag is not False and flag is not None}
+        for name in [name for name, flag in given.items() if flag is not True and is_numpys_bool(flag)]:
+            if given.pop(name):
+                given[name] = True
         if outputs is not None:
             if isinstance(outputs, str):
                 outputs = [outputs]
@@ -242,6 +246,7 @@ class Operator:
             for name, flag in named.items():
                 if name not in known:
                     raise InvalidArgument(f"{self.name}: outputs names {name!r}; there are {', '.join(known)}")
+                flag = bool(flag) if is_numpys_bool(flag) else flag
                 if flag is not False and flag is not None:
                     given[name] = flag
         return given
@@ -409,6 +414,11 @@ def key_of(params):
         if kind not in plain:
             return None
     return (*params, *types, *[str(p) for p in params if p == 0])
+
+
+def is_numpys_bool(flag):
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and isinstance(flag, numpy.bool_)
 
 
 def remembered(cache, key, value):
