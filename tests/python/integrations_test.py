@@ -121,6 +121,18 @@ def test_disabled_every_binding_is_the_trainers_again(trainer):
     rlk.integrations.disable("made")  # once more does nothing
 
 
+def test_a_name_that_a_script_has_kept_is_the_original_again(trainer):
+    trainer("mean")
+    loss = sys.modules["made_trainer.loss"]
+    before = loss.mean
+    with rlk.integrations.enable("made") as state:
+        kept = loss.mean  # as a script's `from made_trainer.loss import mean` does
+        assert (before([1, 3]), kept([1, 3])) == (2, "rlk")
+    assert kept([1, 3]) == 2 and state.calls() == {"mean": {"rlk": 1}}
+    with rlk.integrations.enable("made"):
+        assert loss.mean([1, 3]) == "rlk" and kept([1, 3]) == 2
+
+
 def test_a_static_method_stays_one(trainer):
     trainer("largest")
     Loss = sys.modules["made_trainer.loss"].Loss

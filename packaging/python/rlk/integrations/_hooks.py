@@ -145,6 +145,9 @@ class Enabled:
     def undo(self):
         while self._undo:
             self._undo.pop()()
+        for function in self.functions.values():
+            if isinstance(function, Replacement):
+                function.active = False
 
     def disable(self):
         """Puts everything back. Once more does nothing."""
@@ -205,7 +208,8 @@ def place_of(module, name):
 
 
 def exchange(root, old, new):
-    """Everywhere in the package that a module has bound it by name: `from a import f` made such a binding."""
+    """Everywhere in the package that a module has bound it by name: `from a import f` made such a binding. Other packages'
+    modules are left alone: what they hold may be meant to be the original."""
     for name, module in list(sys.modules.items()):
         if module is None or (name != root and not name.startswith(root + ".")):
             continue
