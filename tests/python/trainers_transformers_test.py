@@ -188,6 +188,16 @@ def test_sinks_are_refused():
                                     s_aux=torch.zeros(2))
 
 
+def test_the_padding_of_a_compiled_model_breaks_no_graph(enabled):
+    mask = AttentionMaskInterface()["rlk"]
+    keep = batch(True)[1] > 0
+    compiled = torch.compile(lambda keep: mask(batch_size=2, q_length=12, kv_length=12, attention_mask=keep), fullgraph=True,
+                             backend="eager")
+    for given in (keep, torch.ones_like(keep)):
+        assert torch.equal(compiled(given), given)
+    assert mask(batch_size=2, q_length=12, kv_length=12, attention_mask=torch.ones_like(keep)) is None
+
+
 def test_disabled_the_name_is_gone():
     with rlk.integrations.enable("transformers"):
         assert "rlk" in AttentionInterface._global_mapping and "rlk" in AttentionMaskInterface._global_mapping

@@ -20,7 +20,9 @@ def _mask(masking):
         last_is_last = q_offset + q_length == kv_offset + kv_length
         covered = attention_mask is None or (attention_mask.ndim == 2 and attention_mask.shape[1] == kv_length)
         if plain and allow_is_causal_skip and last_is_last and covered and not kv_offset:
-            return None if attention_mask is None or bool(attention_mask.all()) else attention_mask
+            if attention_mask is None or torch.compiler.is_compiling():  # a graph asks no tensor what it holds
+                return attention_mask
+            return None if bool(attention_mask.all()) else attention_mask
         return masking.sdpa_mask(batch_size=batch_size, q_length=q_length, kv_length=kv_length, q_offset=q_offset,
                                  kv_offset=kv_offset, mask_function=mask_function, attention_mask=attention_mask,
                                  local_size=local_size, allow_is_causal_skip=False, **more)
