@@ -209,6 +209,18 @@ def test_classes_of_numerics_are_demanded_by_name(batch):
         rlk.ops.logp(*batch, numerics="exact")
 
 
+@pytest.mark.parametrize("name, value, text", [
+    ("pin", 3, "logp: pin is 3, expected a backend"),
+    ("numerics", 5, "logp: numerics is 5, expected one or several of tolerance, accurate"),
+    ("numerics", [["accurate"]], r"logp: numerics names \['accurate'\]; there are tolerance"),
+    ("outputs", 5, "logp: outputs is 5, expected names of outputs"),
+    ("stream", 3, "logp: stream is 3, expected a rlk.Stream"),
+])
+def test_what_every_call_takes_is_refused_by_name_too(batch, name, value, text):
+    with pytest.raises(rlk.InvalidArgument, match=text):
+        rlk.ops.logp(*batch, **{name: value})
+
+
 def test_a_stream_may_be_given_and_is_closed_before_its_runtime(batch):
     runtime = rlk.Runtime()
     with runtime.stream() as stream:

@@ -437,6 +437,17 @@ def test_an_optional_output_is_asked_for_by_a_bool():
     assert isinstance(rlk.torch.logp(logits, ids, lse=np.False_, entropy=None), torch.Tensor)
 
 
+def test_who_shall_serve_is_said_in_words():
+    logits, ids = batch()
+    with pytest.raises(rlk.InvalidArgument, match="logp: pin is 3, expected a backend"):
+        rlk.torch.logp(logits, ids, pin=3)
+    with pytest.raises(rlk.InvalidArgument, match="logp: numerics is 5, expected one or several of tolerance"):
+        rlk.torch.logp(logits, ids, numerics=5)
+    with pytest.raises(rlk.InvalidArgument, match="numerics names '?3"):
+        rlk.torch.logp(logits, ids, numerics=[3])
+    assert torch.equal(rlk.torch.logp(logits, ids, numerics=["accurate", "deterministic"]), rlk.torch.logp(logits, ids))
+
+
 def test_errors_come_through_the_dispatcher():
     logits, ids = batch()
     with pytest.raises(rlk.DataError, match="row 2 has the id 99"):

@@ -129,8 +129,8 @@ class Function:
         for bit, flag in zip(self.asked, flags):
             if flag:
                 wanted |= bit
-        if numerics is not None and not isinstance(numerics, str):
-            numerics = ",".join(numerics)
+        if pin is not None or numerics is not None:
+            numerics = ",".join(map(str, self.operator.demanded(pin, numerics)))
         # torch.compile guards every dictionary that it looks into: a new value in a plain call would compile a graph anew.
         codes = self.operator.checked(params) if torch.compiler.is_compiling() else self.operator.codes(params)
         # Never the default: before torch 2.12 the dispatcher drops trailing arguments that are, and then finds as many

@@ -241,7 +241,11 @@ class Operator:
         if outputs is not None:
             if isinstance(outputs, str):
                 outputs = [outputs]
-            named = dict(outputs) if isinstance(outputs, Mapping) else {name: True for name in outputs}
+            try:
+                named = dict(outputs) if isinstance(outputs, Mapping) else {name: True for name in outputs}
+            except TypeError:
+                raise InvalidArgument(f"{self.name}: outputs is {outputs!r}, expected names of outputs, or a mapping of them to "
+                                      "True, dtypes or arrays to write into") from None
             known = [o.name for o in self.outputs]
             for name, flag in named.items():
                 if name not in known:
@@ -256,13 +260,23 @@ class Operator:
         if pin is None and numerics is None:
             return None, None
         classes = 0
-        for name in [numerics] if isinstance(numerics, str) else numerics or ():
-            if name not in _abi.NUMERICS:
+        for name in self.demanded(pin, numerics):
+            if not isinstance(name, str) or name not in _abi.NUMERICS:
                 raise InvalidArgument(f"{self.name}: numerics names {name!r}; there are {', '.join(_abi.NUMERICS)}")
             classes |= _abi.NUMERICS[name]
         held = ctypes.c_char_p(None if pin is None else pin.encode())
         address = ctypes.cast(held, ctypes.c_void_p).value or 0
         return (_abi.PACKED_OPTIONS.size, classes, address, 0, 0), held
+
+    def demanded(self, pin, numerics):
+        """The names of the classes of numerics; refuses a pin that is no word."""
+        if pin is not None and not isinstance(pin, str):
+            raise InvalidArgument(f"{self.name}: pin is {pin!r}, expected a backend or backend:implementation, a word")
+        try:
+            return (numerics,) if isinstance(numerics, str) else tuple(numerics or ())
+        except TypeError:
+            raise InvalidArgument(f"{self.name}: numerics is {numerics!r}, expected one or several of "
+                                  f"{', '.join(_abi.NUMERICS)}") from None
 
     # ---- outputs -------------------------------------------------------------------------------------------------
 

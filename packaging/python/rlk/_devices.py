@@ -57,6 +57,9 @@ def stream_for(device, kind):
 
 
 def check_stream(stream, device, operator):
+    if not isinstance(stream, _runtime.Stream):
+        raise InvalidArgument(f"{operator}: stream is {stream!r}, expected a rlk.Stream, of rlk.runtime().stream() or, around one "
+                              "of a framework's, rlk.runtime().wrap()")
     on_host = device[0] == CPU
     if on_host != (stream.backend == "cpu") or (not on_host and stream.ordinal != device[1]):
         raise InvalidArgument(f"{operator}: the tensors are on {text(device)}, the stream is of {stream.backend}:"
