@@ -448,6 +448,14 @@ def test_who_shall_serve_is_said_in_words():
     assert torch.equal(rlk.torch.logp(logits, ids, numerics=["accurate", "deterministic"]), rlk.torch.logp(logits, ids))
 
 
+def test_tensors_without_memory_beside_others_are_refused():
+    logits, ids = batch()
+    assert rlk.torch.logp(logits.to("meta"), ids.to("meta")).shape == (6,)
+    for x, y in ((logits, ids.to("meta")), (logits.to("meta"), ids)):
+        with pytest.raises(rlk.InvalidArgument, match="logp: inputs are on .* and on .*must be on one device"):
+            rlk.torch.logp(x, y)
+
+
 def test_errors_come_through_the_dispatcher():
     logits, ids = batch()
     with pytest.raises(rlk.DataError, match="row 2 has the id 99"):

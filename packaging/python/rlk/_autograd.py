@@ -212,6 +212,10 @@ class Function:
         inputs, codes, wanted, _, _ = self.split(arguments)
         op = self.operator
         like = next(x for x in inputs if x is not None)
+        for x in inputs:
+            if x is not None and x.device != like.device:  # memory of a real one would be given back as it is
+                raise InvalidArgument(f"{self.operator.name}: inputs are on {like.device} and on {x.device}. All of them must be "
+                                      "on one device")
         views, form = fakes(op, inputs), op.form_of(codes)
         symbols, variables = op.symbols(views, form), op.variables(views)
         declared = {o.name: o for o in op.outputs}
