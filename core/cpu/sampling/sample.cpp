@@ -36,6 +36,9 @@ constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 // Rows are worked on in parts of this many tokens. Nothing depends on it: maxima and integer sums know no order.
 constexpr int64_t kPart = 16384;
 
+// A mask is written in pieces of so many tokens.
+constexpr int64_t kMaskTokens = 1024;
+
 int64_t padded(int64_t count) {
   return (count + kSampleLanes - 1) / kSampleLanes * kSampleLanes;
 }
@@ -147,8 +150,22 @@ public:
 
   void write_mask(int64_t part) const {
     const auto [begin, end] = range(part);
-    for (int64_t v = begin; v < end; ++v) {
-      at<uint8_t>(call_.keep_mask, n_, v) = (weighed() ? is_kept(v) : status_ == kGreedy && v == id_) ? 1 : 0;
+    const int64_t stride = call_.keep_mask.strides[1];
+    auto* const mask = &at<uint8_t>(call_.keep_mask, n_, begin);
+    uint8_t some[kMaskTokens];
+    for (int64_t v = begin; v < end; v += kMaskTokens) {
+      const int64_t count = std::min(kMaskTokens, end - v);
+      uint8_t* const to = mask + (v - begin) * stride;
+      uint8_t* const keep = stride == 1 ? to : some;
+      if (weighed()) {
+        const int64_t middle = std::clamp(cut_.last_id + 1, v, v + count);
+        sample_kept(x_ + v, w_ + v, middle - v, cut_.score, true, least_, keep);
+        sample_kept(x_ + middle, w_ + middle, v + count - middle, cut_.score, false, least_, keep + (middle - v));
+      } else {
+        std::fill(keep, keep + count, uint8_t{0});
+        if (status_ == kGreedy && id_ >= v && id_ < v + count) keep[id_ - v] = 1;
+      }
+      for (int64_t i = 0; stride != 1 && i < count; ++i) to[i * stride] = some[i];
     }
   }
 

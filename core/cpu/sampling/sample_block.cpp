@@ -146,6 +146,17 @@ uint64_t kept_sum_of(const float* x, const uint64_t* w, int64_t count, float sco
 }
 #endif
 
+// Loops that compilers make vectors of.
+void kept_of(const float* HWY_RESTRICT x, const uint64_t* HWY_RESTRICT w, int64_t count, float score, bool or_equal,
+             uint64_t least, uint8_t* HWY_RESTRICT keep) {
+  if (or_equal) {
+    for (int64_t i = 0; i < count; ++i) keep[i] = x[i] >= score ? 1 : 0;
+  } else {
+    for (int64_t i = 0; i < count; ++i) keep[i] = x[i] > score ? 1 : 0;
+  }
+  for (int64_t i = 0; least > 0 && i < count; ++i) keep[i] = static_cast<uint8_t>(keep[i] & (w[i] >= least ? 1 : 0));
+}
+
 }  // namespace rlk::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -156,6 +167,7 @@ HWY_EXPORT(load_scores);
 HWY_EXPORT(top_of);
 HWY_EXPORT(weights_of);
 HWY_EXPORT(kept_sum_of);
+HWY_EXPORT(kept_of);
 
 void sample_load(const void* logits, Dtype dtype, int64_t stride, int64_t count, float* x) {
   HWY_DYNAMIC_DISPATCH(load_scores)(logits, dtype, stride, count, x);
@@ -169,6 +181,10 @@ SampleSums sample_weights(const float* x, int64_t padded, float max, float tempe
 }
 uint64_t sample_kept_sum(const float* x, const uint64_t* w, int64_t count, float score, bool or_equal, uint64_t least) {
   return HWY_DYNAMIC_DISPATCH(kept_sum_of)(x, w, count, score, or_equal, least);
+}
+void sample_kept(const float* x, const uint64_t* w, int64_t count, float score, bool or_equal, uint64_t least,
+                 uint8_t* keep) {
+  HWY_DYNAMIC_DISPATCH(kept_of)(x, w, count, score, or_equal, least, keep);
 }
 
 }  // namespace rlk::cpu

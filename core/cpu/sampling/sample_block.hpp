@@ -35,4 +35,8 @@ SampleSums sample_weights(const float* x, int64_t padded, float max, float tempe
 // The sum of those of `count` weights that are at least `least` and have a score above `score`, or equal to it as well.
 uint64_t sample_kept_sum(const float* x, const uint64_t* w, int64_t count, float score, bool or_equal, uint64_t least);
 
+// keep[i] = 1 where that sum has the weight, else 0.
+void sample_kept(const float* x, const uint64_t* w, int64_t count, float score, bool or_equal, uint64_t least,
+                 uint8_t* keep);
+
 }  // namespace rlk::cpu

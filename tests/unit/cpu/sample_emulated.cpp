@@ -8,4 +8,5 @@
 #define sample_top emulated_sample_top
 #define sample_weights emulated_sample_weights
 #define sample_kept_sum emulated_sample_kept_sum
+#define sample_kept emulated_sample_kept
 #include "core/cpu/sampling/sample_block.cpp"

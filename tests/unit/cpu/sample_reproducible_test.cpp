@@ -16,6 +16,8 @@ SampleSums emulated_sample_weights(const float* x, int64_t padded, float max, fl
                                    uint64_t* w, uint16_t* bins);
 uint64_t emulated_sample_kept_sum(const float* x, const uint64_t* w, int64_t count, float score, bool or_equal,
                                   uint64_t least);
+void emulated_sample_kept(const float* x, const uint64_t* w, int64_t count, float score, bool or_equal, uint64_t least,
+                          uint8_t* keep);
 }  // namespace rlk::cpu
 
 namespace rlk::test {
@@ -191,6 +193,16 @@ TEST(CpuSample, EmulatedVectorsHaveTheSameBits) {
         for (const bool or_equal : {false, true}) {
           EXPECT_EQ(cpu::sample_kept_sum(x.data(), w.data(), count, x[0], or_equal, kLeast),
                     cpu::emulated_sample_kept_sum(x.data(), w.data(), count, x[0], or_equal, kLeast));
+          for (const uint64_t least : {uint64_t{0}, kLeast}) {
+            std::vector<uint8_t> kept(x.size(), 7), other_kept = kept, right = kept;
+            cpu::sample_kept(x.data(), w.data(), count, x[0], or_equal, least, kept.data());
+            cpu::emulated_sample_kept(x.data(), w.data(), count, x[0], or_equal, least, other_kept.data());
+            for (size_t i = 0; i < static_cast<size_t>(count); ++i) {
+              right[i] = (or_equal ? x[i] >= x[0] : x[i] > x[0]) && w[i] >= least ? 1 : 0;
+            }
+            EXPECT_EQ(kept, right);
+            EXPECT_EQ(other_kept, right);
+          }
         }
       }
       x[0] = std::numeric_limits<float>::quiet_NaN();
