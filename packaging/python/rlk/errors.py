@@ -31,7 +31,8 @@ class OutOfMemory(Error, MemoryError):
 
 
 class DataError(Error, ValueError):
-    """Values in a tensor break their domain (an id out of range). The rows concerned are NaN."""
+    """Values in a tensor break their domain (an id out of range). The rows concerned are NaN. Calls on the CPU raise it; on a
+    device Stream.done and Stream.synchronize do."""
     status = -4
 
 
