@@ -334,8 +334,9 @@ private:
     const int64_t largest = axis.largest();
     if (is_rare() && largest > 4 * kCheapRung) return;
     const bool misaligned = dtype_ > 1;
-    // What rows have in common is looked at where they are longest, and where they are most.
-    add_one(axis, misaligned ? largest - beside_top(largest, k) : largest, misaligned, k, true);
+    // What classes promise of rows is looked at where they are longest, and in the full test everywhere.
+    const bool in_full = &axis == widest_axis();
+    add_one(axis, misaligned ? largest - beside_top(largest, k) : largest, misaligned, k, in_full);
     if (climbs(axis) && axis.production[0] != largest) add_one(axis, axis.production[0], false, k);
   }
 
