@@ -7,7 +7,6 @@
 
 #include "core/conformance/classes.hpp"
 #include "core/conformance/lean.hpp"
-#include "core/conformance/sizes.hpp"
 #include "core/declaration/numerics.hpp"
 
 namespace rlk::core::conformance {
@@ -19,7 +18,6 @@ constexpr uint8_t kPoison = 0xff;
 constexpr uint8_t kOtherPoison = 0x7b;
 // A difference between runs may be rare: a plan that claims to be deterministic is run this often on every case.
 constexpr int kRepeats = 3;
-constexpr int64_t kLargeCost = 1 << 12;  // of a brief case that is run twice for it; see cost_of
 
 class Trial {
 public:
@@ -95,7 +93,7 @@ private:
     settings.prepare = false;
     if (example_.spec.brief) {
       // Large calls are brief ones, and what differs from run to run often does so in large ones alone.
-      if (!claims(RLK_NUMERICS_DETERMINISTIC) || cost_of(call()) < kLargeCost) return std::nullopt;
+      if (!claims(RLK_NUMERICS_DETERMINISTIC)) return std::nullopt;
       const Outcome again = rig_.run(plan_, call(), settings);
       return again.failure ? again.failure : same_bits(first, again, "run to run", "NONDETERMINISTIC");
     }
