@@ -106,7 +106,7 @@ class Together(simt_vendor.Vendor):
 
     def test_each_finds_its_own_and_they_serve_calls_in_one_process(self):
         # A part of the smoke test is enough here; the vendors' own stories verify.
-        environment = self.environment(RLK_PROBE_TIMEOUT="10", RLK_CACHE_DIR=self.cache)
+        environment = self.environment(RLK_PROBE_TIMEOUT="20", RLK_CACHE_DIR=self.cache)
         plugins = {p["id"]: p for p in self.json("list", **environment)["plugins"]}
         self.assertEqual(plugins["cuda"]["reason_code"], "FOREIGN_RUNTIME")
         for name, device in (("rocm", "Simulated Instinct"), ("maca", "MetaX C500 (simulated)"), ("ascend", "Ascend"),
