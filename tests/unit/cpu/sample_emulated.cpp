@@ -9,4 +9,4 @@
 #define sample_weights emulated_sample_weights
 #define sample_kept_sum emulated_sample_kept_sum
 #define sample_kept emulated_sample_kept
-#include "core/cpu/sampling/sample_block.cpp"
+#include "core/cpu/sampling/sample_block.cpp"  // NOLINT(bugprone-suspicious-include): once more

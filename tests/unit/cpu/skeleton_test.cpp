@@ -62,7 +62,7 @@ HWY_EXPORT(power_f32);
 
 namespace {
 
-using test::array_of, test::for_each_target, test::kFloatDtypes, test::list_of, test::name, test::numbers;
+using test::array_of, test::for_each_target, test::kFloatDtypes, test::name, test::numbers;
 using test::Strides, test::Tensor;
 using List = std::vector<double>;
 
