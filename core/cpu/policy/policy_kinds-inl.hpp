@@ -57,16 +57,6 @@ HWY_NOINLINE V log_of(D d, V x) {
   return hn::IfThenElse(is_usual, usual, unusual);
 }
 
-// The larger one; b where one is NaN. x86's instruction is that.
-template <class D, class V = hn::VFromD<D>>
-HWY_INLINE V larger_or(D /*d*/, V a, V b) {
-#if HWY_ARCH_X86 && HWY_TARGET != HWY_EMU128 && HWY_TARGET != HWY_SCALAR
-  return hn::Max(a, b);
-#else
-  return hn::IfThenElse(hn::Gt(a, b), a, b);
-#endif
-}
-
 template <class D, class V = hn::VFromD<D>>
 HWY_INLINE void mark_bounds(D d, V advantage, V x, double low, double high, PolicyTerm<D>& term) {
   const V zero = hn::Zero(d);
@@ -84,7 +74,7 @@ HWY_INLINE PolicyTerm<D> ppo(D d, const PolicyBatch& batch, const PolicyInput<D>
   const V loss1 = hn::Mul(minus_a, at_most(d, rules.delta, ratio));
   const V loss2 = hn::Mul(minus_a, clamped(d, ratio, rules.ratio_low, rules.ratio_high));
   term.clipped = hn::Gt(loss2, loss1);
-  term.value = larger_or(d, loss2, loss1);
+  term.value = at_least(loss2, loss1);
   // The derivative of a ratio by the log ratio is the ratio itself.
   const V slope1 = clamped_slope(d, ratio, ratio, -kInfinity, rules.delta, rules.at_bound);
   const V slope2 = clamped_slope(d, ratio, ratio, rules.ratio_low, rules.ratio_high, rules.at_bound);

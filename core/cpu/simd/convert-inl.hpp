@@ -193,7 +193,7 @@ constexpr int64_t kMovedAtOnce = 64;
 template <typename TC, typename T>
 constexpr bool kIsMoved = sizeof(T) == 2 && sizeof(TC) == 4;
 
-// count elements at a stride, exactly, to contiguous compute type.
+// count elements, exactly, one at a time.
 template <typename TC, typename T>
 HWY_INLINE void read_strided(const T* from, int64_t stride, int64_t count, TC* to) {
   for (int64_t i = 0; i < count; ++i) {
@@ -225,7 +225,7 @@ HWY_INLINE void write_strided(const TC* from, int64_t count, T* to, int64_t stri
 
 // Whether a conversion within vectors of TC is all that there is to do.
 template <typename TC, typename T>
-constexpr bool kInVectors = sizeof(T) == sizeof(TC) || (sizeof(T) == 2 && sizeof(TC) == 4);
+constexpr bool kInVectors = sizeof(T) == sizeof(TC) || kIsMoved<TC, T>;
 
 // count elements at a stride, exactly, to contiguous compute type.
 template <typename TC>

@@ -73,13 +73,17 @@ struct Exp2Ratio<double> {
 };
 
 // max(low, y) and min(high, y), but NaN where y is NaN. x86 and Arm's instructions do that with this order of operands.
+template <class V>
+HWY_INLINE V at_least(V low, V y) {
+#if HWY_ARCH_X86 && HWY_TARGET != HWY_EMU128 && HWY_TARGET != HWY_SCALAR
+  return hn::Max(low, y);
+#else
+  return hn::IfThenElse(hn::Lt(y, low), low, y);
+#endif
+}
 template <class D>
 HWY_INLINE hn::VFromD<D> at_least(D d, hn::TFromD<D> low, hn::VFromD<D> y) {
-#if HWY_ARCH_X86 && HWY_TARGET != HWY_EMU128 && HWY_TARGET != HWY_SCALAR
-  return hn::Max(hn::Set(d, low), y);
-#else
-  return hn::IfThenElse(hn::Lt(y, hn::Set(d, low)), hn::Set(d, low), y);
-#endif
+  return at_least(hn::Set(d, low), y);
 }
 template <class D>
 HWY_INLINE hn::VFromD<D> at_most(D d, hn::TFromD<D> high, hn::VFromD<D> y) {

@@ -8,6 +8,17 @@
 namespace rlk::test {
 namespace {
 
+// A step of tensors where they are.
+cpu::CallOf<ops::AdamwStep> in_place(const Tensor& grad, const Tensor& param, const Tensor& first,
+                                     const Tensor& second) {
+  cpu::CallOf<ops::AdamwStep> c;
+  c.grad = array_of(grad);
+  c.param = c.out_param = array_of(param);
+  c.exp_avg = c.out_exp_avg = array_of(first);
+  c.exp_avg_sq = c.out_exp_avg_sq = array_of(second);
+  return c;
+}
+
 TEST(CpuAdamwStep, IsTorchsRecursionStepAfterStep) {
   const double gradients[] = {0.5, -2, 1e-3, 4};
   double param = 1.5, m = 0, v = 0;
@@ -15,11 +26,7 @@ TEST(CpuAdamwStep, IsTorchsRecursionStepAfterStep) {
   for (int step = 1; step <= 4; ++step) {
     const double g = gradients[step - 1];
     const Tensor grad = numbers({g});
-    cpu::CallOf<ops::AdamwStep> c;
-    c.grad = array_of(grad);
-    c.param = c.out_param = array_of(params);
-    c.exp_avg = c.out_exp_avg = array_of(first);
-    c.exp_avg_sq = c.out_exp_avg_sq = array_of(second);
+    cpu::CallOf<ops::AdamwStep> c = in_place(grad, params, first, second);
     c.params.step = step;
     cpu::kernel<ops::AdamwStep>().run(c, {cpu::serial_parallel()});
     param *= 1 - 1e-3 * 1e-2;
@@ -40,11 +47,7 @@ struct Step {
 Step first_step(Dtype dtype, double gradient, double eps) {
   const Tensor grad = numbers({gradient}, {}, dtype), param = numbers({1}, {}, dtype);
   const Tensor first = numbers({0}, {}, dtype), second = numbers({0}, {}, dtype);
-  cpu::CallOf<ops::AdamwStep> c;
-  c.grad = array_of(grad);
-  c.param = c.out_param = array_of(param);
-  c.exp_avg = c.out_exp_avg = array_of(first);
-  c.exp_avg_sq = c.out_exp_avg_sq = array_of(second);
+  cpu::CallOf<ops::AdamwStep> c = in_place(grad, param, first, second);
   c.params.eps = eps;
   c.params.weight_decay = 0;
   cpu::kernel<ops::AdamwStep>().run(c, {cpu::serial_parallel()});

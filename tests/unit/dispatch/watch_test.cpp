@@ -177,6 +177,24 @@ TEST(Watch, AClassThatFoundNoRoomIsComparedLater) {
   EXPECT_EQ(compared.size(), classes + 1);
 }
 
+TEST(Watch, AClassTooLargeToBeComparedIsLookedAtOnce) {
+  WatchedWorld world;
+  auto stream = world.stream();
+  constexpr int64_t kSize = int64_t{6} << 20;  // three tensors of 24 MiB: the limit is 64
+  std::vector<float> memory[3];
+  OpCall& add = world.make("add");
+  resize(add, kSize);
+  Argument* const arguments[] = {&add.inputs[0], &add.inputs[1], &add.outputs[0]};
+  for (size_t i = 0; i < 3; ++i) {
+    memory[i].resize(kSize);
+    arguments[i]->data = memory[i].data();
+    arguments[i]->alignment = alignof(float);
+  }
+  add.refresh();
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(world.run(*stream, add).passed_over, 1u);
+  EXPECT_EQ(world.watched().compared, 0u);
+}
+
 // One call with such numbers, or with an id that does not exist, must not hide what the next one shows.
 TEST(Watch, AClassWithoutAVerdictIsComparedAgainAtItsNextCallUpToEightTimes) {
   WatchedWorld world;
