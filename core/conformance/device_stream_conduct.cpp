@@ -15,6 +15,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr uint64_t kBytes = uint64_t{64} << 10, kLongBytes = uint64_t{8} << 20;
 constexpr std::chrono::milliseconds kLater(2);  // long enough for work that was left running to show
+constexpr std::chrono::milliseconds kLong(3);   // what a machine busy with other things seldom takes from a thread,
+constexpr int kLongRounds = 3;                  // and not each time
 
 // One call of a host function; kept while anybody may still call.
 struct Called {
@@ -30,6 +32,21 @@ void note(void* user) {
   called.place = called.order->fetch_add(1);
   called.saw = static_cast<int>(*static_cast<const volatile std::byte*>(called.watched));
   ++called.times;
+}
+
+// Enqueues work that is not done soon, and gives what tells that it is; null where the backend has no host functions.
+std::shared_ptr<const std::atomic<bool>> call_for_long(StreamHandle& stream) {
+  using Done = std::shared_ptr<std::atomic<bool>>;
+  const auto is_done = std::make_shared<std::atomic<bool>>(false);
+  auto share = std::make_unique<Done>(is_done);  // the function's own: it may run later than it should
+  const auto wait = [](void* user) {
+    const std::unique_ptr<Done> done(static_cast<Done*>(user));
+    std::this_thread::sleep_for(kLong);
+    **done = true;
+  };
+  if (!stream.call(wait, share.get())) return nullptr;
+  static_cast<void>(share.release());
+  return is_done;
 }
 
 void expect_once(const std::vector<std::unique_ptr<Called>>& calls, const char* when) {
@@ -95,29 +112,29 @@ void host_function_conduct(Session& session) {
 // A stream that claims to be inline has done its work when the call returns: nobody asks or waits before looking.
 void inline_conduct(Session& session) {
   if (!session.is_inline()) return;
-  constexpr uint64_t kLong = uint64_t{512} << 10;
-  const Block a = session.device_block(kLong), b = session.device_block(kLong), host = session.pinned_block(kLong);
+  constexpr uint64_t kSize = uint64_t{512} << 10;
+  const Block a = session.device_block(kSize), b = session.device_block(kSize), host = session.pinned_block(kSize);
   StreamHandle stream = StreamHandle::create(session);
   const auto all_are = [&](uint8_t value, const std::string& what) {
-    expect_same({host.data(), kLong}, std::byte{value}, "NOT_INLINE",
+    expect_same({host.data(), kSize}, std::byte{value}, "NOT_INLINE",
                 what + ", and the device claims RLK_DEVICE_INLINE_STREAMS");
   };
-  stream.fill(a.data(), 0x11, kLong);
+  stream.fill(a.data(), 0x11, kSize);
   stream.settle();
-  std::memset(host.data(), 0xee, kLong);
-  stream.copy(host.data(), a.data(), kLong, RLK_COPY_DEVICE_TO_HOST);
+  std::memset(host.data(), 0xee, kSize);
+  stream.copy(host.data(), a.data(), kSize, RLK_COPY_DEVICE_TO_HOST);
   all_are(0x11, "a copy to the host had not ended when its call returned");
-  std::memset(host.data(), 0x22, kLong);
-  stream.copy(a.data(), host.data(), kLong, RLK_COPY_HOST_TO_DEVICE);
-  std::memset(host.data(), 0x33, kLong);  // the source is the caller's again
-  stream.copy(b.data(), a.data(), kLong, RLK_COPY_DEVICE_TO_DEVICE);
-  stream.fill(a.data(), 0x44, kLong);
-  stream.copy(host.data(), b.data(), kLong, RLK_COPY_DEVICE_TO_HOST);
+  std::memset(host.data(), 0x22, kSize);
+  stream.copy(a.data(), host.data(), kSize, RLK_COPY_HOST_TO_DEVICE);
+  std::memset(host.data(), 0x33, kSize);  // the source is the caller's again
+  stream.copy(b.data(), a.data(), kSize, RLK_COPY_DEVICE_TO_DEVICE);
+  stream.fill(a.data(), 0x44, kSize);
+  stream.copy(host.data(), b.data(), kSize, RLK_COPY_DEVICE_TO_HOST);
   all_are(0x22, "a copy from the host still read its source after its call had returned");
-  stream.copy(host.data(), a.data(), kLong, RLK_COPY_DEVICE_TO_HOST);
+  stream.copy(host.data(), a.data(), kSize, RLK_COPY_DEVICE_TO_HOST);
   all_are(0x44, "a fill had not ended when its call returned");
   // Nothing comes later either.
-  std::memset(host.data(), 0x55, kLong);
+  std::memset(host.data(), 0x55, kSize);
   std::this_thread::sleep_for(kLater);
   all_are(0x55, "memory changed after the work on it was said to be done");
   EventHandle event(session);
@@ -125,19 +142,16 @@ void inline_conduct(Session& session) {
   if (stream.query() != RLK_OK || event.query() != RLK_OK) {
     broken("NOT_INLINE", "a stream or event is not ready although the device claims RLK_DEVICE_INLINE_STREAMS");
   }
-  std::atomic<int> order{0};
-  std::vector<std::unique_ptr<Called>> calls;
-  Called& called = *calls.emplace_back(std::make_unique<Called>());
-  called.order = &order;
-  called.watched = host.data();
-  const bool has_calls = stream.call(&note, &called);
-  const int times = called.times;
-  stream.settle();
-  if (has_calls && times != 1) {
+  // What is short may be done by luck: on a busy machine a stream's thread often runs as soon as it has work. A
+  // function that takes long is still on its way when a stream that is not inline returns.
+  for (int round = 0; round < kLongRounds; ++round) {
+    const auto function = call_for_long(stream);
+    if (function == nullptr) return;
+    const bool is_done = *function;
+    stream.settle();
+    if (is_done) continue;
     broken("NOT_INLINE",
-           fmt::format("a host function had been called {} times when its enqueueing returned, expected once: "
-                       "the device claims RLK_DEVICE_INLINE_STREAMS",
-                       times));
+           "a host function had not returned when its enqueueing did: the device claims RLK_DEVICE_INLINE_STREAMS");
   }
 }
 
@@ -204,16 +218,15 @@ void waiting_conduct(Session& session) {
                 "a copy to the host after synchronize answered RLK_OK");
   }
   // Without any wait but the end of the stream.
-  std::memset(host.data(), 0, kBytes);
-  StreamHandle other = StreamHandle::create(session);
-  struct Pause {
-    static void sleep(void*) { std::this_thread::sleep_for(std::chrono::milliseconds(3)); }
-  };
-  other.call(&Pause::sleep, nullptr);
-  other.copy(host.data(), device.data(), kBytes, RLK_COPY_DEVICE_TO_HOST);
-  other.destroy();
-  expect_same({host.data(), kBytes}, std::byte{0x77}, "STREAM_STATUS",
-              "destroying a stream did not wait for the copy on it");
+  for (int round = 0; round < kLongRounds; ++round) {
+    std::memset(host.data(), 0, kBytes);
+    StreamHandle other = StreamHandle::create(session);
+    call_for_long(other);
+    other.copy(host.data(), device.data(), kBytes, RLK_COPY_DEVICE_TO_HOST);
+    other.destroy();
+    expect_same({host.data(), kBytes}, std::byte{0x77}, "STREAM_STATUS",
+                "destroying a stream did not wait for the copy on it");
+  }
 }
 
 // Several threads with a stream each, none of which has ever used the device before.
