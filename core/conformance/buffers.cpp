@@ -63,9 +63,12 @@ void take_element(Dtype dtype, const std::byte* block, int64_t at, std::byte* ow
 
 }  // namespace
 
-uint64_t Image::append(uint64_t bytes, const std::string& name, uint8_t fill) {
+uint64_t Image::append(uint64_t bytes, const std::string& name, uint8_t fill, uint64_t shift,
+                       std::span<const std::byte> content) {
   bytes_.resize(bytes_.size() + kRedZone, std::byte{behind_});
   const uint64_t begin = (bytes_.size() + kRedZone + kAlignment - 1) / kAlignment * kAlignment;
+  bytes_.resize(begin + shift, std::byte{fill});
+  bytes_.insert(bytes_.end(), content.begin(), content.end());
   bytes_.resize(begin + bytes, std::byte{fill});
   behind_ = fill;
   regions_.push_back({begin, begin + bytes, name, false});
@@ -82,7 +85,13 @@ Image::Image(const ConcreteCall& call, uint8_t poison) : poison_(poison), behind
     const Argument& input = call.inputs[i];
     inputs_.push_back(kNone);
     if (!input.present || input.count() == 0) continue;
-    inputs_[i] = append(block_bytes(input), std::string("input ") + call.decl->inputs[i].name, poison_);
+    const std::string name = std::string("input ") + call.decl->inputs[i].name;
+    if (is_one_run(input)) {
+      inputs_[i] = append(block_bytes(input), name, poison_, static_cast<uint64_t>(input.shift * size_of(input.dtype)),
+                          input.bytes);
+    } else {
+      inputs_[i] = append(block_bytes(input), name, poison_);
+    }
     regions_.back().input = true;
   }
   for (size_t i = 0; i < call.outputs.size(); ++i) {
@@ -96,13 +105,8 @@ Image::Image(const ConcreteCall& call, uint8_t poison) : poison_(poison), behind
   }
   bytes_.resize(bytes_.size() + kRedZone, std::byte{behind_});
   for (size_t i = 0; i < call.inputs.size(); ++i) {
-    if (inputs_[i] == kNone) continue;
     const Argument& input = call.inputs[i];
-    if (is_one_run(input)) {
-      std::memcpy(bytes_.data() + inputs_[i] + input.shift * size_of(input.dtype), input.bytes.data(),
-                  input.bytes.size());
-      continue;
-    }
+    if (inputs_[i] == kNone || is_one_run(input)) continue;
     for_each_element(input, [&](int64_t to, int64_t from) {
       put_element(input.dtype, bytes_.data() + inputs_[i], to, input.bytes.data() + from * size_of(input.dtype));
     });
@@ -116,9 +120,8 @@ void Image::add_workspace(uint64_t bytes) {
   bytes_.resize(bytes_.size() + kRedZone, std::byte{behind_});
 }
 
-std::optional<Failure> Image::collect(const ConcreteCall& call, const std::byte* fetched,
+std::optional<Failure> Image::collect(const ConcreteCall& call, std::byte* fetched,
                                       std::vector<std::vector<std::byte>>& outputs) const {
-  std::vector<std::byte> expected = bytes_;
   outputs.assign(call.outputs.size(), {});
   for (size_t i = 0; i < call.outputs.size(); ++i) {
     const Argument& output = call.outputs[i];
@@ -128,21 +131,34 @@ std::optional<Failure> Image::collect(const ConcreteCall& call, const std::byte*
     if (is_one_run(output)) {
       const uint64_t begin = outputs_[i] + static_cast<uint64_t>(output.shift * element);
       std::memcpy(outputs[i].data(), fetched + begin, outputs[i].size());
-      std::memcpy(expected.data() + begin, fetched + begin, outputs[i].size());
       continue;
     }
     for_each_element(output, [&](int64_t from, int64_t to) {
       take_element(output.dtype, fetched + outputs_[i], from, outputs[i].data() + to * element);
-      // The whole byte: what is behind the last element of a row belongs to the tensor.
-      const auto at = static_cast<size_t>(from * bits_of(output.dtype) / 8);
-      std::memcpy(expected.data() + outputs_[i] + at, fetched + outputs_[i] + at, static_cast<size_t>(element));
     });
   }
-  if (workspace_ != kNone) std::memcpy(expected.data() + workspace_, fetched + workspace_, workspace_bytes_);
-  if (std::memcmp(expected.data(), fetched, expected.size()) == 0) return std::nullopt;
+  // With what was sent in the place of what may change, nothing differs.
+  const auto send_again = [&](uint64_t begin, uint64_t bytes) {
+    std::memcpy(fetched + begin, bytes_.data() + begin, bytes);
+  };
+  for (size_t i = 0; i < call.outputs.size(); ++i) {
+    const Argument& output = call.outputs[i];
+    if (outputs_[i] == kNone) continue;
+    const auto element = static_cast<uint64_t>(size_of(output.dtype));
+    if (is_one_run(output)) {
+      send_again(outputs_[i] + static_cast<uint64_t>(output.shift) * element, outputs[i].size());
+      continue;
+    }
+    for_each_element(output, [&](int64_t at, int64_t) {
+      // The whole byte: what is behind the last element of a row belongs to the tensor.
+      send_again(outputs_[i] + static_cast<uint64_t>(at * bits_of(output.dtype) / 8), element);
+    });
+  }
+  if (workspace_ != kNone) send_again(workspace_, workspace_bytes_);
+  if (std::memcmp(bytes_.data(), fetched, bytes_.size()) == 0) return std::nullopt;
   uint64_t at = 0;
-  while (expected[at] == fetched[at]) ++at;
-  return blame(at, expected[at], fetched[at]);
+  while (bytes_[at] == fetched[at]) ++at;
+  return blame(at, bytes_[at], fetched[at]);
 }
 
 Failure Image::blame(uint64_t at, std::byte sent, std::byte fetched) const {

@@ -44,12 +44,14 @@ public:
   }
 
   // The outputs in a fetched image, row-major without gaps (empty where absent). A failure when anything but outputs
-  // and workspace has changed.
-  std::optional<Failure> collect(const ConcreteCall& call, const std::byte* fetched,
+  // and workspace has changed. Afterwards the image holds there what was sent.
+  std::optional<Failure> collect(const ConcreteCall& call, std::byte* fetched,
                                  std::vector<std::vector<std::byte>>& outputs) const;
 
 private:
-  uint64_t append(uint64_t bytes, const std::string& name, uint8_t fill);
+  // `content` stands behind `shift` bytes, all else is `fill`.
+  uint64_t append(uint64_t bytes, const std::string& name, uint8_t fill, uint64_t shift = 0,
+                  std::span<const std::byte> content = {});
 
   struct Region {
     uint64_t begin, end;

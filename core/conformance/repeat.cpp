@@ -146,16 +146,16 @@ private:
   std::optional<Failure> look(int slot) {
     const auto which = static_cast<size_t>(slot % 2);
     const Image& image = images_[which];
-    const std::byte* got = rig_.fetched() + static_cast<uint64_t>(slot) * stride_;
+    std::byte* got = rig_.fetched() + static_cast<uint64_t>(slot) * stride_;
     std::vector<std::byte>& right = right_[which];
     if (right.size() == image.size() && std::memcmp(right.data(), got, image.size()) == 0) return std::nullopt;
+    right.assign(got, got + image.size());
     Outcome outcome;
     outcome.failure = image.collect(*repetition_.calls[which], got, outcome.outputs);
     if (auto failure = repetition_.judge(static_cast<int>(which), outcome)) {
       failure->text = fmt::format("call {} through one plan: {}", repetition_.done + slot + 1, failure->text);
       return failure;
     }
-    right.assign(got, got + image.size());
     return std::nullopt;
   }
 
@@ -174,7 +174,7 @@ private:
   std::vector<Image> images_;
   std::vector<std::unique_ptr<Flight>> flights_;
   uint64_t stride_ = 0, workspace_at_ = 0, workspace_bytes_ = 0;
-  std::vector<std::byte> right_[2];  // what was fetched and found right
+  std::vector<std::byte> right_[2];  // what was fetched last and found right
 };
 
 std::optional<Failure> Rig::repeat(const OwnedPlan& plan, Repetition& repetition) {

@@ -21,6 +21,9 @@ namespace {
 
 constexpr size_t kRedZone = 256;
 constexpr unsigned char kRed = 0xa5;
+// To open and close takes time for every page that was touched: now and then those that a large call has left are
+// forgotten, and what is still used comes back by itself. The bytes are the file's.
+constexpr unsigned kClosingsPerForgetting = 16;
 
 struct Arena {
   uintptr_t device = 0;
@@ -44,6 +47,7 @@ struct Memory {
   std::map<int, std::unique_ptr<Arena>> arenas;
   std::map<uintptr_t, size_t> pinned;
   int open = 0;
+  unsigned closings = 0;
 };
 Memory& memory() {
   static auto* const only = new Memory;
@@ -240,8 +244,11 @@ OpenMemory::OpenMemory() {
 OpenMemory::~OpenMemory() {
   const std::lock_guard lock(memory().mutex);
   if (--memory().open > 0) return;
+  const bool forgets = ++memory().closings % kClosingsPerForgetting == 0;
   for (auto& [device, arena] : memory().arenas) {
-    mprotect(reinterpret_cast<void*>(arena->device), arena->capacity, PROT_NONE);
+    void* const view = reinterpret_cast<void*>(arena->device);
+    mprotect(view, arena->capacity, PROT_NONE);
+    if (forgets) madvise(view, arena->capacity, MADV_DONTNEED);
   }
 }
 
