@@ -5,6 +5,8 @@
 #include <rlk/sdk/ops/topk_softmax.hpp>
 
 #include <cmath>
+#include <limits>
+#include <stdexcept>
 
 #include "unit/cpu/token_case.hpp"
 
@@ -49,6 +51,21 @@ TEST(CpuRouting, PlacesAreInWholeBlocksOfTheirExperts) {
   EXPECT_EQ(list_of(got.sorted_token_ids),
             (List{3, 6, 9, 12, 0, 4, 10, 12, 1, 7, 11, 12, 2, 5, 8, 12, 12, 12, 12, 12, 12, 12, 12, 12}));
   EXPECT_EQ(list_of(got.expert_ids), (List{0, 1, 2, 3, -1, -1}));
+}
+
+// The outputs are i32; and memory for a number of each of 2^61 experts has a size that is 0 modulo 2^64.
+TEST(CpuRouting, ExpertsAndPlacesBeyondTheOutputsDtypeAreRefused) {
+  CallOf<ops::MoeAlignBlockSize> c;
+  c.topk_ids = Tensor(Dtype::i32, {3, 1});
+  for (int64_t i = 0; i < 3; ++i) c.topk_ids.set_int(i, 1);
+  c.params.block_size = 1;
+  for (const int64_t experts : {int64_t{1} << 31, int64_t{1} << 61, std::numeric_limits<int64_t>::max()}) {
+    c.params.experts = experts;
+    EXPECT_THROW(run(c), std::invalid_argument) << experts;
+  }
+  c.params.experts = 2;
+  c.params.block_size = int64_t{1} << 62;
+  EXPECT_THROW(run(c), std::invalid_argument);
 }
 
 TEST(CpuRouting, AnExpertThatThereIsNotIsADataErrorAndLeftOut) {
