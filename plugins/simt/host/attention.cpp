@@ -45,6 +45,10 @@ sdk::Refusal refuse_attention(const Device& device, const sdk::Call<sdk::ops::At
   if (softcap != 0 && (softcap < 0x1p-60 || softcap > 0x1p60)) {
     return sdk::Support::no("SOFTCAP", "the kernels' arithmetic takes softcaps between 2^-60 and 2^60");
   }
+  // Scores of fp32 would be infinite, and their differences NaN.
+  if (call.params().scale > 0x1p60 && sdk::dtype_of(*call.input(RLK_ATTENTION_IN_Q)) != sdk::Dtype::f64) {
+    return sdk::Support::no("SCALE", "the kernels' arithmetic takes scales up to 2^60");
+  }
   constexpr const char* kNames[] = {"q", "k", "v", "cu_seqlens_q", "cu_seqlens_k"};
   for (uint32_t i = 0; i <= RLK_ATTENTION_IN_V; ++i) {
     if (auto refused = sdk::refuse_strided_rows(call.input(i), kNames[i], "head size")) return refused;

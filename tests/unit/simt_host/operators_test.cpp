@@ -162,8 +162,9 @@ protected:
 using AttentionCall = Arranged<sdk::ops::Attention>;
 
 AttentionCall dense_attention(rlk_dtype dtype, int64_t batch, int64_t queries, int64_t keys, int64_t heads,
-                              int64_t head_size) {
-  const rlk_attention_params params = RLK_ATTENTION_PARAMS_INIT;
+                              int64_t head_size, double scale = 0) {
+  rlk_attention_params params = RLK_ATTENTION_PARAMS_INIT;
+  params.scale = scale;
   AttentionCall call(params, {batch, queries, keys, -1, -1, heads, heads, head_size});
   call.input(RLK_ATTENTION_IN_Q, dtype, {batch, queries, heads, head_size});
   call.input(RLK_ATTENTION_IN_K, dtype, {batch, keys, heads, head_size});
@@ -349,6 +350,32 @@ TEST_F(OperatorTest, LogpDeclinesTemperaturesAndSoftcapsBeyondItsArithmetic) {
     }
   }
   expect(kF64, 1e-40, 1e39, "");
+}
+
+// CPU kernels compute such calls in fp64.
+TEST_F(OperatorTest, AddDeclinesFactorsAndAttentionScalesBeyondTheirArithmetic) {
+  Device device(0);
+  const auto code_of_add = [&](rlk_dtype dtype, double alpha) {
+    rlk_add_params params = RLK_ADD_PARAMS_INIT;
+    params.alpha = alpha;
+    Arranged<sdk::ops::Add> call(params, {});
+    call.input(RLK_ADD_IN_A, dtype, {4});
+    call.input(RLK_ADD_IN_B, dtype, {4});
+    call.output(RLK_ADD_OUT_OUT, dtype, {4});
+    return call.query<Add>(device).reason_code;
+  };
+  const auto code_of_attention = [&](rlk_dtype dtype, double scale) {
+    return dense_attention(dtype, 1, 4, 4, 1, 64, scale).query<AttentionSimt>(device).reason_code;
+  };
+  for (const rlk_dtype dtype : {kF32, kBf16}) {
+    for (const double fine : {0.0, 1.0, -0.5, 0x1p-100, -0x1p100}) EXPECT_EQ(code_of_add(dtype, fine), "") << fine;
+    for (const double beyond : {1e-46, 1e39, -1e60}) EXPECT_EQ(code_of_add(dtype, beyond), "ALPHA") << beyond;
+    for (const double fine : {0.0, 1e-300, 1.0, 0x1p60}) EXPECT_EQ(code_of_attention(dtype, fine), "") << fine;
+    for (const double beyond : {1e20, 1e39}) EXPECT_EQ(code_of_attention(dtype, beyond), "SCALE") << beyond;
+  }
+  EXPECT_EQ(code_of_add(kF64, 1e39), "");
+  EXPECT_EQ(code_of_attention(kF64, 1e39), "");
+  EXPECT_EQ((dense_attention(kBf16, 1, 4, 4, 1, 64, 1e39).query<cuda::AttentionMma>(device).reason_code), "SCALE");
 }
 
 }  // namespace
