@@ -208,7 +208,8 @@ std::string explain_json(const core::Explanation& explanation) {
   if (!explanation.fallback.code.empty()) {
     out["fallback"] = {{"reason_code", explanation.fallback.code}, {"reason", explanation.fallback.text}};
   }
-  return out.dump(2);
+  // Reasons name files, and the bytes of a path need not be UTF-8.
+  return out.dump(2, ' ', false, ordered_json::error_handler_t::replace);
 }
 
 }  // namespace rlk::loader

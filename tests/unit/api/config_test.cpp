@@ -11,6 +11,7 @@
 
 #include "core/dispatch/policy_check.hpp"
 #include "framework/fs.hpp"
+#include "loader/api/handles.hpp"
 
 namespace rlk::test {
 namespace {
@@ -365,6 +366,17 @@ TEST_F(ConfigTest, WhatIsWrongIsNamedWithItsLine) {
     EXPECT_NE(text.find(c.where), std::string::npos) << text;
     EXPECT_NE(text.find(c.what), std::string::npos) << text;
   }
+}
+
+// The folder of a policy file may have any bytes in its name, and reasons name the file.
+TEST(Explain, AReasonThatIsNoUtf8IsADocumentToo) {
+  core::Explanation explanation;
+  explanation.op = "add";
+  explanation.refused = "/etc/\xFF/rlk.toml:2 asks for acme";
+  explanation.fallback = {"NOT_FOUND", "/etc/\xFF/rlk.toml:2 asks for acme"};
+  const std::string document = loader::explain_json(explanation);
+  EXPECT_NE(document.find("/etc/\uFFFD/rlk.toml:2 asks for acme"), std::string::npos) << document;
+  EXPECT_EQ(document.find('\xFF'), std::string::npos) << document;
 }
 
 }  // namespace
