@@ -112,11 +112,12 @@ void log_change(const Registrar::Change& change) {
 
 }  // namespace
 
-Process::Process(Environment environment, Config config, const char* plugin_path)
+Process::Process(Environment environment, Config config, const char* plugin_path, std::string config_path)
     : environment_(
           with_plugin_path(config.complete(std::move(environment)), plugin_path != nullptr ? plugin_path : "")),
       config_(std::move(config)),
       plugin_path_(plugin_path != nullptr ? plugin_path : ""),
+      config_path_(std::move(config_path)),
       store_(open_store(environment_, Identity::of_process(), log_of_store)),
       compared_(&store_),
       first_uses_(&store_),
@@ -156,19 +157,24 @@ rlk_status Process::get(const rlk_runtime_options& options, std::shared_ptr<Proc
   std::shared_ptr<Process>* const process = &the_one();
   if (*process == nullptr) {
     Environment environment = Environment::of_process();
-    const std::string path =
+    std::string path =
         options.config_path != nullptr ? options.config_path : environment.path("RLK_CONFIG").value_or("");
     Config config;
     if (const rlk_status status = read_config(path, &config, error); status != RLK_OK) return status;
     const Environment where = with_plugin_path(environment, options.plugin_path != nullptr ? options.plugin_path : "");
     add_platform_policies(where, default_folders(), &config);
-    process->reset(new Process(std::move(environment), std::move(config), options.plugin_path));
+    process->reset(new Process(std::move(environment), std::move(config), options.plugin_path, std::move(path)));
   } else if (options.plugin_path != nullptr && (*process)->plugin_path_ != options.plugin_path) {
     return core::failf(
         error, RLK_UNSUPPORTED,
         "rlk_runtime_create: this process has loaded its plugins already, from '%s'; another plugin_path "
         "('%s') needs another process",
         (*process)->plugin_path_.c_str(), options.plugin_path);
+  } else if (options.config_path != nullptr && (*process)->config_path_ != options.config_path) {
+    return core::failf(error, RLK_UNSUPPORTED,
+                       "rlk_runtime_create: this process has read its policy already, from '%s'; another config_path "
+                       "('%s') needs another process",
+                       (*process)->config_path_.c_str(), options.config_path);
   }
   *out = *process;
   return RLK_OK;

@@ -32,8 +32,8 @@ struct RuntimeEvidence {
 class Process {
 public:
   // The one of this process, made by the first runtime; plugins stay loaded when the last runtime ends, because
-  // unloading vendor runtimes is what crashes processes at exit. A later runtime that names another plugin path is
-  // refused.
+  // unloading vendor runtimes is what crashes processes at exit. A later runtime that names another plugin path or
+  // policy file is refused.
   static rlk_status get(const rlk_runtime_options& options, std::shared_ptr<Process>* out, rlk_error* error);
   // False when a runtime was made already: plugins may hold memory.
   static bool set_host_allocator(const core::HostAllocator& allocator);
@@ -58,7 +58,7 @@ private:
   // The one of this process, under the mutex. Never destroyed: see above.
   static std::mutex& its_mutex();
   static std::shared_ptr<Process>& the_one();
-  explicit Process(Environment environment, Config config, const char* plugin_path);
+  explicit Process(Environment environment, Config config, const char* plugin_path, std::string config_path);
   void wait_for_search();
   void search();
   std::vector<PluginRecord> find_and_publish();
@@ -69,6 +69,7 @@ private:
   const Environment environment_;
   const Config config_;
   const std::string plugin_path_;  // of the options; RLK_PLUGIN_PATH when empty
+  const std::string config_path_;  // of the options, or RLK_CONFIG; no policy file when empty
   Store store_;
   core::Registry registry_;
   ComparedClasses compared_;

@@ -89,7 +89,8 @@ typedef struct rlk_runtime_options {
   { sizeof(rlk_runtime_options), 1, 0, 0, 0 }
 
 /* options may be NULL. The CPU is always there; a plugin that fails is a record (rlk_describe), not an error, unless
-   RLK_REQUIRE names its backend. Runtimes of one process share plugins. */
+   RLK_REQUIRE names its backend. Runtimes of one process share plugins and policy file: a later one that names another
+   plugin_path or config_path is refused (UNSUPPORTED). */
 RLK_API rlk_status rlk_runtime_create(const rlk_runtime_options* options, rlk_runtime** out, rlk_error* error);
 RLK_API rlk_status rlk_runtime_destroy(rlk_runtime* runtime, rlk_error* error); /* after its streams and memory */
 
