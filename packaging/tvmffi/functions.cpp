@@ -49,7 +49,8 @@ std::string backend_of(DlDevice device) {
   for (const char* name : known) {
     names += (names.empty() ? "" : ", ") + std::string(name);
     uint32_t count = 0;
-    if (rlk_device_count(runtime(), name, &count, nullptr) != RLK_OK || static_cast<int64_t>(count) <= device.id)
+    if (device.id < 0 || rlk_device_count(runtime(), name, &count, nullptr) != RLK_OK ||
+        static_cast<int64_t>(count) <= device.id)
       continue;
     here += (here.empty() ? "" : " or ") + std::string(name);
     ++many;

@@ -1,6 +1,7 @@
 """rlk's operators as functions of tvm-ffi, and kernels with its ABI as implementations of operators: a right one is verified
 and taken, a wrong one refused by its numbers. tvm-ffi is the installed one, else fetched once into the build; skipped
 without network. Kernels are compiled by tvm-ffi's own tools."""
+import ctypes
 import importlib
 import json
 import os
@@ -114,6 +115,30 @@ print(library.rlk_tvmffi_register(ctypes.byref(error)), library.__tvm_ffi_logp(N
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.startswith("-9 -1 no libtvm_ffi is loaded in this process; import tvm_ffi first"), done.stdout
+
+
+class Any(ctypes.Structure):
+    _fields_ = [("type_index", ctypes.c_int32), ("small_length", ctypes.c_uint32), ("pointer", ctypes.c_void_p)]
+
+
+class Tensor(ctypes.Structure):
+    """A DLTensor, for what no array library would make."""
+    _fields_ = [("data", ctypes.c_void_p), ("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32),
+                ("ndim", ctypes.c_int32), ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16),
+                ("shape", ctypes.c_void_p), ("strides", ctypes.c_void_p), ("byte_offset", ctypes.c_uint64)]
+
+
+def test_a_device_with_a_number_below_0_is_nobodys():
+    tensor = Tensor(None, 2, -1, 0, 2, 32, 1, None, None, 0)
+    arguments = (Any * 3)(*[Any(7, 0, ctypes.addressof(tensor))] * 3)
+    assert ctypes.CDLL(rlk.tvm_ffi.library()).__tvm_ffi_add(None, arguments, 3, ctypes.byref(Any())) == -1
+    raised = ctypes.c_void_p()
+    ctypes.CDLL(RUNTIME).TVMFFIErrorMoveFromRaised(ctypes.byref(raised))
+    # Behind the object's header of 24 bytes: the kind and the text, each an address and a length.
+    kind, kind_size, text, text_size = (ctypes.c_uint64 * 4).from_address(raised.value + 24)
+    assert ctypes.string_at(kind, kind_size) == b"NotImplementedError"
+    assert b"device 2:-1, and no plugin here serves that" in ctypes.string_at(text, text_size)
+    ctypes.CDLL(RUNTIME).TVMFFIObjectDecRef(raised)
 
 
 # ---- kernels of tvm-ffi for rlk ----------------------------------------------------------------------------------
