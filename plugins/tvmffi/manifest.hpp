@@ -48,7 +48,8 @@ struct Manifest {
 // The kernels of one backend. Throws sdk::Error with the place and what was expected there.
 Manifest read_manifest(const std::string& path, const std::string& backend);
 
-// Throws when somebody else than root and this user could replace the file.
-void expect_trusted(const std::string& path);
+// The file without symbolic links: what is to be opened, since whoever may write a link's folder can point it elsewhere
+// at any time. Throws when somebody else than root and this user could replace the file.
+std::string trusted_path(const std::string& path);
 
 }  // namespace rlk::tvmffi

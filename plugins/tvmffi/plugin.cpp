@@ -282,12 +282,13 @@ Known known_now() {
 }
 
 Loaded load(const Kernel& kernel) {
+  std::string file;
   try {
-    expect_trusted(kernel.library);
+    file = trusted_path(kernel.library);
   } catch (const sdk::Error& error) {
     return {nullptr, error.what()};
   }
-  void* library = dlopen(kernel.library.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+  void* library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (library == nullptr) return {nullptr, dlerror()};
   const std::string symbol = kSymbolPrefix + kernel.symbol;
   void* function = dlsym(library, symbol.c_str());
@@ -308,9 +309,9 @@ public:
     if (manifest.kernels.empty()) return;
     std::string why;
     if (!find_library(&tvm(), &why) && !manifest.runtime.empty()) {
-      expect_trusted(manifest.runtime);
+      const std::string runtime = trusted_path(manifest.runtime);
       // For everybody, as Python loads it: kernels of some compilers name its functions and not the library.
-      if (dlopen(manifest.runtime.c_str(), RTLD_NOW | RTLD_GLOBAL | RTLD_NODELETE) == nullptr)
+      if (dlopen(runtime.c_str(), RTLD_NOW | RTLD_GLOBAL | RTLD_NODELETE) == nullptr)
         throw sdk::Error(RLK_NOT_FOUND, std::string("runtime of the manifest: ") + dlerror());
     }
     loaded().clear();

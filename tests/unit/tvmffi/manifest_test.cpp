@@ -1,0 +1,62 @@
+// Whose files a manifest may lead to, and that it is they that are opened.
+#include "plugins/tvmffi/manifest.hpp"
+
+#include <gtest/gtest.h>
+
+#include <unistd.h>
+#include <rlk/sdk/error.hpp>
+
+#include <atomic>
+#include <thread>
+
+#include "framework/fs.hpp"
+
+namespace rlk::test {
+namespace {
+
+constexpr const char* kManifest =
+    "schema = 1\n[[kernel]]\noperator = \"rms_norm\"\nlibrary = \"k.so\"\nsymbol = \"mine\"\n"
+    "arguments = [\"x\", \"y\", \"eps\"]\ndtypes = [{ x = \"f32\", y = \"f32\" }]\n";
+
+TEST(Manifest, IsTheFileThatWasLookedAtAndNotWhatItsLinkLeadsToNow) {
+  const testing::TempFolder folder;
+  const std::string file = folder.file("kernels.toml", kManifest);
+  folder.folder("open", 0777);
+  const std::string link = folder / "open/kernels.toml";
+  ASSERT_EQ(symlink(file.c_str(), link.c_str()), 0);
+  EXPECT_EQ(tvmffi::trusted_path(link), file);
+  EXPECT_EQ(tvmffi::read_manifest(link, "cpu").kernels.size(), 1u);
+}
+
+// In a folder that anybody can write, a link is anybody's too.
+TEST(Manifest, OfSomebodyElseIsNeverReadWhileALinkGoesToAndFro) {
+  const testing::TempFolder folder;
+  const std::string file = folder.file("kernels.toml", kManifest);
+  std::string text = kManifest;
+  text.replace(text.find("mine"), 4, "evil");
+  folder.folder("open", 0777);
+  const std::string foreign = folder.file("open/foreign.toml", text);
+  const std::string link = folder / "open/kernels.toml", next = folder / "open/next";
+  ASSERT_EQ(symlink(file.c_str(), link.c_str()), 0);
+  std::atomic<bool> ended{false};
+  std::thread other([&] {
+    for (int turn = 0; !ended; ++turn) {
+      EXPECT_EQ(symlink((turn % 2 == 0 ? foreign : file).c_str(), next.c_str()), 0);
+      EXPECT_EQ(rename(next.c_str(), link.c_str()), 0);
+      usleep(20);
+    }
+  });
+  int foreign_ones = 0;
+  for (int i = 0; i < 5000; ++i) {
+    try {
+      foreign_ones += tvmffi::read_manifest(link, "cpu").kernels.at(0).symbol == "evil" ? 1 : 0;
+    } catch (const sdk::Error&) {  // the link led to the other file just then
+    }
+  }
+  ended = true;
+  other.join();
+  EXPECT_EQ(foreign_ones, 0);
+}
+
+}  // namespace
+}  // namespace rlk::test
