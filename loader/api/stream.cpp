@@ -82,7 +82,7 @@ rlk_status rlk_stream_destroy(rlk_stream* stream, rlk_error* error) {
   return guarded(error, [&]() -> rlk_status {
     if (stream == nullptr) return RLK_OK;
     const rlk_status status = stream->stream->finish(error);
-    // Refused while it captures or graphs need it; any other answer is an error that was never asked for.
+    // Refused while it captures; any other answer is an error that was never asked for.
     if (status != RLK_INVALID_ARGUMENT) delete stream;
     return status;
   });

@@ -193,7 +193,7 @@ private:
   rlk_stream* handle_;
 };
 
-// A captured graph. Destroyed before the stream that captured it.
+// A captured graph. It may outlive the stream that captured it; destroyed before its runtime.
 class Graph {
 public:
   explicit Graph(rlk_graph* handle) noexcept : handle_(handle) {}  // takes it over
