@@ -146,10 +146,10 @@ const rlk_tensor* Arguments::tensor(const Argument& argument, const Any& value) 
   rlk_tensor& out = tensors_[used_];
   int64_t* strides = strides_[used_++].data();
   if (given.strides == nullptr) {
-    int64_t step = 1;
+    uint64_t step = 1;  // unsigned: a shape that no memory holds is for the call to refuse
     for (int32_t i = given.ndim - 1; i >= 0; --i) {
-      strides[i] = step;
-      step *= given.shape[i];
+      strides[i] = static_cast<int64_t>(step);
+      step *= static_cast<uint64_t>(given.shape[i]);
     }
   }
   const auto address = reinterpret_cast<uintptr_t>(given.data) + given.byte_offset;

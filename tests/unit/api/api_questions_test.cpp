@@ -63,6 +63,12 @@ TEST(Api, InferenceRefusesWhatACallWouldRefuse) {
   EXPECT_TRUE(contains(outputs.error.text, "output 7 is asked for")) << outputs.error.text;
 }
 
+TEST(Api, AShapeThatNoMemoryHoldsIsRefusedByTheCallAndNotByItsTensor) {
+  const Tensor huge(nullptr, kF32, {int64_t{1} << 40, int64_t{1} << 40}), ids(nullptr, kI64, {3});
+  Inferred outputs;
+  EXPECT_EQ(outputs.of("logp", nullptr, {&huge, &ids}, {0}), RLK_INVALID_ARGUMENT);
+}
+
 TEST(Api, AnUnknownOperatorListsNearNames) {
   const rlk_op* op = nullptr;
   rlk_error error = RLK_ERROR_INIT;

@@ -73,4 +73,15 @@ TEST_F(PrivateParams, OfANewerCallerAreRefused) {
   }
 }
 
+// Undefined where signed numbers are multiplied: the sanitizers' build tells.
+TEST(ElementCount, OfAnEmptyTensorIs0WhateverItsOtherSizes) {
+  const int64_t shape[] = {int64_t{1} << 40, int64_t{1} << 40, 0}, strides[] = {0, 0, 1};
+  rlk_tensor tensor = rlk_tensor();
+  tensor.shape = shape;
+  tensor.strides = strides;
+  tensor.ndim = 3;
+  EXPECT_EQ(rlk::sdk::element_count(tensor), 0);
+  EXPECT_TRUE(rlk::sdk::is_contiguous(tensor));
+}
+
 }  // namespace

@@ -79,11 +79,11 @@ public:
     if (!strides.empty() && strides.size() != shape.size()) {
       throw std::invalid_argument("a tensor has as many strides as dimensions");
     }
-    int64_t step = 1;
+    uint64_t step = 1;  // unsigned: a shape that no memory holds is for the call to refuse
     for (size_t i = shape.size(); i-- > 0;) {
       shape_[i] = shape[i];
-      strides_[i] = strides.empty() ? step : strides[i];
-      step *= shape[i];
+      strides_[i] = strides.empty() ? static_cast<int64_t>(step) : strides[i];
+      step *= static_cast<uint64_t>(shape[i]);
     }
   }
   bool present() const noexcept { return present_; }

@@ -12,9 +12,9 @@
 namespace rlk::sdk {
 
 inline int64_t element_count(const rlk_tensor& tensor) noexcept {
-  int64_t count = 1;
-  for (int32_t i = 0; i < tensor.ndim; ++i) count *= tensor.shape[i];
-  return count;
+  uint64_t count = 1;  // unsigned: of an empty tensor the other sizes may have any product
+  for (int32_t i = 0; i < tensor.ndim; ++i) count *= static_cast<uint64_t>(tensor.shape[i]);
+  return static_cast<int64_t>(count);
 }
 
 // Row-major without gaps; dimensions of size 1 (and empty tensors) have any stride.
