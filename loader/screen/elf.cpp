@@ -161,7 +161,7 @@ private:
     std::vector<Elf64_Dyn> entries(segment->p_filesz / sizeof(Elf64_Dyn));
     if (!read(segment->p_offset, entries.data(), entries.size() * sizeof(Elf64_Dyn), "the dynamic section"))
       return false;
-    uint64_t string_address = kNone;
+    uint64_t string_address = kNone, symbol_address = kNone, sysv_address = kNone, gnu_address = kNone;
     for (const Elf64_Dyn& entry : entries) {
       if (entry.d_tag == DT_NULL) break;
       switch (entry.d_tag) {
@@ -172,13 +172,13 @@ private:
           dynamic_.string_bytes = entry.d_un.d_val;
           break;
         case DT_SYMTAB:
-          dynamic_.symbol_table = file_offset(entry.d_un.d_ptr);
+          symbol_address = entry.d_un.d_ptr;
           break;
         case DT_HASH:
-          dynamic_.sysv_hash = file_offset(entry.d_un.d_ptr);
+          sysv_address = entry.d_un.d_ptr;
           break;
         case DT_GNU_HASH:
-          dynamic_.gnu_hash = file_offset(entry.d_un.d_ptr);
+          gnu_address = entry.d_un.d_ptr;
           break;
         case DT_SONAME:
           dynamic_.soname = entry.d_un.d_val;
@@ -204,6 +204,10 @@ private:
           break;
       }
     }
+    // Each once, and not where it is named: that may be in tens of thousands of entries, over as many segments.
+    dynamic_.symbol_table = file_offset(symbol_address);
+    dynamic_.sysv_hash = file_offset(sysv_address);
+    dynamic_.gnu_hash = file_offset(gnu_address);
     if (string_address == kNone) return damaged("the dynamic section names no string table");
     dynamic_.string_table = file_offset(string_address);
     if (dynamic_.string_table == kNone || dynamic_.string_bytes > kMaxStringTableBytes ||

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <ctime>
 #include <random>
 
 #include "framework/fs.hpp"
@@ -223,6 +224,32 @@ TEST(Elf, NamesThatOverlapInTheFileDoNotAddUp) {
   EXPECT_EQ(result.status, ElfStatus::damaged);
   EXPECT_NE(result.error.find("exported names"), std::string::npos) << result.error;
   EXPECT_TRUE(result.info.exports.empty());
+}
+
+// Almost as many segments as there can be, and as many entries, in 5 MB: four billion steps for who looks each one up.
+TEST(Elf, EntriesAndSegmentsDoNotMultiply) {
+  constexpr uint64_t kSegments = 65'000, kEntries = 65'000;
+  const uint64_t dynamic_at = sizeof(Elf64_Ehdr) + kSegments * sizeof(Elf64_Phdr);
+  std::string bytes(dynamic_at + kEntries * sizeof(Elf64_Dyn), '\0');
+  const auto put = [&](uint64_t at, const auto& what) { std::memcpy(bytes.data() + at, &what, sizeof(what)); };
+  Elf64_Ehdr header = {};
+  std::memcpy(&header, tiny().data(), sizeof(header));
+  header.e_phoff = sizeof(header);
+  header.e_phnum = static_cast<uint16_t>(kSegments);
+  put(0, header);
+  Elf64_Phdr load = {}, dynamic = {};
+  load.p_type = PT_LOAD;
+  dynamic.p_type = PT_DYNAMIC;
+  dynamic.p_offset = dynamic_at;
+  dynamic.p_filesz = kEntries * sizeof(Elf64_Dyn);
+  for (uint64_t i = 0; i < kSegments; ++i) put(sizeof(header) + i * sizeof(load), i == 0 ? dynamic : load);
+  const int64_t tags[] = {DT_SYMTAB, DT_HASH, DT_GNU_HASH};
+  for (uint64_t i = 0; i < kEntries; ++i) put(dynamic_at + i * sizeof(Elf64_Dyn), Elf64_Dyn{tags[i % 3], {0x7000}});
+  const std::clock_t begin = std::clock();  // of the processor: others may be at work here
+  const ElfResult result = read_elf(source_of(bytes));
+  EXPECT_LT(std::clock() - begin, CLOCKS_PER_SEC);
+  EXPECT_EQ(result.status, ElfStatus::damaged);
+  EXPECT_NE(result.error.find("no string table"), std::string::npos) << result.error;
 }
 
 TEST(Elf, AReaderThatFailsIsAnErrorNotACrash) {
