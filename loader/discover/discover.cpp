@@ -171,6 +171,17 @@ std::vector<SearchEntry> entries_of(const std::string& paths, const std::string&
   return entries;
 }
 
+// Also by another name: with a slash at its end, or through a link.
+bool leads_to_any(const std::vector<std::string>& places, const std::string& path) {
+  struct stat wanted = {};
+  const bool is_there = stat(path.c_str(), &wanted) == 0;
+  return std::any_of(places.begin(), places.end(), [&](const std::string& place) {
+    struct stat status = {};
+    return place == path || (is_there && place.front() == '/' && stat(place.c_str(), &status) == 0 &&
+                             status.st_dev == wanted.st_dev && status.st_ino == wanted.st_ino);
+  });
+}
+
 bool matches_any(const std::vector<std::string>& globs, const std::string& id) {
   return std::any_of(globs.begin(), globs.end(),
                      [&](const std::string& glob) { return fnmatch(glob.c_str(), id.c_str(), 0) == 0; });
@@ -351,11 +362,12 @@ std::vector<PluginRecord> discover(const Environment& environment, const SearchO
   if (const auto added = environment.path("RLK_ADD_PLUGIN_PATH")) add_all(entries_of(*added, "RLK_ADD_PLUGIN_PATH"));
   if (const auto replaced = environment.path("RLK_PLUGIN_PATH")) {
     add_all(entries_of(*replaced, "RLK_PLUGIN_PATH"));
-    const std::vector<std::string> searched = split(*replaced, ':');
+    std::vector<std::string> searched = split(*replaced, ':');
+    for (std::string& path : split(environment.path("RLK_ADD_PLUGIN_PATH").value_or(""), ':'))
+      searched.push_back(std::move(path));
     for (const auto* entries : {&options.policy, &options.defaults}) {
       for (const SearchEntry& entry : *entries) {
-        if (std::find(searched.begin(), searched.end(), entry.path) == searched.end())
-          search.leave_out(entry, *replaced);
+        if (!leads_to_any(searched, entry.path)) search.leave_out(entry, *replaced);
       }
     }
   } else {

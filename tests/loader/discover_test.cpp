@@ -116,6 +116,12 @@ TEST_F(Discover, PolicyEntriesComeBeforeTheDefaultsAndAreNamedWhenReplaced) {
       << records.back().reason;
 }
 
+TEST_F(Discover, AFolderThatIsSearchedUnderAnotherNameIsNotCalledReplaced) {
+  ASSERT_EQ(symlink((folder / "c").c_str(), (folder / "link").c_str()), 0);
+  for (const char* name : {"c/", "./c", "link"}) EXPECT_EQ(places({{"RLK_PLUGIN_PATH", folder / name}}), "") << name;
+  EXPECT_EQ(places({{"RLK_ADD_PLUGIN_PATH", folder / "c"}, {"RLK_PLUGIN_PATH", folder / "b"}}), "");
+}
+
 TEST_F(Discover, MissingUnreadableAndRelativeFoldersArePlacesAndNoPlugins) {
   options.defaults.clear();
   EXPECT_EQ(run({{"RLK_PLUGIN_PATH", folder / "plugins"}}), "");
