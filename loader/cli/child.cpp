@@ -24,6 +24,7 @@ namespace rlk::cli {
 namespace {
 
 using loader::PluginRecord;
+using loader::State;
 using nlohmann::json;
 
 constexpr double kFindSeconds = 3600.0;  // the child bounds each probe itself; there may be many
@@ -128,13 +129,19 @@ Judgement judge_plugins(const JudgeRequest& request, const std::function<void(co
   return judgement;
 }
 
+// Of several files of one id the one that has it: a file that was refused stands before another that took its place.
 const PluginRecord& find_record(const std::vector<PluginRecord>& records, const std::string& id) {
   std::vector<std::string> ids;
+  const PluginRecord* first = nullptr;
   for (const PluginRecord& record : records) {
     if (record.is_place) continue;
-    if (record.id == id) return record;
     ids.push_back(record.id);
+    if (record.id != id) continue;
+    if (record.state != State::rejected && record.state != State::shadowed && record.state != State::retired)
+      return record;
+    if (first == nullptr) first = &record;
   }
+  if (first != nullptr) return *first;
   throw UsageError(fmt::format("no plugin is called '{}'{}", id, suggestion(id, ids)));
 }
 

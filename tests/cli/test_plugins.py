@@ -22,6 +22,22 @@ class Good(command.Case):
         self.assertIn("passed", self.output("conformance", path, "--op", "add"))
         self.assertEqual(self.json("lint", path)["id"], "golden")
 
+    def test_of_two_files_of_one_id_the_one_that_has_it_is_shown(self):
+        good = self.add_plugin("golden")
+        first = self.path("first")
+        os.mkdir(first)
+        refused = shutil.copy(good, first)
+        os.chmod(refused, 0o666)
+        both = {"RLK_PLUGIN_PATH": f"{first}:{self.plugins}"}
+        states = [plugin["state"] for plugin in self.json("list", code=1, **both)["plugins"] if plugin["id"] == "golden"]
+        self.assertEqual(states, ["rejected", "registered"])
+        self.assertEqual(self.json("inspect", "golden", **both)["path"], good)
+        self.assertTrue(self.json("scope", "golden", **both)["units"])
+        [probed] = self.json("probe", "golden", **both)["plugins"]
+        self.assertEqual(probed["state"], "registered")
+        only = {"RLK_PLUGIN_PATH": first}
+        self.assertEqual(self.json("inspect", "golden", code=1, **only)["reason_code"], "WRITABLE_BY_OTHERS")
+
     def test_a_call_can_be_pinned_to_it(self):
         self.add_plugin("golden")
         command.write_npy(self.path("a.npy"), "<f4", (3,), [1, 2, 3])
