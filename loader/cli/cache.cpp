@@ -1,7 +1,9 @@
 // `rlk-plugins cache`: what is remembered between processes, and forgetting it.
 #include <fmt/core.h>
 
+#include <climits>
 #include <cstdio>
+#include <cstdlib>
 #include <ctime>
 #include <nlohmann/json.hpp>
 
@@ -73,10 +75,12 @@ int write_seed(loader::Store& store, const std::string& path, bool json) {
   return exit_code_of(judgement);
 }
 
-// Who names a folder means that one and no other. Why it is passed over was told when the store was opened.
+// Who names a folder means that one and no other. Why it is passed over was told when the store was opened. The store
+// calls its folder by the canonical path: one may be named through a link, or with a slash at its end.
 void require_named_folder(const loader::Store& store) {
   const std::string named = loader::Environment::of_process().get("RLK_CACHE_DIR").value_or("");
-  if (named.empty() || named == store.folder()) return;
+  char real[PATH_MAX];
+  if (named.empty() || (realpath(named.c_str(), real) != nullptr && real == store.folder())) return;
   throw Failure(
       fmt::format("RLK_CACHE_DIR is '{}', which is passed over for {}: nothing was removed. Let RLK_CACHE_DIR name a "
                   "folder that is "

@@ -361,5 +361,16 @@ class LaterFaults(command.Case):
         self.assertIn("nothing is quarantined", self.output("quarantine", "ls"))
 
 
+class OddPlaces(command.Case):
+    def test_a_cache_is_cleared_under_every_name_of_its_folder(self):
+        folder, link = self.path("cache"), self.path("link")
+        os.mkdir(folder, 0o700)
+        os.symlink(self.folder, link)
+        for named in (folder, folder + "/", self.path("./cache"), os.path.join(link, "cache")):
+            with self.subTest(named=named):
+                self.assertEqual(self.json("cache", "clear", RLK_CACHE_DIR=named)["folder"], os.path.realpath(folder))
+        self.assertIn("is passed over", self.run_command("cache", "clear", code=1, RLK_CACHE_DIR="/dev/null").stderr)
+
+
 if __name__ == "__main__":
     command.main()
