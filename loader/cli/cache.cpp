@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "loader/cli/child.hpp"
+#include "loader/cli/documents.hpp"
 #include "loader/cli/output.hpp"
 #include "loader/cli/place.hpp"
 #include "loader/cli/table.hpp"
@@ -19,10 +20,6 @@ namespace rlk::cli {
 namespace {
 
 using nlohmann::ordered_json;
-
-void print(const ordered_json& value) {
-  std::fprintf(output(), "%s\n", value.dump().c_str());
-}
 
 std::string age_text(int64_t modified_unix) {
   const int64_t seconds = std::time(nullptr) - modified_unix;
@@ -44,7 +41,7 @@ int list(const loader::Store& store, bool json) {
   if (json) {
     ordered_json document = {{"schema", 1}, {"folder", store.folder()}, {"entries", entries}};
     if (store.seed() != nullptr) document["seed"] = {{"path", store.seed()->path()}, {"entries", store.seed()->size()}};
-    print(document);
+    print_document(document);
     return kFine;
   }
   if (!table.empty()) table.print();
@@ -67,7 +64,7 @@ int write_seed(loader::Store& store, const std::string& path, bool json) {
   const std::string seed = loader::Seed::write(entries);
   write_whole(path, {seed});
   if (json) {
-    print({{"schema", 1}, {"seed", path}, {"bytes", seed.size()}, {"entries", entries.size()}});
+    print_document({{"schema", 1}, {"seed", path}, {"bytes", seed.size()}, {"entries", entries.size()}});
   } else {
     std::fprintf(output(), "%s: %zu entries, %s. Processes on machines like this one read it as RLK_CACHE_SEED.\n",
                  printable(path).c_str(), entries.size(), bytes_text(seed.size()).c_str());
@@ -106,7 +103,7 @@ int run_cache(const Arguments& arguments) {
   for (const loader::StoreEntry& entry : store.list(""))
     if (!entry.name.starts_with(loader::kQuarantinePrefix)) removed += store.clear(entry.name);
   if (arguments.json()) {
-    print({{"schema", 1}, {"folder", store.folder()}, {"removed", removed}});
+    print_document({{"schema", 1}, {"folder", store.folder()}, {"removed", removed}});
   } else {
     std::fprintf(output(), "removed %zu entries from %s\n", removed, store.folder().c_str());
     if (store.seed() != nullptr)

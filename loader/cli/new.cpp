@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "loader/cli/documents.hpp"
 #include "loader/cli/output.hpp"
 #include "loader/cli/table.hpp"
 #include "loader/cli/verbs.hpp"
@@ -169,7 +170,7 @@ int run_new(const Arguments& arguments) {
   if (arguments.has("wheel")) copy_template(find_template("_wheel"), name, target, &files);
   if (arguments.json()) {
     const nlohmann::ordered_json out = {{"schema", 1}, {"name", name}, {"folder", target.string()}, {"files", files}};
-    std::fprintf(output(), "%s\n", out.dump().c_str());
+    print_document(out);
     return kFine;
   }
   for (const std::string& file : files) std::fprintf(output(), "%s\n", file.c_str());

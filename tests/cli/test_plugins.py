@@ -371,6 +371,14 @@ class OddPlaces(command.Case):
                 self.assertEqual(self.json("cache", "clear", RLK_CACHE_DIR=named)["folder"], os.path.realpath(folder))
         self.assertIn("is passed over", self.run_command("cache", "clear", code=1, RLK_CACHE_DIR="/dev/null").stderr)
 
+    def test_documents_are_json_whatever_bytes_a_folder_is_named_by(self):
+        folder = self.path("caf\udce9")  # Latin-1
+        for words in (("cache", "ls"), ("cache", "clear"), ("quarantine", "ls"), ("new", "some", "--folder", folder)):
+            with self.subTest(words=words):
+                self.assertIn("caf\ufffd", self.json(*words, RLK_CACHE_DIR=self.path("of-caf\udce9"))["folder"])
+        seed = self.json("cache", "export", self.path("seed\udce9"))["seed"]
+        self.assertTrue(seed.endswith("seed\ufffd"), seed)
+
 
 if __name__ == "__main__":
     command.main()
