@@ -106,6 +106,7 @@ bool has_arrived() {
 int main(int argc, char** argv) {
   using namespace rlk::cli;
   if (argc > 1 && std::strcmp(argv[1], kChildWord) == 0) serve_as_child(argc, argv);
+  hold_standard_numbers();
   keep_output();
   const int code = answer({argv + 1, argv + argc});
   return has_arrived() || code != kFine ? code : kBroken;

@@ -11,6 +11,14 @@ std::FILE* own_output = nullptr;
 
 }  // namespace
 
+void hold_standard_numbers() {
+  // For reading: what is written there fails, as it did while they were closed.
+  int fd = 0;
+  while ((fd = open("/dev/null", O_RDONLY | O_CLOEXEC)) >= 0 && fd <= STDERR_FILENO) {
+  }
+  if (fd >= 0) close(fd);
+}
+
 void keep_output() {
   const int own = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
   if (own < 0) return;  // standard output is closed: there is nothing to protect

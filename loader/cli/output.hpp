@@ -6,6 +6,10 @@
 
 namespace rlk::cli {
 
+// Standard descriptors that are closed lead nowhere from here on: the next file that is opened would get the number of
+// one, and what is printed would be written into it. Called once, before any file is opened.
+void hold_standard_numbers();
+
 // From here on standard output leads to standard error for everybody but output(). Called once, before any plugin is
 // loaded; when it fails, everything stays as it is.
 void keep_output();

@@ -379,6 +379,17 @@ class OddPlaces(command.Case):
         seed = self.json("cache", "export", self.path("seed\udce9"))["seed"]
         self.assertTrue(seed.endswith("seed\ufffd"), seed)
 
+    def test_an_answer_is_not_written_into_a_file_that_got_the_number_of_standard_output(self):
+        log = self.path("log")
+        environment = dict(os.environ, RLK_CACHE_DIR=self.cache, RLK_PLUGIN_PATH=self.plugins, RLK_LOG="debug",
+                           RLK_LOG_FILE=log)
+        done = subprocess.run(["/bin/sh", "-c", 'exec "$0" explain add >&-', command.COMMAND], env=environment,
+                              capture_output=True, text=True)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn("standard output was not written whole", done.stderr)
+        with open(log) as file:
+            self.assertNotIn("chosen:", file.read())
+
 
 if __name__ == "__main__":
     command.main()
