@@ -179,7 +179,8 @@ private:
 
 LibrarySearch LibrarySearch::of_system(const Environment& environment) {
   LibrarySearch search;
-  if (const auto paths = environment.path("LD_LIBRARY_PATH")) {
+  if (auto paths = environment.path("LD_LIBRARY_PATH")) {
+    std::replace(paths->begin(), paths->end(), ';', ':');  // the linker takes either
     search.library_path = split(*paths, ':');
     // A relative folder there means the current one, which the linker searches but nobody should rely on.
     std::erase_if(search.library_path, [](const std::string& folder) { return folder.front() != '/'; });

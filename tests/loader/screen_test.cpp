@@ -147,6 +147,18 @@ TEST_F(ScreenTest, LibrariesBesideThePluginAreFoundThroughItsRunpath) {
     EXPECT_EQ(std::count(found.begin(), found.end(), folder / name), 1) << name;
 }
 
+TEST_F(ScreenTest, FoldersOfLdLibraryPathMayStandBetweenSemicolons) {
+  folder.copy(kObjects + "/needy_plugin.so", "needy_plugin.so");
+  for (const char* name : {"empty", "libraries"}) folder.folder(name);
+  for (const char* name : {"libchain_b.so", "libchain_c.so", "libchain_d.so"})
+    folder.copy(kObjects + "/" + name, std::string("libraries/") + name);
+  for (const char* separator : {":", ";"}) {
+    options.libraries = LibrarySearch::of_system(
+        {{{"LD_LIBRARY_PATH", (folder / "empty") + separator + (folder / "libraries")}}, false});
+    EXPECT_TRUE(run(folder / "needy_plugin.so")) << record.reason;
+  }
+}
+
 TEST_F(ScreenTest, AllMissingLibrariesAreNamedAtOnceWithWhoNeedsThemAndWhereTheyWereSought) {
   folder.copy(kObjects + "/needy_plugin.so", "needy_plugin.so");
   folder.copy(kObjects + "/libchain_b.so", "libchain_b.so");
