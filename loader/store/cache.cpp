@@ -74,6 +74,25 @@ std::string_view record_of(std::string_view entry) {
   return entry.substr(std::min(entry.find('\n'), entry.size() - 1) + 1);
 }
 
+// What has the name of a loaded file in a folder that LD_LIBRARY_PATH names: who opens a library by its name alone may
+// get another file as soon as one appears there, and the one that was loaded is still where it was.
+std::vector<std::string> namesakes_of(const std::vector<std::string>& loaded, const ResultKey& key) {
+  constexpr std::string_view kVariable = "LD_LIBRARY_PATH=";
+  std::vector<std::string> found;
+  for (const std::string& text : key.environment) {
+    if (!text.starts_with(kVariable)) continue;
+    std::string folders = text.substr(kVariable.size());
+    std::replace(folders.begin(), folders.end(), ';', ':');
+    for (const std::string& folder : split(folders, ':')) {
+      for (const std::string& file : loaded) {
+        const std::string path = folder + "/" + file.substr(file.find_last_of('/') + 1);
+        if (path != file && access(path.c_str(), F_OK) == 0) found.push_back(path);
+      }
+    }
+  }
+  return identities_of(found);
+}
+
 std::vector<uint64_t> numbers_of(const json& list) {
   std::vector<uint64_t> numbers;
   if (!list.is_array()) return numbers;
@@ -147,7 +166,9 @@ std::optional<PluginRecord> ResultCache::find(const ResultKey& key, std::optiona
   PluginRecord record;
   std::string error;
   if (!record_from_text(record_of(*text), &record, &error)) return std::nullopt;
-  if (entry.value("loaded", json()) != json(identities_of(record.loaded_files))) return std::nullopt;
+  if (entry.value("loaded", json()) != json(identities_of(record.loaded_files)) ||
+      entry.value("namesakes", json()) != json(namesakes_of(record.loaded_files, key)))
+    return std::nullopt;
   if (record.state != State::smoke_tested && may_have_more(key.limits, numbers_of(entry.value("limits", json()))))
     return std::nullopt;
   if (is_time_out(record)) {
@@ -178,7 +199,8 @@ void ResultCache::store(const ResultKey& key, const PluginRecord& record) {
                       {"time_scale", key.time_scale},
                       {"limits", key.limits},
                       {"judged", !is_time_out(record)},
-                      {"loaded", identities_of(record.loaded_files)}};
+                      {"loaded", identities_of(record.loaded_files)},
+                      {"namesakes", namesakes_of(record.loaded_files, key)}};
   store_->put(key.name(), entry.dump(-1, ' ', false, json::error_handler_t::replace) + "\n" + record_to_text(record));
   // Keys change with every upgrade, and old entries are then never asked for again. Looking at all takes its time.
   if (stored_.fetch_add(1) % kTidyEvery != 0) return;

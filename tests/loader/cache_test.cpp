@@ -81,6 +81,26 @@ TEST(ResultKeys, AFileThatADeclaredVariableNamesCountsWithItsContent) {
   EXPECT_NE(relevant_environment(environment, {"KERNELS"}), before);
 }
 
+TEST_F(CacheTest, ALibraryOfTheSameNameOnTheSearchPathIsNoticed) {
+  const TempFolder libraries;
+  for (const char* name : {"new", "old"}) libraries.folder(name);
+  PluginRecord record = verified_record();
+  record.loaded_files = {libraries.file("old/libruntime.so", "old")};
+  for (const char* separator : {":", ";"}) {
+    key.environment = {"LD_LIBRARY_PATH=" + (libraries / "new") + separator + (libraries / "old")};
+    cache.store(key, record);
+    EXPECT_TRUE(cache.find(key));
+    libraries.file("new/libother.so", "of no concern");
+    EXPECT_TRUE(cache.find(key));
+    const std::string path = libraries.file("new/libruntime.so", "new");
+    EXPECT_FALSE(cache.find(key)) << separator;
+    cache.store(key, record);  // it loads the old one all the same, by its path say
+    EXPECT_TRUE(cache.find(key));
+    unlink(path.c_str());
+    EXPECT_FALSE(cache.find(key)) << separator;
+  }
+}
+
 TEST_F(CacheTest, ACanarysVerdictIsNotThatOfEverything) {
   ResultKey canary = key;
   canary.tried = kTriedCanary;
