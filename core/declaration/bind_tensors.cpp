@@ -101,20 +101,24 @@ rlk_status Binder::check_well_formed(const ArgDecl& arg, const rlk_tensor& t, bo
                       t.dtype.bits, text_of_shape(t.strides, t.ndim)));
     }
   }
-  int64_t count = 1, extent = 0;
   for (int32_t i = 0; i < t.ndim; ++i) {
     if (t.shape[i] < 0) return bad("has shape " + text_of_shape(t.shape, t.ndim) + "; expected no negative size");
   }
-  if (std::find(t.shape, t.shape + t.ndim, 0) != t.shape + t.ndim) return RLK_OK;  // of nothing, whatever the strides
+  // Tensors of nothing too: their sizes are those of workspaces and other tensors. Their strides may be anything.
+  const bool is_empty = std::find(t.shape, t.shape + t.ndim, 0) != t.shape + t.ndim;
+  int64_t count = 1, extent = 0;
   for (int32_t i = 0; i < t.ndim; ++i) {
     int64_t reach = 0;
-    const bool overflow =
-        __builtin_mul_overflow(count, t.shape[i], &count) || t.strides[i] == INT64_MIN ||
-        __builtin_mul_overflow(t.shape[i] - 1, t.strides[i] < 0 ? -t.strides[i] : t.strides[i], &reach) ||
-        __builtin_add_overflow(extent, reach, &extent);
+    bool overflow = __builtin_mul_overflow(count, std::max<int64_t>(t.shape[i], 1), &count);
+    if (!is_empty) {
+      overflow = overflow || t.strides[i] == INT64_MIN ||
+                 __builtin_mul_overflow(t.shape[i] - 1, t.strides[i] < 0 ? -t.strides[i] : t.strides[i], &reach) ||
+                 __builtin_add_overflow(extent, reach, &extent);
+    }
     if (overflow || count > kMaxElements || extent > kMaxElements) {
-      return bad(fmt::format("has shape {} and strides {}, which no memory holds; expected at most 2^58 elements",
-                             text_of_shape(t.shape, t.ndim), text_of_shape(t.strides, t.ndim)));
+      return bad(fmt::format("has shape {} and strides {}, which no memory holds; expected at most 2^58 elements{}",
+                             text_of_shape(t.shape, t.ndim), text_of_shape(t.strides, t.ndim),
+                             is_empty ? ", of an empty tensor in its other dimensions" : ""));
     }
   }
   return RLK_OK;

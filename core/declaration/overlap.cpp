@@ -38,8 +38,11 @@ struct Units {
   int32_t ndim;  // of the dimensions over them
 };
 
+// In bytes; the stride of a single element leads nowhere, and may be any number.
 int64_t step_of(const rlk_tensor& tensor, int32_t dimension) {
-  return tensor.strides[dimension] * tensor.dtype.bits / 8;
+  if (tensor.shape[dimension] <= 1) return 0;
+  const int64_t stride = tensor.strides[dimension], bits = tensor.dtype.bits;
+  return bits % 8 == 0 ? stride * (bits / 8) : stride * bits / 8;
 }
 
 }  // namespace

@@ -243,6 +243,9 @@ sdk::Support Attention::query(Device& device, const sdk::Call<Op>& call) {
   if (call.params().softcap != 0) {
     return sdk::Support::no("SOFTCAP", "the fused attention has no softcap; it must be 0");
   }
+  if (call.params().scale > 0x1p60) {  // scores of fp32 would be infinite, and their differences NaN
+    return sdk::Support::no("SCALE", "the fused attention computes in fp32, and takes scales up to 2^60");
+  }
   if (call.input(RLK_ATTENTION_IN_KEY_MASK) != nullptr) {
     return sdk::Support::no("KEY_MASK", "key masks are not served; pack the sequences without their padding");
   }

@@ -111,6 +111,20 @@ TEST_F(OperatorTest, sixteen_bit_sums_are_rounded_once) {
   EXPECT_EQ(read<uint16_t>(out)[0], 0x3cc0);
 }
 
+TEST_F(OperatorTest, factors_beyond_fp32_are_declined_but_of_fp64) {
+  rlk_add_params params = RLK_ADD_PARAMS_INIT;
+  const auto code_of = [&](rlk_dtype dtype, double alpha) {
+    params.alpha = alpha;
+    Tensor* x = tensor(dtype, {1});
+    return std::string(Call(plugin, device, "add", &params, {x, x}, {x}, {}).query().reason_code);
+  };
+  for (const rlk_dtype dtype : {kF32, kBf16}) {
+    for (const double fine : {0.0, 1.0, -0x1p100, 0x1p-100}) EXPECT_EQ(code_of(dtype, fine), "") << fine;
+    for (const double beyond : {1e39, -1e60, 1e-46}) EXPECT_EQ(code_of(dtype, beyond), "ALPHA") << beyond;
+  }
+  EXPECT_EQ(code_of(rlk_dtype{RLK_DTYPE_FLOAT, 64, 1}, 1e39), "");
+}
+
 TEST_F(OperatorTest, enqueue_wants_what_prepare_asked_for) {
   Tensor* out = nullptr;
   const auto call = logp_of({0, 1}, &out);
@@ -320,6 +334,9 @@ TEST_F(AttentionTest, what_the_vendor_cannot_do_is_declined_with_a_reason) {
   params_.softcap = 1.5;
   EXPECT_STREQ(packed(kF16, 16)->query().reason_code, "SOFTCAP");
   params_.softcap = 0;
+  params_.scale = 1e20;
+  EXPECT_STREQ(packed(kF16, 16)->query().reason_code, "SCALE");
+  params_.scale = 0;
   params_.causal_alignment = RLK_ATTENTION_CAUSAL_ALIGNMENT_TOP_LEFT;
   EXPECT_EQ(packed(kF16, 16)->query().level, RLK_SUPPORT_PREFERRED) << "nothing to align";
   params_.window_right = 0;

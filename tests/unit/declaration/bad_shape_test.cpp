@@ -65,6 +65,17 @@ TEST(BadInput, SizesThatOverflow) {
   });
 }
 
+// A workspace of a row for each of 2^61 columns has a size that is 0 modulo 2^64, although there are no rows.
+TEST(BadInput, SizesThatOverflowBesideAZero) {
+  for_each_argument([](OpCall& call, bool output, size_t i, const ArgDecl& arg) {
+    Argument& argument = side(call, output)[i];
+    if (argument.shape.size() < 2) return;
+    argument.shape.front() = 0;
+    argument.shape.back() = int64_t{1} << 61;
+    expect_refused(call, quoted(arg, output), "has shape [0", "2^58 elements, of an empty tensor");
+  });
+}
+
 TEST(BadInput, SymbolMismatch) {
   for_each_argument([](OpCall& call, bool output, size_t i, const ArgDecl& arg) {
     const ShapeDecl& shape = arg.shapes[static_cast<size_t>(call.form)];
