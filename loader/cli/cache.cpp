@@ -77,7 +77,8 @@ int write_seed(loader::Store& store, const std::string& path, bool json) {
 void require_named_folder(const loader::Store& store) {
   const std::string named = loader::Environment::of_process().get("RLK_CACHE_DIR").value_or("");
   char real[PATH_MAX];
-  if (named.empty() || (realpath(named.c_str(), real) != nullptr && real == store.folder())) return;
+  if (named.empty() || named == store.folder()) return;
+  if (realpath(named.c_str(), real) != nullptr && real == store.folder()) return;
   throw Failure(
       fmt::format("RLK_CACHE_DIR is '{}', which is passed over for {}: nothing was removed. Let RLK_CACHE_DIR name a "
                   "folder that is "
