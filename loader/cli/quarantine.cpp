@@ -88,6 +88,9 @@ int run_quarantine(const Arguments& arguments) {
     print_document({{"schema", 1}, {"folder", store.folder()}, {"cleared", cleared}, {"staying", staying}});
   } else {
     std::fprintf(output(), "%zu %s used again\n", cleared, cleared == 1 ? "entry is" : "entries are");
+    if (cleared == 0 && staying.empty() && !id.empty())
+      std::fprintf(output(), "nothing of '%s' is quarantined; rlk-plugins quarantine ls lists what is\n",
+                   printable(id).c_str());
   }
   for (const std::string& file : staying)
     std::fprintf(stderr,

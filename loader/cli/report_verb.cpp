@@ -2,16 +2,14 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <ctime>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "loader/cli/documents.hpp"
 #include "loader/cli/output.hpp"
 #include "loader/cli/page.hpp"
+#include "loader/cli/place.hpp"
 #include "loader/cli/session.hpp"
 #include "loader/cli/verbs.hpp"
 
@@ -44,17 +42,10 @@ ordered_json whole_document(Judgement* judgement) {
   return out;
 }
 
-void write(const std::string& path, const std::string& page) {
-  std::ofstream file(path, std::ios::binary | std::ios::trunc);
-  file << page;
-  file.close();
-  if (!file)
-    throw Failure(fmt::format("--html {}: {}; name a file in a folder that is there", path, std::strerror(errno)));
-}
-
 int run_report(const Arguments& arguments) {
   const std::string path = arguments.value("html");
   if (arguments.json() && !path.empty()) throw UsageError("--html and --json are two forms of one report; choose one");
+  if (!path.empty()) require_place(path);
   Judgement judgement;
   const ordered_json document = whole_document(&judgement);
   const int code = exit_code_of(judgement);
@@ -66,7 +57,7 @@ int run_report(const Arguments& arguments) {
   if (path.empty()) {
     std::fprintf(output(), "%s", page.c_str());
   } else {
-    write(path, page);
+    write_whole(path, {page});
     std::fprintf(output(), "%s: %zu KiB\n", path.c_str(), (page.size() + 1023) / 1024);
   }
   return code;

@@ -118,20 +118,24 @@ bool read_at(int fd, uint64_t offset, void* out, size_t size) {
 }
 
 std::optional<std::string> read_file(const std::string& path, size_t limit) {
+  const auto too_large = [] {
+    errno = EFBIG;
+    return std::nullopt;
+  };
   struct stat status = {};
   const UniqueFd fd = open_regular(path, &status);
   if (!fd) return std::nullopt;
   std::string out;
   char piece[16384];
   // Read to the end and not to st_size: files of /proc and /sys state a size of zero.
-  if (status.st_size > 0 && static_cast<uint64_t>(status.st_size) > limit) return std::nullopt;
+  if (status.st_size > 0 && static_cast<uint64_t>(status.st_size) > limit) return too_large();
   out.reserve(static_cast<size_t>(status.st_size));
   while (true) {
     const ssize_t got = read_some(fd.get(), out.size(), piece, sizeof(piece));
     if (got < 0) return std::nullopt;
     if (got == 0) return out;
     out.append(piece, static_cast<size_t>(got));
-    if (out.size() > limit) return std::nullopt;
+    if (out.size() > limit) return too_large();
   }
 }
 

@@ -61,7 +61,7 @@ bool may_grow_to(uint64_t bytes);
 // Reads exactly `size` bytes at `offset`; false when the file ends before or fails.
 bool read_at(int fd, uint64_t offset, void* out, size_t size);
 
-// The whole file; nothing when it cannot be read or is larger than `limit` bytes.
+// The whole file; nothing when it cannot be read or is larger than `limit` bytes (EFBIG): errno says why.
 std::optional<std::string> read_file(const std::string& path, size_t limit);
 
 // xxHash128 as 32 hexadecimal digits; of two texts as of one behind the other.

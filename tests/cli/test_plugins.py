@@ -359,6 +359,7 @@ class LaterFaults(command.Case):
         self.assertIn("EXCEPTION", self.fault(code=1)["reason"])
         self.output("quarantine", "clear")
         self.assertIn("nothing is quarantined", self.output("quarantine", "ls"))
+        self.assertIn("nothing of 'fualt' is quarantined", self.output("quarantine", "clear", "fualt"))
 
 
 class OddPlaces(command.Case):

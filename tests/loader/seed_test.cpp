@@ -62,6 +62,12 @@ TEST_F(SeedTest, OfAnotherUserOrDamagedIsRefusedWithAReason) {
   }
 }
 
+TEST_F(SeedTest, BeyondAGibibyteIsTooLarge) {
+  const std::string path = folder.file("seed", "");
+  if (truncate(path.c_str(), (off_t{1} << 30) + 1) != 0) GTEST_SKIP() << "no room for a file of holes";
+  EXPECT_NE(refusal(path).find("File too large"), std::string::npos) << refusal(path);
+}
+
 TEST_F(SeedTest, SizesThatLieAreDamage) {
   for (const char* body : {"probe-1 8\nverdict", "probe-1 18446744073709551615\nverdict", "probe-1 -1\n", "probe-1\n",
                            "probe-1 7 \nverdict", "no end"}) {
