@@ -14,7 +14,9 @@
 
    Work goes on the stream that tvm-ffi says is current (TVMFFIEnvGetStream); on the CPU it is done when the call
    returns. Errors are raised as tvm-ffi's, of kind TypeError, ValueError, NotImplementedError, MemoryError or
-   RuntimeError, with the text of the C API. [thread-safe] */
+   RuntimeError, with the text of the C API. Values that break their domain (an id out of range) are a ValueError on the
+   CPU. On a device the work is only enqueued: the rows concerned are NaN (of integers -1), and no function raises it; a
+   stream of rlk.h tells which, by rlk_stream_synchronize. [thread-safe] */
 #ifndef RLK_TVMFFI_H
 #define RLK_TVMFFI_H
 
