@@ -177,11 +177,15 @@ private:
 
 }  // namespace
 
+std::vector<std::string> folders_of_library_path(std::string text) {
+  std::replace(text.begin(), text.end(), ';', ':');
+  return split(text, ':');
+}
+
 LibrarySearch LibrarySearch::of_system(const Environment& environment) {
   LibrarySearch search;
-  if (auto paths = environment.path("LD_LIBRARY_PATH")) {
-    std::replace(paths->begin(), paths->end(), ';', ':');  // the linker takes either
-    search.library_path = split(*paths, ':');
+  if (const auto paths = environment.path("LD_LIBRARY_PATH")) {
+    search.library_path = folders_of_library_path(*paths);
     // A relative folder there means the current one, which the linker searches but nobody should rely on.
     std::erase_if(search.library_path, [](const std::string& folder) { return folder.front() != '/'; });
   }

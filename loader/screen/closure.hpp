@@ -27,6 +27,9 @@ struct LibrarySearch {
   static LibrarySearch of_system(const Environment& environment);
 };
 
+// Of LD_LIBRARY_PATH, between colons or semicolons as the linker takes them; empty ones are dropped.
+std::vector<std::string> folders_of_library_path(std::string text);
+
 struct MissingLibrary {
   std::string name;                    // as in DT_NEEDED or DT_FILTER
   std::vector<std::string> needed_by;  // paths of the files that ask for it

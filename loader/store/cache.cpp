@@ -16,6 +16,7 @@
 #include <thread>
 #include <utility>
 
+#include "loader/screen/closure.hpp"
 #include "loader/screen/library.hpp"
 #include "loader/store/exact_text.hpp"
 #include "loader/store/limits.hpp"
@@ -81,9 +82,7 @@ std::vector<std::string> namesakes_of(const std::vector<std::string>& loaded, co
   std::vector<std::string> found;
   for (const std::string& text : key.environment) {
     if (!text.starts_with(kVariable)) continue;
-    std::string folders = text.substr(kVariable.size());
-    std::replace(folders.begin(), folders.end(), ';', ':');
-    for (const std::string& folder : split(folders, ':')) {
+    for (const std::string& folder : folders_of_library_path(text.substr(kVariable.size()))) {
       for (const std::string& file : loaded) {
         const std::string path = folder + "/" + file.substr(file.find_last_of('/') + 1);
         if (path != file && access(path.c_str(), F_OK) == 0) found.push_back(path);
