@@ -1,8 +1,6 @@
 // One call; where a scaled 16-bit sum would round twice, in fp32 between casts.
 #include "add.hpp"
 
-#include <cmath>
-
 namespace rlk::ascend {
 namespace {
 
@@ -43,12 +41,8 @@ private:
 sdk::Support Add::query(Device&, const sdk::Call<Op>& call) {
   if (auto no = decline_missing(missing(runtime().Add, runtime().Cast))) return *no;
   if (auto no = decline_views(call.desc())) return *no;
-  // Beyond fp32 it would be infinite, and make NaN of every 0 in b, or nothing.
-  const double size = std::fabs(call.params().alpha);
-  const bool in_fp64 = sdk::dtype_of(*call.output(RLK_ADD_OUT_OUT)) == sdk::Dtype::f64;
-  if (!in_fp64 && size != 0 && (size < 0x1p-100 || size > 0x1p100)) {
-    return sdk::Support::no("ALPHA",
-                            "aclnnAdd is given its factor in fp32: alpha must be 0, or between 2^-100 and 2^100");
+  if (sdk::dtype_of(*call.output(RLK_ADD_OUT_OUT)) != sdk::Dtype::f64) {
+    if (auto no = sdk::refuse_beyond_fp32(call.params().alpha, "ALPHA", "alpha")) return *no;
   }
   sdk::Support yes = sdk::Support::yes("aclnn", kNumerics);
   yes.workspace_bound = std::numeric_limits<uint64_t>::max();

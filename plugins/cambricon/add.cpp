@@ -1,8 +1,6 @@
 // One call, after a has been repeated to the output's shape where it must be.
 #include "add.hpp"
 
-#include <cmath>
-
 namespace rlk::cambricon {
 namespace {
 
@@ -45,12 +43,7 @@ sdk::Support Add::query(Device&, const sdk::Call<Op>& call) {
     return *no;
   }
   if (auto no = refuse_tensors(call.desc())) return *no;
-  // Beyond fp32 it would be infinite, and make NaN of every 0 in b, or nothing.
-  const double size = std::fabs(call.params().alpha);
-  if (size != 0 && (size < 0x1p-100 || size > 0x1p100)) {
-    return sdk::Support::no("ALPHA",
-                            "cnnlOpTensor takes its factor in fp32: alpha must be 0, or between 2^-100 and 2^100");
-  }
+  if (auto no = sdk::refuse_beyond_fp32(call.params().alpha, "ALPHA", "alpha")) return *no;
   sdk::Support yes = sdk::Support::yes("cnnl", kNumerics);
   yes.workspace_bound = UINT64_MAX;
   return yes;

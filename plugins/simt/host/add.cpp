@@ -2,7 +2,6 @@
 #include "operators.hpp"
 
 #include <algorithm>
-#include <cmath>
 
 namespace rlk::simt::host {
 namespace {
@@ -116,10 +115,8 @@ sdk::Support Add::query(Device& device, const sdk::Call<Op>& call) {
   const rlk_tensor& out = *call.output(RLK_ADD_OUT_OUT);
   const sdk::Dtype dtype = sdk::dtype_of(out);
   if (auto refused = refuse_dtype(&out, "out")) return *refused;
-  // The kernels make it a number of fp32, unless the tensors are fp64: an infinite one makes NaN of every 0 in b.
-  const double size = std::fabs(call.params().alpha);
-  if (dtype != sdk::Dtype::f64 && size != 0 && (size < 0x1p-100 || size > 0x1p100)) {
-    return sdk::Support::no("ALPHA", "the kernels' arithmetic takes factors of 0 and between 2^-100 and 2^100");
+  if (dtype != sdk::Dtype::f64) {
+    if (auto refused = sdk::refuse_beyond_fp32(call.params().alpha, "ALPHA", "alpha")) return *refused;
   }
   sdk::Support answer =
       sdk::Support::yes("packs", RLK_NUMERICS_DETERMINISTIC | RLK_NUMERICS_BATCH_INVARIANT, RLK_SUPPORT_PREFERRED);

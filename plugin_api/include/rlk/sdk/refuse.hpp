@@ -45,6 +45,14 @@ inline Refusal refuse_dtype(const rlk_tensor* tensor, const char* which, std::in
   return Support::no("DTYPE", std::string(which) + " is " + name_of(seen) + "; supported: " + names);
 }
 
+// With `code`: a factor whose products in fp32 would be infinite, and NaN with every 0, or nothing. 0 is fine.
+inline Refusal refuse_beyond_fp32(double factor, const char* code, const char* which) {
+  const double size = factor < 0 ? -factor : factor;
+  const bool is_beyond = size != 0 && (size < 0x1p-100 || size > 0x1p100);
+  if (!is_beyond) return std::nullopt;
+  return Support::no(code, std::string(which) + " is used in fp32; it must be 0, or between 2^-100 and 2^100 in size");
+}
+
 // "INPUT", "OUTPUT": an optional argument that this implementation does not have.
 inline Refusal refuse_input(const rlk_tensor* tensor, const char* which) {
   if (tensor == nullptr) return std::nullopt;
