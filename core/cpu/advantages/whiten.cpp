@@ -37,21 +37,22 @@ double pivot_of(const WhitenCall& call) {
   return 0;
 }
 
-// Mean and variance.
-std::pair<double, double> moments(const WhitenCall& call, const Context& context) {
+// Mean and variance; the masks are one or none.
+template <class... Masks>
+std::pair<double, double> moments(const WhitenCall& call, const Context& context, const Masks&... masks) {
   if (call.mean.present()) return {call.mean.get(0), call.variance.get(0)};
   const double pivot = pivot_of(call);
-  const auto in = from(call.x, or_one(call.mask));
+  const auto in = from(call.x, masks...);
   const auto n_chunks = static_cast<size_t>(chunks_of(elements_of(call.x)));
   const std::span<ChunkSums> chunks(static_cast<ChunkSums*>(context.workspace), n_chunks);
   for_each_chunk<double>(context, in, [&](int64_t chunk, const auto& lines, int64_t size) HWY_ATTR {
     const auto [count, sum] = sums_of_lines<double>(
-        lines, size, [](auto d, auto, auto mask) HWY_ATTR { return if_kept(d, mask, hn::Set(d, 1.0)); },
-        [=](auto d, auto x, auto mask) HWY_ATTR { return if_kept(d, mask, hn::Sub(x, hn::Set(d, pivot))); });
+        lines, size, [](auto d, auto, auto... mask) HWY_ATTR { return if_kept(d, mask..., hn::Set(d, 1.0)); },
+        [=](auto d, auto x, auto... mask) HWY_ATTR { return if_kept(d, mask..., hn::Sub(x, hn::Set(d, pivot))); });
     ChunkSums& own = chunks[static_cast<size_t>(chunk)] = {count, sum, 0};
-    own.squares = sum_of_lines<double>(lines, size, [=, mean = own.mean()](auto d, auto x, auto mask) HWY_ATTR {
+    own.squares = sum_of_lines<double>(lines, size, [=, mean = own.mean()](auto d, auto x, auto... mask) HWY_ATTR {
       const auto rest = hn::Sub(hn::Sub(x, hn::Set(d, pivot)), hn::Set(d, mean));
-      return if_kept(d, mask, hn::Mul(rest, rest));
+      return if_kept(d, mask..., hn::Mul(rest, rest));
     });
   });
   LongSum sum, squares;
@@ -76,17 +77,19 @@ double divisor_of(const Params& params, double variance) {
 }
 
 void whiten(const WhitenCall& call, const Context& context) {
-  const std::pair<double, double> of_all = moments(call, context);
-  const double mean = of_all.first, divisor = divisor_of(call.params, of_all.second);
-  const double shift = call.params.shift_mean == ShiftMean::on ? 0 : mean;
-  // A division of fp64 takes many times a product's time. The factor costs one rounding of fp64 more, where it has all
-  // its digits.
-  const double factor = 1 / divisor;
-  const bool has_factor = std::isnormal(factor);
-  map<double>(context, to(call.y), from(call.x, or_one(call.mask)), [=](auto d, auto x, auto mask) HWY_ATTR {
-    const auto rest = hn::Sub(x, hn::Set(d, mean));
-    const auto y = has_factor ? hn::Mul(rest, hn::Set(d, factor)) : hn::Div(rest, hn::Set(d, divisor));
-    return if_kept(d, mask, hn::Add(y, hn::Set(d, shift)));
+  with_mask(call.mask, [&](const auto&... masks) {
+    const std::pair<double, double> of_all = moments(call, context, masks...);
+    const double mean = of_all.first, divisor = divisor_of(call.params, of_all.second);
+    const double shift = call.params.shift_mean == ShiftMean::on ? 0 : mean;
+    // A division of fp64 takes many times a product's time. The factor costs one rounding of fp64 more, where it has
+    // all its digits.
+    const double factor = 1 / divisor;
+    const bool has_factor = std::isnormal(factor);
+    map<double>(context, to(call.y), from(call.x, masks...), [=](auto d, auto x, auto... mask) HWY_ATTR {
+      const auto rest = hn::Sub(x, hn::Set(d, mean));
+      const auto y = has_factor ? hn::Mul(rest, hn::Set(d, factor)) : hn::Div(rest, hn::Set(d, divisor));
+      return if_kept(d, mask..., hn::Add(y, hn::Set(d, shift)));
+    });
   });
 }
 

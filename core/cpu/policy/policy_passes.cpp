@@ -17,6 +17,11 @@
 HWY_BEFORE_NAMESPACE();
 namespace rlk::cpu::HWY_NAMESPACE {
 
+HWY_INLINE double sum_of_vector(PolicyVector v) {
+  const PolicyDoubles d;
+  return hn::GetLane(hn::SumOfLanes(d, v));
+}
+
 // Sums of vectors under names of an enumeration.
 template <int kSums>
 class VectorSums {
@@ -32,10 +37,7 @@ public:
     const auto stays = hn::Or(hn::Not(where), hn::Or(hn::Ge(sums_[i], v), hn::IsNaN(sums_[i])));
     sums_[i] = hn::IfThenElse(stays, sums_[i], v);
   }
-  HWY_INLINE double sum(int i) const {
-    const PolicyDoubles d;
-    return hn::GetLane(hn::SumOfLanes(d, sums_[i]));
-  }
+  HWY_INLINE double sum(int i) const { return sum_of_vector(sums_[i]); }
   double largest(int i) const {
     double lanes[hn::MaxLanes(PolicyDoubles())];
     hn::StoreU(sums_[i], PolicyDoubles(), lanes);
@@ -54,14 +56,19 @@ private:
 };
 
 // Calls function(tokens, which are there, place in the block) for the vectors of a block.
-template <class Function>
-HWY_INLINE void for_each_policy_vector(const PolicyInputs& inputs, int64_t n, double sequence_advantage,
-                                       const Function& function) {
+template <class B, class Function>
+HWY_INLINE void for_each_policy_vector(const B& block, int64_t n, double sequence_advantage, const Function& function) {
   const PolicyDoubles d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   const PolicyVector advantage = hn::Set(d, sequence_advantage);
-  for (int64_t i = 0; i < n; i += lanes) {
-    function(tokens_at(inputs, i, advantage), hn::FirstN(d, static_cast<size_t>(n - i)), i);
+  int64_t i = 0;
+  if constexpr (std::is_same_v<B, SinglePolicyBlock>) {  // a second instance, without the question which are there
+    for (; i + lanes <= n; i += lanes) {
+      function(tokens_at(block, i, advantage), hn::FirstN(d, hn::Lanes(d)), i);
+    }
+  }
+  for (; i < n; i += lanes) {
+    function(tokens_at(block, i, advantage), hn::FirstN(d, static_cast<size_t>(n - i)), i);
   }
 }
 
@@ -86,8 +93,8 @@ void corrections(const PolicyBatch& batch, PolicyChunkSums* sums, const Parallel
   constexpr int kLargestK2 = kCorrectionSums, kLargestK3 = kLargestK2 + 1;
   batch.for_each_chunk(hook, [&](int64_t chunk, int64_t b, int64_t begin, int64_t count) HWY_ATTR {
     VectorSums<kLargestK3 + 1> own;
-    const auto of_block = [&](int64_t, int64_t n, const PolicyInputs& inputs) HWY_ATTR {
-      for_each_policy_vector(inputs, n, 0, [&](const PolicyTokens& token, PolicyMask given, int64_t) HWY_ATTR {
+    const auto of_block = [&](int64_t, int64_t n, const PolicyBlock& block) HWY_ATTR {
+      for_each_policy_vector(block, n, 0, [&](const PolicyTokens& token, PolicyMask given, int64_t) HWY_ATTR {
         const auto unmasked = hn::And(given, hn::Ne(token.mask, hn::Zero(PolicyDoubles())));
         const RolloutTokens rollout = rollout_of(batch, token);
         own.count(kTokens, unmasked);
@@ -145,10 +152,12 @@ HWY_INLINE void sum_sequence_terms(const PolicyBatch& batch, PolicyChunkSums* su
   batch.for_each_chunk(hook, [&](int64_t chunk, int64_t b, int64_t begin, int64_t count) HWY_ATTR {
     const PolicySequence& own = batch.own_of(b);
     const double sequence_advantage = batch.sequence_advantage(b);
-    VectorSums<kSequenceSums> of;
-    const auto of_block = [&](int64_t, int64_t n, const PolicyInputs& inputs) HWY_ATTR {
+    using Sums = VectorSums<kOnlyCounts ? kSelected + 1 : kSequenceSums>;
+    Sums all;
+    const auto of_block = [&](int64_t, int64_t n, const PolicyBlock& block) HWY_ATTR {
+      Sums of = all;  // two stay in registers
       for_each_policy_vector(
-          inputs, n, sequence_advantage, [&](const PolicyTokens& token, PolicyMask given, int64_t) RLK_CPU_INLINE {
+          block, n, sequence_advantage, [&](const PolicyTokens& token, PolicyMask given, int64_t) RLK_CPU_INLINE {
             const PolicyDoubles d;
             const PolicyCounts counts = count_tokens(batch, own, token, given);
             of.count(kActive, counts.active);
@@ -179,15 +188,22 @@ HWY_INLINE void sum_sequence_terms(const PolicyBatch& batch, PolicyChunkSums* su
               if (batch.has_rollout) of.add(kU, counts.active, clamped(d, log_of(d, counts.weight), kLeastLog, 20));
             }
           });
+      all = of;
     };
     for_each_policy_block(policy_lines(batch, b, begin, kOnlyCounts), begin, count, of_block);
-    of.put(sums[chunk]);
+    all.put(sums[chunk]);
   });
 }
 
 void sequence_terms(const PolicyBatch& batch, PolicyChunkSums* sums, const ParallelFor& hook) {
   const PolicyParams& params = batch.params;
   const bool only_counts = !batch.has_sequence_terms();
+  if (only_counts && !batch.call.mask.present() && !batch.has_rollout && !batch.terms.selects) {
+    for (int64_t b = 0; b < batch.sequences.count; ++b) {
+      batch.own[b].active = batch.own[b].selected = static_cast<double>(batch.sequences.tokens(b));
+    }
+    return;
+  }
   only_counts ? sum_sequence_terms<true>(batch, sums, hook) : sum_sequence_terms<false>(batch, sums, hook);
   for (int64_t b = 0; b < batch.sequences.count; ++b) {
     PolicySequence& own = batch.own[b];
@@ -221,10 +237,10 @@ void batch_sums(const PolicyBatch& batch, PolicyBatchSums* of_batch, double* ent
     PolicyBatchSums of;
     VectorSums<2> weights;
     double* next = entropies != nullptr ? entropies + batch.first_token(b) : nullptr;
-    const auto of_block = [&](int64_t, int64_t n, const PolicyInputs& inputs) HWY_ATTR {
+    const auto of_block = [&](int64_t, int64_t n, const PolicyBlock& block) HWY_ATTR {
       const PolicyDoubles d;
       HWY_ALIGN double active[kLineBlock], entropy[kLineBlock], advantage[kLineBlock], logp[kLineBlock];
-      for_each_policy_vector(inputs, n, sequence_advantage,
+      for_each_policy_vector(block, n, sequence_advantage,
                              [&](const PolicyTokens& token, PolicyMask given, int64_t i) HWY_ATTR {
                                const PolicyCounts counts = count_tokens(batch, own, token, given);
                                weights.add(0, counts.unmasked, counts.raw_weight);
@@ -257,14 +273,14 @@ void batch_sums(const PolicyBatch& batch, PolicyBatchSums* of_batch, double* ent
 
 // Calls function(place in the block, key) for the tokens of a block that may be taken by covariance.
 template <class Function>
-HWY_INLINE void for_each_key(const PolicyBatch& batch, int64_t b, int64_t begin, int64_t n, const PolicyInputs& inputs,
+HWY_INLINE void for_each_key(const PolicyBatch& batch, int64_t b, int64_t begin, int64_t n, const PolicyBlock& block,
                              const Function& function) {
   HWY_ALIGN double active[kLineBlock], clipped[kLineBlock], advantage[kLineBlock], logp[kLineBlock];
   const PolicyDoubles d;
   const PolicyVector one = hn::Set(d, 1.0);
   const PolicySequence& own = batch.own_of(b);
   PolicyRatios ratios;
-  ratios.read(batch, own, inputs, n);
+  ratios.read(batch, own, block, n);
   const auto of_vector = [&](const PolicyTokens& token, PolicyMask given, int64_t i) HWY_ATTR {
     const PolicyInput<PolicyDoubles> input = input_of(batch, own, token, ratios.at(i), given);
     const auto is_clipped = hn::Or(ppo(d, batch, input).clipped, hn::IsNaN(input.log_ratio));
@@ -273,7 +289,7 @@ HWY_INLINE void for_each_key(const PolicyBatch& batch, int64_t b, int64_t begin,
     hn::StoreU(token.advantage, d, advantage + i);
     hn::StoreU(token.logp, d, logp + i);
   };
-  for_each_policy_vector(inputs, n, batch.sequence_advantage(b), of_vector);
+  for_each_policy_vector(block, n, batch.sequence_advantage(b), of_vector);
   for (int64_t i = 0; i < n; ++i) {
     CovarianceKey key;
     key.place = batch.first_token(b) + begin + i;
@@ -287,8 +303,8 @@ HWY_INLINE void for_each_key(const PolicyBatch& batch, int64_t b, int64_t begin,
 void covariance_keys(const PolicyBatch& batch, PolicyBatchSums* own, CovarianceKey* keys, const ParallelFor& hook) {
   for_each_sequence(batch.sequences, hook, [&](int64_t b) HWY_ATTR {
     CovarianceKey* const first = keys + batch.first_token(b);
-    const auto of_block = [&](int64_t at, int64_t n, const PolicyInputs& inputs) HWY_ATTR {
-      for_each_key(batch, b, at, n, inputs, [&](int64_t, const CovarianceKey& key) { first[own[b].keys++] = key; });
+    const auto of_block = [&](int64_t at, int64_t n, const PolicyBlock& block) HWY_ATTR {
+      for_each_key(batch, b, at, n, block, [&](int64_t, const CovarianceKey& key) { first[own[b].keys++] = key; });
     };
     for_each_policy_block(policy_lines(batch, b, 0), 0, batch.sequences.tokens(b), of_block);
   });
@@ -296,11 +312,11 @@ void covariance_keys(const PolicyBatch& batch, PolicyBatchSums* own, CovarianceK
 
 // Which tokens of a block are taken by covariance, as numbers that are not 0.
 struct TakenTokens {
-  HWY_INLINE void read(const PolicyBatch& batch, int64_t b, int64_t begin, int64_t n, const PolicyInputs& inputs) {
+  HWY_INLINE void read(const PolicyBatch& batch, int64_t b, int64_t begin, int64_t n, const PolicyBlock& block) {
     any_ = batch.terms.covariance.last.place >= 0;
     if (!any_) return;
     std::fill(taken_, taken_ + kLineBlock, 0.0);
-    for_each_key(batch, b, begin, n, inputs, [&](int64_t i, const CovarianceKey& key) {
+    for_each_key(batch, b, begin, n, block, [&](int64_t i, const CovarianceKey& key) {
       if (key <= batch.terms.covariance.last) taken_[i] = 1;
     });
   }
@@ -315,7 +331,8 @@ private:
   HWY_ALIGN double taken_[kLineBlock];
 };
 
-// Tells the compiler, at every vector, what a plain batch has not got: it makes a pass of its own without all that.
+// Tells the compiler, at every vector, what a plain batch of fp32 has not got: it makes a pass of its own without all
+// that.
 template <bool kPlain>
 HWY_INLINE PolicyTokens assume_plain(const PolicyBatch& batch, const PolicySequence& own, PolicyTokens token) {
   if constexpr (kPlain) {
@@ -331,22 +348,26 @@ HWY_INLINE void losses_of_chunks(const PolicyBatch& batch, PolicyChunkSums* sums
     const PolicySequence& own = batch.own_of(b);
     const double sequence_advantage = batch.sequence_advantage(b);
     const Line per_token = line_of(batch.sequences, batch.call.per_token, b);
-    VectorSums<kPolicySums> of;
+    // Two sums that every batch needs stay in registers; the others have no room there.
+    PolicyVector loss_sum = hn::Zero(PolicyDoubles()), active_sum = loss_sum;
+    VectorSums<kMetrics || !kPlain ? kPolicySums : 1> of;
     TakenTokens taken;
     PolicyRatios ratios;
-    const auto of_block = [&](int64_t at, int64_t n, const PolicyInputs& inputs) HWY_ATTR {
+    const auto of_block = [&](int64_t at, int64_t n, const auto& block) HWY_ATTR {
       HWY_ALIGN double values[kLineBlock];
-      if constexpr (!kPlain) taken.read(batch, b, at, n, inputs);
-      ratios.read(batch, own, inputs, n);
+      if constexpr (!kPlain) taken.read(batch, b, at, n, block);
+      ratios.read(batch, own, block, n);
+      const bool stores = per_token.present();
+      PolicyVector losses = loss_sum, actives = active_sum;
       const auto of_vector = [&](const PolicyTokens& all, PolicyMask given, int64_t i) RLK_CPU_INLINE {
         const PolicyTokens token = assume_plain<kPlain>(batch, own, all);
         const PolicyDoubles d;
         const PolicyCounts counts = count_tokens(batch, own, token, given);
         const PolicyLosses loss = losses_of(batch, own, token, counts, ratios.at(i), kPlain ? given : taken.at(i));
         const auto active = counts.active;
-        hn::StoreU(hn::IfThenElseZero(active, loss.value), d, values + i);
-        of.add(kSumLoss, active, loss.value);
-        of.count(kSumActive, active);
+        if (stores) hn::StoreU(hn::IfThenElseZero(active, loss.value), d, values + i);
+        losses = hn::IfThenElse(active, hn::Add(losses, loss.value), losses);
+        actives = hn::IfThenElse(active, hn::Add(actives, hn::Set(d, 1.0)), actives);
         if constexpr (!kPlain) {  // a plain batch selects all, and has no bonus
           of.add(kSumBonus, counts.selected, token.entropy);
           of.count(kSumSelected, counts.selected);
@@ -367,16 +388,22 @@ HWY_INLINE void losses_of_chunks(const PolicyBatch& batch, PolicyChunkSums* sums
           of.add(kSumRawSquare, counts.unmasked, hn::Mul(counts.raw_weight, counts.raw_weight));
         }
       };
-      for_each_policy_vector(inputs, n, sequence_advantage, of_vector);
-      if (per_token.present()) write_line(static_cast<const double*>(values), n, per_token.from(at));
+      for_each_policy_vector(block, n, sequence_advantage, of_vector);
+      loss_sum = losses;
+      active_sum = actives;
+      if (stores) write_line(static_cast<const double*>(values), n, per_token.from(at));
     };
-    for_each_policy_block(policy_lines(batch, b, begin), begin, count, of_block);
+    for_each_policy_block<kPlain>(policy_lines(batch, b, begin), begin, count, of_block);
+    PolicySums& all = sums[chunk].of;
+    all.fill(0);
     of.put(sums[chunk]);
-    if constexpr (kPlain) sums[chunk].of[kSumSelected] = sums[chunk].of[kSumActive];
+    all[kSumLoss] = sum_of_vector(loss_sum);
+    all[kSumActive] = sum_of_vector(active_sum);
+    if constexpr (kPlain) all[kSumSelected] = all[kSumActive];
   });
 }
 void losses(const PolicyBatch& batch, bool metrics, PolicyChunkSums* sums, const ParallelFor& hook) {
-  if (batch.is_plain()) {
+  if (batch.is_plain() && is_single(batch)) {
     if (metrics) return losses_of_chunks<true, true>(batch, sums, hook);
     return losses_of_chunks<false, true>(batch, sums, hook);
   }
@@ -399,8 +426,8 @@ HWY_INLINE void gradients_of_chunks(const PolicyBatch& batch, const PolicyGradie
       const double of_loss = gradient_of(b), sequence_advantage = batch.sequence_advantage(b);
       VectorSums<1> through;
       PolicyRatios ratios;
-      const auto of_block = [&](int64_t, int64_t n, const PolicyInputs& inputs) HWY_ATTR {
-        ratios.read(batch, own, inputs, n);
+      const auto of_block = [&](int64_t, int64_t n, const auto& block) HWY_ATTR {
+        ratios.read(batch, own, block, n);
         const auto of_vector = [&](const PolicyTokens& token, PolicyMask given, int64_t i) HWY_ATTR {
           const PolicyCounts counts = count_tokens(batch, own, token, given);
           const PolicyVector g = hn::Add(hn::Set(PolicyDoubles(), of_loss), token.grad_per_token);
@@ -408,7 +435,7 @@ HWY_INLINE void gradients_of_chunks(const PolicyBatch& batch, const PolicyGradie
           const PolicyLosses loss = losses_of(batch, own, token, counts, ratios.at(i), given);
           through.add(0, counts.active, hn::Mul(g, loss.d_sequence));
         };
-        for_each_policy_vector(inputs, n, sequence_advantage, of_vector);
+        for_each_policy_vector(block, n, sequence_advantage, of_vector);
       };
       for_each_policy_block(policy_lines(batch, b, begin), begin, count, of_block);
       sums[chunk].of[0] = through.sum(0);
@@ -418,14 +445,17 @@ HWY_INLINE void gradients_of_chunks(const PolicyBatch& batch, const PolicyGradie
     const PolicySequence& own = batch.own_of(b);
     const double of_loss = gradient_of(b), sequence_advantage = batch.sequence_advantage(b);
     const double through = shares ? sum_of(batch, sums, b, 0) : 0.0;
-    const Line grad_logp = line_of(batch.sequences, out.grad_logp, b);
+    const auto lines = policy_lines(batch, b, begin);
+    const auto grad_logp = to(line_of(batch.sequences, out.grad_logp, b).from(begin));
+    Outputs<double, 1> gradients(grad_logp, lines);
     const Line grad_entropy = line_of(batch.sequences, out.grad_entropy, b);
     TakenTokens taken;
     PolicyRatios ratios;
-    const auto of_block = [&](int64_t at, int64_t n, const PolicyInputs& inputs) HWY_ATTR {
-      HWY_ALIGN double logp[kLineBlock], entropy[kLineBlock];
-      if constexpr (!kPlain) taken.read(batch, b, at, n, inputs);
-      ratios.read(batch, own, inputs, n);
+    const auto of_block = [&](int64_t at, int64_t n, const auto& block) HWY_ATTR {
+      HWY_ALIGN double entropy[kLineBlock];
+      if constexpr (!kPlain) taken.read(batch, b, at, n, block);
+      ratios.read(batch, own, block, n);
+      gradients.begin(at - begin, n);
       const auto of_vector = [&](const PolicyTokens& all, PolicyMask given, int64_t i) RLK_CPU_INLINE {
         const PolicyTokens token = assume_plain<kPlain>(batch, own, all);
         const PolicyDoubles d;
@@ -436,19 +466,19 @@ HWY_INLINE void gradients_of_chunks(const PolicyBatch& batch, const PolicyGradie
         if (shares) grad = hn::MulAdd(hn::Set(d, through), share_of(batch, own, token, counts), grad);
         const PolicyVector of_bonus =
             hn::Mul(hn::Set(d, -params.entropy_coefficient), out.own_bonus ? hn::Set(d, out.of_bonus) : g);
-        hn::StoreU(hn::IfThenElseZero(counts.active, grad), d, logp + i);
-        hn::StoreU(hn::IfThenElseZero(counts.selected, of_bonus), d, entropy + i);
+        gradients.put(d, i, hn::IfThenElseZero(counts.active, grad));
+        if (grad_entropy.present()) hn::StoreU(hn::IfThenElseZero(counts.selected, of_bonus), d, entropy + i);
       };
-      for_each_policy_vector(inputs, n, sequence_advantage, of_vector);
-      write_line(static_cast<const double*>(logp), n, grad_logp.from(at));
+      for_each_policy_vector(block, n, sequence_advantage, of_vector);
+      gradients.end(at - begin, n);
       if (grad_entropy.present()) write_line(static_cast<const double*>(entropy), n, grad_entropy.from(at));
     };
-    for_each_policy_block(policy_lines(batch, b, begin), begin, count, of_block);
+    for_each_policy_block<kPlain>(lines, begin, count, of_block);
   });
 }
 
 void gradients(const PolicyBatch& batch, const PolicyGradients& out, PolicyChunkSums* sums, const ParallelFor& hook) {
-  if (batch.is_plain()) return gradients_of_chunks<true>(batch, out, sums, hook);
+  if (batch.is_plain() && is_single(batch)) return gradients_of_chunks<true>(batch, out, sums, hook);
   gradients_of_chunks<false>(batch, out, sums, hook);
 }
 

@@ -37,27 +37,38 @@ inline std::array<Line, kPolicyLines> policy_lines(const PolicyBatch& batch, int
               or_zero(only_active ? Line() : line(batch.grad_per_token)));
 }
 
-using PolicyInputs = Inputs<double, kPolicyLines>;
+using PolicyBlock = MixedLineBlock<kPolicyLines>;
+using SinglePolicyBlock = LineBlock<float, kPolicyLines>;
 
-// Tokens i and on of a block, `given` of which are there.
-HWY_INLINE PolicyTokens tokens_at(const PolicyInputs& inputs, int64_t i, PolicyVector sequence_advantage) {
-  const PolicyDoubles d;
-  PolicyTokens tokens = inputs.apply(
-      d, [](auto /*d*/, auto... numbers) HWY_ATTR { return PolicyTokens{numbers...}; }, i,
-      std::make_index_sequence<kPolicyLines>());
-  tokens.advantage = hn::Add(tokens.advantage, sequence_advantage);
-  return tokens;
+// Whether whatever a pass reads fits fp32.
+inline bool is_single(const PolicyBatch& batch) {
+  if (batch.sequences.count == 0) return false;
+  const auto lines = policy_lines(batch, 0, 0);
+  return std::all_of(lines.begin(), lines.end(), [](const Line& line) { return fits_float(line.dtype); });
 }
 
-// Calls function(place of the first token, how many, inputs) for the blocks of a chunk.
-template <class Function>
+// Tokens i and on of a block.
+template <class B>
+HWY_INLINE PolicyTokens tokens_at(const B& block, int64_t i, PolicyVector sequence_advantage) {
+  const PolicyDoubles d;
+  const auto number = [&](size_t k) HWY_ATTR { return block.number(d, k, i); };
+  return {number(0), number(1), hn::Add(number(2), sequence_advantage), number(3), number(4), number(5), number(6),
+          number(7), number(8)};
+}
+
+// Calls function(place of the first token, how many, block) for the blocks of a chunk. kSingle: is_single, which makes
+// it a SinglePolicyBlock.
+template <bool kSingle = false, class Function>
 HWY_INLINE void for_each_policy_block(const std::array<Line, kPolicyLines>& lines, int64_t begin, int64_t count,
                                       const Function& function) {
-  PolicyInputs inputs(lines, count);
+  Inputs<double, kPolicyLines> inputs(lines, count);
   for (int64_t at = 0; at < count; at += kLineBlock) {
     const int64_t n = std::min(kLineBlock, count - at);
-    inputs.read(at, n);
-    function(begin + at, n, inputs);
+    if constexpr (kSingle) {
+      function(begin + at, n, inputs.template block<float>(at, n));
+    } else {
+      function(begin + at, n, inputs.mixed_block(at, n));
+    }
   }
 }
 
@@ -156,24 +167,24 @@ HWY_INLINE PolicyCounts count_tokens(const PolicyBatch& batch, const PolicySeque
 // exponential is a long chain of steps: of several vectors side by side.
 class PolicyRatios {
 public:
-  HWY_INLINE void read(const PolicyBatch& batch, const PolicySequence& own, const PolicyInputs& inputs, int64_t n) {
+  template <class B>
+  HWY_INLINE void read(const PolicyBatch& batch, const PolicySequence& own, const B& block, int64_t n) {
     const auto lanes = static_cast<int64_t>(hn::Lanes(PolicyDoubles()));
     int64_t i = 0;
-    for (; i + 4 * lanes <= n; i += 4 * lanes) read_vectors<4>(batch, own, inputs, i);
-    for (; i < n; i += lanes) read_vectors<1>(batch, own, inputs, i);
+    for (; i + 4 * lanes <= n; i += 4 * lanes) read_vectors<4>(batch, own, block, i);
+    for (; i < n; i += lanes) read_vectors<1>(batch, own, block, i);
   }
   HWY_INLINE PolicyVector at(int64_t i) const { return hn::Load(PolicyDoubles(), ratios_ + i); }
 
 private:
-  template <size_t kVectors>
-  HWY_INLINE void read_vectors(const PolicyBatch& batch, const PolicySequence& own, const PolicyInputs& inputs,
-                               int64_t at) {
+  template <size_t kVectors, class B>
+  HWY_INLINE void read_vectors(const PolicyBatch& batch, const PolicySequence& own, const B& block, int64_t at) {
     const PolicyDoubles d;
     const size_t lanes = hn::Lanes(d);
     const bool of_token = batch.params.importance_ratio == ImportanceRatio::token;
     PolicyVector x[kVectors];
     for (size_t i = 0; i < kVectors; ++i) {
-      const PolicyTokens token = tokens_at(inputs, at + static_cast<int64_t>(i * lanes), hn::Zero(d));
+      const PolicyTokens token = tokens_at(block, at + static_cast<int64_t>(i * lanes), hn::Zero(d));
       x[i] = of_token ? hn::Sub(token.logp, token.old_logp) : hn::Set(d, own.log_ratio);
       x[i] = clamped(d, x[i], batch.rules.exp_low, batch.rules.exp_high);
     }
@@ -223,7 +234,8 @@ HWY_INLINE PolicyLosses losses_of(const PolicyBatch& batch, const PolicySequence
 
   // Selected, not multiplied by 0: a dropped token must not turn an overflow into NaN.
   const bool takes_all = params.kind == Kind::gmpo && params.gmpo_mean == GmpoMean::selected;
-  auto keeps = takes_all ? counts.active : counts.selected;
+  auto keeps = counts.selected;  // the values: of a choice between two places g++ would keep both in memory
+  if (takes_all) keeps = counts.active;
   if (params.opsm != Opsm::off && own.off_policy > params.opsm_threshold) {
     keeps = hn::AndNot(hn::Lt(token.advantage, zero), keeps);
   }

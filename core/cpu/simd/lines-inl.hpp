@@ -31,8 +31,6 @@ HWY_BEFORE_NAMESPACE();
 namespace rlk::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-constexpr int64_t kLineBlock = 256;  // elements: sums of a block are chains of at most 32, and ten buffers fit in L1
-
 // Whole vectors of count contiguous elements as TC; returns how many elements that were.
 template <class TC, typename T>
 HWY_INLINE int64_t read_vectors(const T* from, int64_t count, TC* to) {
@@ -157,6 +155,44 @@ inline bool fits_float(Dtype dtype) {
   return dtype == Dtype::f32 || dtype == Dtype::bf16 || dtype == Dtype::f16 || dtype == Dtype::u8;
 }
 
+// Numbers of inputs that stand in memory as T, and become D's in registers.
+template <class T, size_t kIn>
+struct LineBlock {
+  const T* at[kIn];
+
+  template <class D>
+  HWY_INLINE hn::VFromD<D> number(D d, size_t k, int64_t i) const {
+    if constexpr (sizeof(T) == sizeof(hn::TFromD<D>)) {
+      return hn::LoadU(d, at[k] + i);
+    } else {
+      return hn::PromoteTo(d, hn::LoadU(hn::Rebind<T, D>(), at[k] + i));
+    }
+  }
+  template <class D, class F, class... Results>
+  HWY_INLINE auto apply(D d, const F& f, int64_t i, Results&... results) const {
+    return apply_to(d, f, i, std::make_index_sequence<kIn>(), results...);
+  }
+
+private:
+  template <class D, class F, size_t... k, class... Results>
+  HWY_INLINE auto apply_to(D d, const F& f, int64_t i, std::index_sequence<k...>, Results&... results) const {
+    return f(d, number(d, k, i)..., results...);
+  }
+};
+
+// The same where either T may be what stands there, as float or double: for code that is too much for two instances.
+template <size_t kIn>
+struct MixedLineBlock {
+  bool widens;
+  const void* at[kIn];
+
+  template <class D>
+  HWY_INLINE hn::VFromD<D> number(D d, size_t k, int64_t i) const {
+    if (!widens) return hn::LoadU(d, static_cast<const double*>(at[k]) + i);
+    return hn::PromoteTo(d, hn::LoadU(hn::Rebind<float, D>(), static_cast<const float*>(at[k]) + i));
+  }
+};
+
 // The inputs of a stretch, block by block: TC of which whole vectors can be read, 0 behind the count. Where
 // TC is double and every line fits fp32 they point to fp32, which becomes fp64 in registers: fp32 in memory, what
 // tensors of tokens mostly are, is read where it is.
@@ -169,47 +205,59 @@ public:
     for (const Line& line : lines_) widens_ = widens_ && fits_float(line.dtype);
     widens_ ? repeat_numbers<float>(count) : repeat_numbers<TC>(count);
   }
-  // Elements [begin, begin + count): where they are only when that is whole vectors.
-  HWY_INLINE void read(int64_t begin, int64_t count) {
-    widens_ ? read_as<float>(begin, count) : read_as<TC>(begin, count);
-  }
-  template <class D, class F, class... Results, size_t... k>
-  HWY_INLINE auto apply(D d, const F& f, int64_t i, std::index_sequence<k...>, Results&... results) const {
-    hn::VFromD<D> numbers[kIn];
+  // Calls function(block) with elements [begin, begin + count): where they are only when that is whole vectors.
+  template <class Function>
+  HWY_INLINE void with_block(int64_t begin, int64_t count, const Function& function) {
     if constexpr (sizeof(TC) == 8) {
-      if (widens_) {
-        const hn::Rebind<float, D> half;
-        ((numbers[k] = hn::PromoteTo(d, hn::LoadU(half, static_cast<const float*>(at_[k]) + i))), ...);
-        return f(d, numbers[k]..., results...);
-      }
+      if (widens_) return function(read_as<float>(begin, count));
     }
-    ((numbers[k] = hn::LoadU(d, static_cast<const TC*>(at_[k]) + i)), ...);
-    return f(d, numbers[k]..., results...);
+    function(read_as<TC>(begin, count));
+  }
+  bool widens() const { return widens_; }
+  // Elements [begin, begin + count) as such a block; of T = float where the inputs widen.
+  template <class T>
+  HWY_INLINE LineBlock<T, kIn> block(int64_t begin, int64_t count) {
+    return read_as<T>(begin, count);
+  }
+  HWY_INLINE MixedLineBlock<kIn> mixed_block(int64_t begin, int64_t count) {
+    MixedLineBlock<kIn> mixed{widens_, {}};
+    const auto keep = [&](const auto& block) { std::copy_n(block.at, kIn, mixed.at); };
+    widens_ ? keep(read_as<float>(begin, count)) : keep(read_as<TC>(begin, count));
+    return mixed;
   }
 
 private:
+  // Once is enough, and numbers in place of absent operands are there already.
   template <class T>
   HWY_INLINE void repeat_numbers(int64_t count) {
-    for (size_t k = 0; count > 0 && k < kIn; ++k) {
-      if (lines_[k].stride == 0) read_line(lines_[k], kLineBlock, buffer<T>(k));  // once is enough
+    for (size_t k = 0; k < kIn; ++k) {
+      at_[k] = buffer_[k];
+      if (count == 0 || lines_[k].stride != 0) continue;
+      if (const T* const known = repeated_block<T>(lines_[k].data)) {
+        at_[k] = known;
+      } else {
+        read_line(lines_[k], kLineBlock, buffer<T>(k));
+      }
     }
   }
   template <class T>
-  HWY_INLINE void read_as(int64_t begin, int64_t count) {
+  HWY_INLINE LineBlock<T, kIn> read_as(int64_t begin, int64_t count) {
+    LineBlock<T, kIn> block;
     const auto lanes = static_cast<int64_t>(hn::Lanes(hn::ScalableTag<TC>()));
     const int64_t padded = (count + lanes - 1) / lanes * lanes;
     for (size_t k = 0; k < kIn; ++k) {
-      const Line line = lines_[k].from(begin);
-      T* const own = buffer<T>(k);
-      at_[k] = own;
+      const Line& line = lines_[k];
+      block.at[k] = static_cast<const T*>(at_[k]);
       if (line.stride == 0) continue;
       if (padded == count && is_direct<T>(line)) {
-        at_[k] = line.data;
+        block.at[k] = static_cast<const T*>(line.data) + begin;
         continue;
       }
-      read_line(line, count, own);
+      T* const own = buffer<T>(k);
+      read_line(line.from(begin), count, own);
       std::fill(own + count, own + padded, T{});
     }
+    return block;
   }
   template <class T>
   T* buffer(size_t k) {
@@ -218,7 +266,7 @@ private:
 
   const std::array<Line, kIn>& lines_;
   bool widens_;
-  const void* at_[kIn];
+  const void* at_[kIn];  // of numbers that are repeated, or that must be made
   HWY_ALIGN unsigned char buffer_[kIn][kLineBlock * sizeof(TC)];
 };
 
@@ -300,49 +348,48 @@ HWY_INLINE void map_lines(const std::array<Line, kOut>& out, const std::array<Li
   static_assert(kOut >= 1 && kOut <= 3, "write the case of more outputs below");
   const hn::ScalableTag<TC> d;
   using V = hn::VFromD<decltype(d)>;
-  constexpr std::make_index_sequence<kIn> kAll{};
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   Inputs<TC, kIn> inputs(in, count);
   Outputs<TC, kOut> outputs(out, in);
   for (int64_t begin = 0; begin < count; begin += kLineBlock) {
     const int64_t n = std::min(kLineBlock, count - begin);
-    inputs.read(begin, n);
     outputs.begin(begin, n);
-    for (int64_t i = 0; i < n; i += lanes) {
-      if constexpr (kOut == 1) {
-        outputs.put(d, i, inputs.apply(d, f, i, kAll));
-      } else if constexpr (kOut == 2) {
-        V a = hn::Zero(d), b = a;
-        inputs.apply(d, f, i, kAll, a, b);
-        outputs.put(d, i, a, b);
-      } else {
-        V a = hn::Zero(d), b = a, c = a;
-        inputs.apply(d, f, i, kAll, a, b, c);
-        outputs.put(d, i, a, b, c);
+    inputs.with_block(begin, n, [&](const auto& block) HWY_ATTR {
+      for (int64_t i = 0; i < n; i += lanes) {
+        if constexpr (kOut == 1) {
+          outputs.put(d, i, block.apply(d, f, i));
+        } else if constexpr (kOut == 2) {
+          V a = hn::Zero(d), b = a;
+          block.apply(d, f, i, a, b);
+          outputs.put(d, i, a, b);
+        } else {
+          V a = hn::Zero(d), b = a, c = a;
+          block.apply(d, f, i, a, b, c);
+          outputs.put(d, i, a, b, c);
+        }
       }
-    }
+    });
     outputs.end(begin, n);
   }
 }
 
-// The sum over one block of what `inputs` have read, in four chains of TC.
-template <class TC, size_t kIn, class F>
-HWY_INLINE double sum_of_block(const Inputs<TC, kIn>& inputs, int64_t count, const F& f) {
+// The sum of f over one block, in four chains of TC.
+template <class TC, class T, size_t kIn, class F>
+HWY_INLINE double sum_of_block(const LineBlock<T, kIn>& block, int64_t count, const F& f) {
   const hn::ScalableTag<TC> d;
   using V = hn::VFromD<decltype(d)>;
-  constexpr std::make_index_sequence<kIn> kAll{};
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   V s0 = hn::Zero(d), s1 = s0, s2 = s0, s3 = s0;
   int64_t i = 0;
   for (; i + 4 * lanes <= count; i += 4 * lanes) {
-    s0 = hn::Add(s0, inputs.apply(d, f, i, kAll));
-    s1 = hn::Add(s1, inputs.apply(d, f, i + lanes, kAll));
-    s2 = hn::Add(s2, inputs.apply(d, f, i + 2 * lanes, kAll));
-    s3 = hn::Add(s3, inputs.apply(d, f, i + 3 * lanes, kAll));
+    s0 = hn::Add(s0, block.apply(d, f, i));
+    s1 = hn::Add(s1, block.apply(d, f, i + lanes));
+    s2 = hn::Add(s2, block.apply(d, f, i + 2 * lanes));
+    s3 = hn::Add(s3, block.apply(d, f, i + 3 * lanes));
   }
   for (; i < count; i += lanes) {
     const auto is_given = hn::FirstN(d, static_cast<size_t>(count - i));
-    s0 = hn::Add(s0, hn::IfThenElseZero(is_given, inputs.apply(d, f, i, kAll)));
+    s0 = hn::Add(s0, hn::IfThenElseZero(is_given, block.apply(d, f, i)));
   }
   const V sum = hn::Add(hn::Add(s0, s1), hn::Add(s2, s3));
   return static_cast<double>(hn::GetLane(hn::SumOfLanes(d, sum)));
@@ -356,9 +403,10 @@ HWY_INLINE std::array<double, sizeof...(F)> sums_of_lines(const std::array<Line,
   std::array<LongSum, sizeof...(F)> totals;
   for (int64_t begin = 0; begin < count; begin += kLineBlock) {
     const int64_t n = std::min(kLineBlock, count - begin);
-    inputs.read(begin, n);
-    size_t k = 0;
-    (totals[k++].add(sum_of_block(inputs, n, f)), ...);
+    inputs.with_block(begin, n, [&](const auto& block) HWY_ATTR {
+      size_t k = 0;
+      (totals[k++].add(sum_of_block<TC>(block, n, f)), ...);
+    });
   }
   std::array<double, sizeof...(F)> sums;
   for (size_t k = 0; k < sums.size(); ++k) sums[k] = totals[k].value();
@@ -373,23 +421,23 @@ template <class TC, size_t kIn, class F>
 HWY_INLINE TC largest_of_lines(const std::array<Line, kIn>& in, int64_t count, const F& f) {
   const hn::ScalableTag<TC> d;
   using V = hn::VFromD<decltype(d)>;
-  constexpr std::make_index_sequence<kIn> kAll{};
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   Inputs<TC, kIn> inputs(in, count);
   const V lowest = hn::Set(d, -std::numeric_limits<TC>::infinity());
   V m0 = lowest, m1 = lowest;
   for (int64_t begin = 0; begin < count; begin += kLineBlock) {
     const int64_t n = std::min(kLineBlock, count - begin);
-    inputs.read(begin, n);
-    int64_t i = 0;
-    for (; i + 2 * lanes <= n; i += 2 * lanes) {
-      m0 = hn::Max(m0, inputs.apply(d, f, i, kAll));
-      m1 = hn::Max(m1, inputs.apply(d, f, i + lanes, kAll));
-    }
-    for (; i < n; i += lanes) {
-      const auto is_given = hn::FirstN(d, static_cast<size_t>(n - i));
-      m0 = hn::Max(m0, hn::IfThenElse(is_given, inputs.apply(d, f, i, kAll), lowest));
-    }
+    inputs.with_block(begin, n, [&](const auto& block) HWY_ATTR {
+      int64_t i = 0;
+      for (; i + 2 * lanes <= n; i += 2 * lanes) {
+        m0 = hn::Max(m0, block.apply(d, f, i));
+        m1 = hn::Max(m1, block.apply(d, f, i + lanes));
+      }
+      for (; i < n; i += lanes) {
+        const auto is_given = hn::FirstN(d, static_cast<size_t>(n - i));
+        m0 = hn::Max(m0, hn::IfThenElse(is_given, block.apply(d, f, i), lowest));
+      }
+    });
   }
   TC lanes_of[hn::MaxLanes(hn::ScalableTag<TC>())];
   hn::StoreU(hn::Max(m0, m1), d, lanes_of);

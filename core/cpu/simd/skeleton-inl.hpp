@@ -69,6 +69,17 @@ template <class D, class V = hn::VFromD<D>>
 HWY_INLINE V if_kept(D d, V mask, V number) {
   return hn::IfThenElseZero(hn::Ne(mask, hn::Zero(d)), number);
 }
+template <class D, class V = hn::VFromD<D>>
+HWY_INLINE V if_kept(D /*d*/, V number) {
+  return number;
+}
+
+// Calls function(mask), or function() where there is none: a formula with `auto... mask`, which it gives to if_kept,
+// reads nothing then.
+template <class Function>
+HWY_INLINE auto with_mask(const Array& mask, const Function& function) {
+  return mask.present() ? function(mask) : function();
+}
 
 // Calls function(TC{}): with double where one of the arrays is f64.
 template <size_t kArrays, class Function>

@@ -32,22 +32,39 @@ inline Line line_of(const Array& vector) {
   return {vector.data, vector.dtype, vector.ndim == 0 ? 0 : vector.strides[0], vector.exceeds_caches};
 }
 
+constexpr int64_t kLineBlock = 256;  // elements: sums of a block are chains of at most 32, and ten buffers fit in L1
+
+// A number, a block of times.
+template <class T, int kNumber>
+struct Repeated {
+  constexpr Repeated() { std::fill(numbers, numbers + kLineBlock, static_cast<T>(kNumber)); }
+  alignas(64) T numbers[kLineBlock];
+};
+template <class T, int kNumber>
+inline constexpr Repeated<T, kNumber> kRepeated;
+
 // An optional argument (array or line), or a number in place of every element that it would have.
-template <class Operand>
-Operand or_number(const Operand& operand, const float& number) {
+template <int kNumber, class Operand>
+Operand or_number(const Operand& operand) {
   if (operand.present()) return operand;
   Operand repeated;
-  repeated.data = const_cast<float*>(&number);
+  repeated.data = const_cast<float*>(kRepeated<float, kNumber>.numbers);
   return repeated;
 }
-constexpr float kZeroNumber = 0, kOneNumber = 1;
 template <class Operand>
 Operand or_zero(const Operand& operand) {
-  return or_number(operand, kZeroNumber);
+  return or_number<0>(operand);
 }
 template <class Operand>
 Operand or_one(const Operand& operand) {
-  return or_number(operand, kOneNumber);
+  return or_number<1>(operand);
+}
+// Where the block of such a number stands; null for the data of other operands.
+template <class T>
+const T* repeated_block(const void* data) {
+  if (data == kRepeated<float, 0>.numbers) return kRepeated<T, 0>.numbers;
+  if (data == kRepeated<float, 1>.numbers) return kRepeated<T, 1>.numbers;
+  return nullptr;
 }
 
 // The operands of a formula: what it writes to, and what it reads from, all of them arrays or all of them lines.
