@@ -6,8 +6,6 @@
 #define RLK_CPU_LOGP_GATHER_INL
 #endif
 
-#include <hwy/cache_control.h>
-
 #include "core/cpu/logp/logp_block.hpp"
 #include "core/cpu/simd/convert-inl.hpp"
 #include "core/cpu/simd/math-inl.hpp"
@@ -30,15 +28,6 @@ HWY_INLINE T minus_inf_of() {
   }
 }
 
-// Asks for what a stream will read `ahead` bytes later: hardware alone does not keep a core's arithmetic fed. An
-// address past the end is harmless.
-template <typename T>
-HWY_INLINE void prefetch_ahead(const T* p, int64_t count, int64_t ahead) {
-  constexpr int64_t kLineBytes = 64;
-  const auto* first = reinterpret_cast<const char*>(p) + ahead;
-  for (int64_t byte = 0; byte < count * static_cast<int64_t>(sizeof(T)); byte += kLineBytes)
-    hwy::Prefetch(first + byte);
-}
 constexpr int64_t kPrefetchBytes = 16384;  // along a row
 
 // logits + bias of columns [begin, end), and zeros where a last vector runs over.

@@ -21,6 +21,7 @@ struct PolicyTokens {
   PolicyVector logp, old_logp, advantage, mask, ref_logp, rollout_logp, entropy, weight, grad_per_token;
 };
 constexpr size_t kPolicyLines = 9;
+constexpr size_t kLogpLine = 0, kOldLogpLine = 1, kAdvantageLine = 2;
 
 // What a pass reads of the tokens of sequence b from `begin` on. Who only asks which tokens are active reads no more
 // than that hangs on.
@@ -183,6 +184,7 @@ private:
     const size_t lanes = hn::Lanes(d);
     const bool of_token = batch.params.importance_ratio == ImportanceRatio::token;
     PolicyVector x[kVectors];
+    for (const size_t k : {kLogpLine, kOldLogpLine}) block.fetch(k, at, static_cast<int64_t>(kVectors * lanes));
     for (size_t i = 0; i < kVectors; ++i) {
       const PolicyTokens token = tokens_at(block, at + static_cast<int64_t>(i * lanes), hn::Zero(d));
       x[i] = of_token ? hn::Sub(token.logp, token.old_logp) : hn::Set(d, own.log_ratio);

@@ -9,6 +9,7 @@
 #define RLK_CPU_CONVERT_INL
 #endif
 
+#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #include <bit>
@@ -29,6 +30,16 @@ using F16 = hwy::float16_t;
 #else
 #define RLK_CPU_NATIVE_F16 0
 #endif
+
+// Asks for what a stream will read `ahead` bytes later: hardware alone does not keep a core's arithmetic fed. An
+// address past the end is harmless.
+template <typename T>
+HWY_INLINE void prefetch_ahead(const T* p, int64_t count, int64_t ahead) {
+  constexpr int64_t kLineBytes = 64;
+  const auto* first = reinterpret_cast<const char*>(p) + ahead;
+  for (int64_t byte = 0; byte < count * static_cast<int64_t>(sizeof(T)); byte += kLineBytes)
+    hwy::Prefetch(first + byte);
+}
 
 // The zero-extended 16-bit elements at p.
 template <class D>
