@@ -1,5 +1,6 @@
-// A piece of a loop is taken by whoever is free, the caller among them: a pool that starts fewer threads than it said,
-// or none, makes a loop slower and not wrong.
+// Every worker begins with a share of its own, which is the same one in loops over as much: what it touched in the last
+// may be in its core's cache. Then it takes pieces of the others' shares, the caller too: a pool that starts fewer
+// threads than it said, or none, makes a loop slower and not wrong.
 #include "core/dispatch/embedder_threads.hpp"
 
 #include <fmt/core.h>
@@ -19,7 +20,8 @@
 namespace rlk::core {
 namespace {
 
-constexpr int64_t kPiecesPerThread = 4;          // neither threads nor pieces are equally fast
+constexpr int64_t kPiecesPerThread = 4;  // neither threads nor pieces are equally fast
+constexpr uint32_t kMostShares = 64;
 constexpr size_t kLeastStack = size_t{1} << 20;  // kernels keep blocks there
 
 std::atomic<const ThreadPool*> current{nullptr};
@@ -65,26 +67,24 @@ public:
   Loop(int64_t n, int64_t grain, uint32_t threads, rlk_parallel_body body, void* user)
       : n_(n), grain_(grain), grains_((n - 1) / grain + 1), body_(body), user_(user), caller_(pthread_self()) {
     step_ = std::max<int64_t>(1, grains_ / (int64_t{threads} * kPiecesPerThread));
+    workers_ = static_cast<uint32_t>(std::min<int64_t>(threads, grains_));
+    shares_ = std::min(workers_, kMostShares);
+    // In whole grains, the first of them one more where they do not come out even.
+    const int64_t even = grains_ / shares_, more = grains_ % shares_;
+    for (int64_t i = 0; i < shares_; ++i) {
+      share_[i].next.store(i * even + std::min(i, more), std::memory_order_relaxed);
+      share_[i].end = (i + 1) * even + std::min(i + 1, more);
+    }
   }
-  int64_t grains() const { return grains_; }
+  uint32_t workers() const { return workers_; }
 
   // Takes pieces until there are none.
-  void work() noexcept {
+  void work(uint32_t worker) noexcept {
     if (pthread_equal(caller_, pthread_self()) == 0 && !has_stack()) return;
     const bool was_inside = std::exchange(is_inside_loop, true);
     const KeepFloatControl keep;
     control_.apply();
-    while (true) {
-      const int64_t first = next_.fetch_add(step_, std::memory_order_relaxed);
-      if (first >= grains_) break;
-      const int64_t last = std::min(first + step_, grains_);
-      try {
-        body_(user_, first * grain_, last == grains_ ? n_ : last * grain_);
-      } catch (...) {
-        if (!has_failed_.exchange(true)) failure_ = std::current_exception();
-        next_.store(grains_, std::memory_order_relaxed);
-      }
-    }
+    for (uint32_t i = 0; i < shares_; ++i) work_on(share_[(worker + i) % shares_]);
     is_inside_loop = was_inside;
   }
   void rethrow() const {
@@ -92,15 +92,34 @@ public:
   }
 
 private:
+  struct alignas(64) Share {  // a line of the cache each
+    std::atomic<int64_t> next{0};
+    int64_t end = 0;
+  };
+
+  void work_on(Share& share) noexcept {
+    while (!has_failed_.load(std::memory_order_relaxed)) {
+      const int64_t first = share.next.fetch_add(step_, std::memory_order_relaxed);
+      if (first >= share.end) return;
+      const int64_t last = std::min(first + step_, share.end);
+      try {
+        body_(user_, first * grain_, last == grains_ ? n_ : last * grain_);
+      } catch (...) {
+        if (!has_failed_.exchange(true)) failure_ = std::current_exception();
+      }
+    }
+  }
+
   const int64_t n_, grain_, grains_;
   int64_t step_ = 1;
+  uint32_t workers_ = 1, shares_ = 1;
   const rlk_parallel_body body_;
   void* const user_;
   const pthread_t caller_;
   const FloatControl control_ = FloatControl::of_thread();  // rounding and denormals are the caller's on every thread
-  std::atomic<int64_t> next_{0};
   std::atomic<bool> has_failed_{false};
   std::exception_ptr failure_;
+  Share share_[kMostShares];
 };
 
 }  // namespace
@@ -123,15 +142,14 @@ uint32_t thread_count_of(const ThreadPool& pool, int limit) {
 
 void parallel_for_on(const ThreadPool& pool, int limit, int64_t n, int64_t grain, rlk_parallel_body body, void* user) {
   const uint32_t threads = is_inside_loop ? 1 : thread_count_of(pool, limit);
-  Loop loop(n, grain, threads, body, user);
-  const auto workers = static_cast<uint32_t>(std::min<int64_t>(threads, loop.grains()));
-  if (workers <= 1) {
+  if (threads <= 1 || n <= grain) {
     body(user, 0, n);
     return;
   }
+  Loop loop(n, grain, threads, body, user);
   pool.run(
-      pool.context, workers, [](void* shared, uint32_t) { static_cast<Loop*>(shared)->work(); }, &loop);
-  loop.work();  // what the pool left
+      pool.context, loop.workers(), [](void* shared, uint32_t i) { static_cast<Loop*>(shared)->work(i); }, &loop);
+  loop.work(0);  // what the pool left
   loop.rethrow();
 }
 

@@ -107,6 +107,27 @@ TEST_F(OnAnEmbeddersPool, EveryIndexOnceInRangesThatAreLongEnough) {
   EXPECT_GT(pool_.loops, 0);
 }
 
+TEST_F(OnAnEmbeddersPool, AWorkerBeginsWithItsOwnShareAndThenTakesTheOthers) {
+  const ThreadPool only_the_last = {nullptr, [](void*) { return 4u; },
+                                    [](void*, uint32_t n, auto work, void* user) { work(user, n - 1); }};
+  set_thread_pool(&only_the_last);
+  struct Taken {
+    std::vector<int64_t> begins;
+    int64_t indices = 0;
+  } taken;
+  parallel_for(
+      1002, 1,
+      [](void* user, int64_t begin, int64_t end) {
+        auto& seen = *static_cast<Taken*>(user);
+        seen.begins.push_back(begin);
+        seen.indices += end - begin;
+      },
+      &taken);
+  EXPECT_EQ(taken.begins.front(), 752);  // shares of 251, 251, 250 and 250
+  EXPECT_EQ(taken.begins.back(), 750);   // the end of the one before its own comes last
+  EXPECT_EQ(taken.indices, 1002);
+}
+
 TEST_F(OnAnEmbeddersPool, CountsItsThreadsAndOneAlonePicksNobody) {
   EXPECT_EQ(thread_count(), 4u);
   pool_.threads = 1;
