@@ -81,8 +81,7 @@ void whiten(const WhitenCall& call, const Context& context) {
     const std::pair<double, double> of_all = moments(call, context, masks...);
     const double mean = of_all.first, divisor = divisor_of(call.params, of_all.second);
     const double shift = call.params.shift_mean == ShiftMean::on ? 0 : mean;
-    // A division of fp64 takes many times a product's time. The factor costs one rounding of fp64 more, where it has
-    // all its digits.
+    // A division takes many times a product's time. The factor costs one rounding more, where it has all its digits.
     const double factor = 1 / divisor;
     const bool has_factor = std::isnormal(factor);
     map<double>(context, to(call.y), from(call.x, masks...), [=](auto d, auto x, auto... mask) HWY_ATTR {

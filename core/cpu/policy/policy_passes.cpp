@@ -32,8 +32,7 @@ private:
   HWY_ALIGN double taken_[kLineBlock];
 };
 
-// Tells the compiler, at every vector, what a plain batch of fp32 has not got: it makes a pass of its own without all
-// that.
+// Tells the compiler, at every vector, what a plain batch has not got: it makes a pass of its own without all that.
 template <bool kPlain>
 HWY_INLINE PolicyTokens assume_plain(const PolicyBatch& batch, const PolicySequence& own, PolicyTokens token) {
   if constexpr (kPlain) {
@@ -43,7 +42,7 @@ HWY_INLINE PolicyTokens assume_plain(const PolicyBatch& batch, const PolicySeque
   return token;
 }
 
-template <bool kMetrics, bool kPlain>
+template <bool kMetrics, bool kPlain, bool kSingle>
 HWY_INLINE void losses_of_chunks(const PolicyBatch& batch, PolicyChunkSums* sums, const ParallelFor& hook) {
   batch.for_each_chunk(hook, [&](int64_t chunk, int64_t b, int64_t begin, int64_t count) HWY_ATTR {
     const PolicySequence& own = batch.own_of(b);
@@ -59,7 +58,7 @@ HWY_INLINE void losses_of_chunks(const PolicyBatch& batch, PolicyChunkSums* sums
       if constexpr (!kPlain) taken.read(batch, b, at, n, block);
       ratios.read(batch, own, block, n);
       const bool stores = per_token.present();
-      PolicyVector losses = loss_sum, actives = active_sum;
+      PolicyVector summed = loss_sum, counted = active_sum;
       const auto of_vector = [&](const PolicyTokens& all, PolicyMask given, int64_t i) RLK_CPU_INLINE {
         const PolicyTokens token = assume_plain<kPlain>(batch, own, all);
         const PolicyDoubles d;
@@ -67,8 +66,8 @@ HWY_INLINE void losses_of_chunks(const PolicyBatch& batch, PolicyChunkSums* sums
         const PolicyLosses loss = losses_of(batch, own, token, counts, ratios.at(i), kPlain ? given : taken.at(i));
         const auto active = counts.active;
         if (stores) hn::StoreU(hn::IfThenElseZero(active, loss.value), d, values + i);
-        losses = hn::IfThenElse(active, hn::Add(losses, loss.value), losses);
-        actives = hn::IfThenElse(active, hn::Add(actives, hn::Set(d, 1.0)), actives);
+        summed = hn::IfThenElse(active, hn::Add(summed, loss.value), summed);
+        counted = hn::IfThenElse(active, hn::Add(counted, hn::Set(d, 1.0)), counted);
         if constexpr (!kPlain) {  // a plain batch selects all, and has no bonus
           of.add(kSumBonus, counts.selected, token.entropy);
           of.count(kSumSelected, counts.selected);
@@ -90,11 +89,11 @@ HWY_INLINE void losses_of_chunks(const PolicyBatch& batch, PolicyChunkSums* sums
         }
       };
       for_each_policy_vector(block, n, sequence_advantage, of_vector);
-      loss_sum = losses;
-      active_sum = actives;
+      loss_sum = summed;
+      active_sum = counted;
       if (stores) write_line(static_cast<const double*>(values), n, per_token.from(at));
     };
-    for_each_policy_block<kPlain>(policy_lines(batch, b, begin), begin, count, of_block);
+    for_each_policy_block<kSingle>(policy_lines(batch, b, begin), begin, count, of_block);
     PolicySums& all = sums[chunk].of;
     all.fill(0);
     of.put(sums[chunk]);
@@ -103,13 +102,14 @@ HWY_INLINE void losses_of_chunks(const PolicyBatch& batch, PolicyChunkSums* sums
     if constexpr (kPlain) all[kSumSelected] = all[kSumActive];
   });
 }
+template <bool kMetrics>
+HWY_INLINE void losses_of_batch(const PolicyBatch& batch, PolicyChunkSums* sums, const ParallelFor& hook) {
+  if (!batch.is_plain()) return losses_of_chunks<kMetrics, false, false>(batch, sums, hook);
+  fits_float(batch) ? losses_of_chunks<kMetrics, true, true>(batch, sums, hook)
+                    : losses_of_chunks<kMetrics, true, false>(batch, sums, hook);
+}
 void losses(const PolicyBatch& batch, bool metrics, PolicyChunkSums* sums, const ParallelFor& hook) {
-  if (batch.is_plain() && is_single(batch)) {
-    if (metrics) return losses_of_chunks<true, true>(batch, sums, hook);
-    return losses_of_chunks<false, true>(batch, sums, hook);
-  }
-  if (metrics) return losses_of_chunks<true, false>(batch, sums, hook);
-  losses_of_chunks<false, false>(batch, sums, hook);
+  metrics ? losses_of_batch<true>(batch, sums, hook) : losses_of_batch<false>(batch, sums, hook);
 }
 
 template <bool kPlain>
@@ -148,7 +148,7 @@ HWY_INLINE void gradients_of_chunks(const PolicyBatch& batch, const PolicyGradie
     const double through = shares ? sum_of(batch, sums, b, 0) : 0.0;
     const auto lines = policy_lines(batch, b, begin);
     const auto grad_logp = to(line_of(batch.sequences, out.grad_logp, b).from(begin));
-    Outputs<double, 1> gradients(grad_logp, lines);
+    Outputs<double, 1> output(grad_logp, lines);
     const Line grad_entropy = line_of(batch.sequences, out.grad_entropy, b);
     TakenTokens taken;
     PolicyRatios ratios;
@@ -156,7 +156,7 @@ HWY_INLINE void gradients_of_chunks(const PolicyBatch& batch, const PolicyGradie
       HWY_ALIGN double entropy[kLineBlock];
       if constexpr (!kPlain) taken.read(batch, b, at, n, block);
       ratios.read(batch, own, block, n);
-      gradients.begin(at - begin, n);
+      output.begin(at - begin, n);
       const auto of_vector = [&](const PolicyTokens& all, PolicyMask given, int64_t i) RLK_CPU_INLINE {
         const PolicyTokens token = assume_plain<kPlain>(batch, own, all);
         const PolicyDoubles d;
@@ -167,11 +167,11 @@ HWY_INLINE void gradients_of_chunks(const PolicyBatch& batch, const PolicyGradie
         if (shares) grad = hn::MulAdd(hn::Set(d, through), share_of(batch, own, token, counts), grad);
         const PolicyVector of_bonus =
             hn::Mul(hn::Set(d, -params.entropy_coefficient), out.own_bonus ? hn::Set(d, out.of_bonus) : g);
-        gradients.put(d, i, hn::IfThenElseZero(counts.active, grad));
+        output.put(d, i, hn::IfThenElseZero(counts.active, grad));
         if (grad_entropy.present()) hn::StoreU(hn::IfThenElseZero(counts.selected, of_bonus), d, entropy + i);
       };
       for_each_policy_vector(block, n, sequence_advantage, of_vector);
-      gradients.end(at - begin, n);
+      output.end(at - begin, n);
       if (grad_entropy.present()) write_line(static_cast<const double*>(entropy), n, grad_entropy.from(at));
     };
     for_each_policy_block<kPlain>(lines, begin, count, of_block);
@@ -179,7 +179,7 @@ HWY_INLINE void gradients_of_chunks(const PolicyBatch& batch, const PolicyGradie
 }
 
 void gradients(const PolicyBatch& batch, const PolicyGradients& out, PolicyChunkSums* sums, const ParallelFor& hook) {
-  if (batch.is_plain() && is_single(batch)) return gradients_of_chunks<true>(batch, out, sums, hook);
+  if (batch.is_plain() && fits_float(batch)) return gradients_of_chunks<true>(batch, out, sums, hook);
   gradients_of_chunks<false>(batch, out, sums, hook);
 }
 

@@ -12,7 +12,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace rlk::cpu::HWY_NAMESPACE {
 
-// Their largest.
+// The largest of chunks' numbers of a sequence; a NaN stays it.
 double largest_of(const PolicyBatch& batch, const PolicyChunkSums* sums, int64_t b, int i) {
   double largest = 0;
   for (int64_t chunk = batch.chunks[b]; chunk < batch.chunks[b + 1]; ++chunk) {
@@ -90,7 +90,7 @@ HWY_INLINE void sum_sequence_terms(const PolicyBatch& batch, PolicyChunkSums* su
     using Sums = VectorSums<kOnlyCounts ? kSelected + 1 : kSequenceSums>;
     Sums all;
     const auto of_block = [&](int64_t, int64_t n, const PolicyBlock& block) HWY_ATTR {
-      Sums of = all;  // two stay in registers
+      Sums of = all;  // where they are two they stay in registers
       for_each_policy_vector(
           block, n, sequence_advantage, [&](const PolicyTokens& token, PolicyMask given, int64_t) RLK_CPU_INLINE {
             const PolicyDoubles d;
@@ -133,6 +133,7 @@ HWY_INLINE void sum_sequence_terms(const PolicyBatch& batch, PolicyChunkSums* su
 void sequence_terms(const PolicyBatch& batch, PolicyChunkSums* sums, const ParallelFor& hook) {
   const PolicyParams& params = batch.params;
   const bool only_counts = !batch.has_sequence_terms();
+  // Nothing masks, rejects or selects: every token counts.
   if (only_counts && !batch.call.mask.present() && !batch.has_rollout && !batch.terms.selects) {
     for (int64_t b = 0; b < batch.sequences.count; ++b) {
       batch.own[b].active = batch.own[b].selected = static_cast<double>(batch.sequences.tokens(b));

@@ -41,8 +41,8 @@ inline std::array<Line, kPolicyLines> policy_lines(const PolicyBatch& batch, int
 using PolicyBlock = MixedLineBlock<kPolicyLines>;
 using SinglePolicyBlock = LineBlock<float, kPolicyLines>;
 
-// Whether whatever a pass reads fits fp32.
-inline bool is_single(const PolicyBatch& batch) {
+// Whether Inputs have the lines of all passes as fp32.
+inline bool fits_float(const PolicyBatch& batch) {
   if (batch.sequences.count == 0) return false;
   const auto lines = policy_lines(batch, 0, 0);
   return std::all_of(lines.begin(), lines.end(), [](const Line& line) { return fits_float(line.dtype); });
@@ -57,8 +57,8 @@ HWY_INLINE PolicyTokens tokens_at(const B& block, int64_t i, PolicyVector sequen
           number(7), number(8)};
 }
 
-// Calls function(place of the first token, how many, block) for the blocks of a chunk. kSingle: is_single, which makes
-// it a SinglePolicyBlock.
+// Calls function(place of the first token, how many, block) for the blocks of a chunk. kSingle: fits_float(batch),
+// which makes it a SinglePolicyBlock.
 template <bool kSingle = false, class Function>
 HWY_INLINE void for_each_policy_block(const std::array<Line, kPolicyLines>& lines, int64_t begin, int64_t count,
                                       const Function& function) {

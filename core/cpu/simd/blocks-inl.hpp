@@ -153,11 +153,11 @@ inline bool fits_float(Dtype dtype) {
 template <class T, size_t kIn>
 struct LineBlock {
   const T* at[kIn];
-  bool is_direct[kIn];  // there is the operand itself
+  bool in_place[kIn];  // at[k] is the operand's memory
 
-  // What comes after elements [i, i + count).
+  // Asks for what stands kLineAhead after elements [i, i + count).
   HWY_INLINE void fetch(size_t k, int64_t i, int64_t count) const {
-    if (is_direct[k]) prefetch_ahead(at[k] + i, count, kLineAhead);
+    if (in_place[k]) prefetch_ahead(at[k] + i, count, kLineAhead);
   }
   HWY_INLINE void fetch(int64_t i, int64_t count) const {
     for (size_t k = 0; k < kIn; ++k) fetch(k, i, count);
@@ -188,10 +188,10 @@ template <size_t kIn>
 struct MixedLineBlock {
   bool widens;
   const void* at[kIn];
-  bool is_direct[kIn];
+  bool in_place[kIn];
 
   HWY_INLINE void fetch(size_t k, int64_t i, int64_t count) const {
-    if (!is_direct[k]) return;
+    if (!in_place[k]) return;
     if (!widens) return prefetch_ahead(static_cast<const double*>(at[k]) + i, count, kLineAhead);
     prefetch_ahead(static_cast<const float*>(at[k]) + i, count, kLineAhead);
   }
@@ -202,9 +202,9 @@ struct MixedLineBlock {
   }
 };
 
-// The inputs of a stretch, block by block: TC of which whole vectors can be read, 0 behind the count. Where
-// TC is double and every line fits fp32 they point to fp32, which becomes fp64 in registers: fp32 in memory, what
-// tensors of tokens mostly are, is read where it is.
+// The inputs of a stretch, block by block: TC of which whole vectors can be read, 0 (or what is repeated) behind the
+// count. Where TC is double and every line fits fp32 they point to fp32, which becomes fp64 in registers: fp32 in
+// memory, what tensors of tokens mostly are, is read where it is.
 template <class TC, size_t kIn>
 class Inputs {
 public:
@@ -218,23 +218,38 @@ public:
   template <class Function>
   HWY_INLINE void with_block(int64_t begin, int64_t count, const Function& function) {
     if constexpr (sizeof(TC) == 8) {
-      if (widens_) return function(read_as<float>(begin, count));
+      if (widens_) return function(block<float>(begin, count));
     }
-    function(read_as<TC>(begin, count));
+    function(block<TC>(begin, count));
   }
-  bool widens() const { return widens_; }
-  // Elements [begin, begin + count) as such a block; of T = float where the inputs widen.
+  // Elements [begin, begin + count) as such a block: T is float where every line fits it, else TC.
   template <class T>
   HWY_INLINE LineBlock<T, kIn> block(int64_t begin, int64_t count) {
-    return read_as<T>(begin, count);
+    LineBlock<T, kIn> made;
+    const auto lanes = static_cast<int64_t>(hn::Lanes(hn::ScalableTag<TC>()));
+    const int64_t padded = (count + lanes - 1) / lanes * lanes;
+    for (size_t k = 0; k < kIn; ++k) {
+      const Line& line = lines_[k];
+      made.at[k] = static_cast<const T*>(at_[k]);
+      made.in_place[k] = padded == count && is_direct<T>(line);
+      if (line.stride == 0) continue;
+      if (made.in_place[k]) {
+        made.at[k] = static_cast<const T*>(line.data) + begin;
+        continue;
+      }
+      T* const own = buffer<T>(k);
+      read_line(line.from(begin), count, own);
+      std::fill(own + count, own + padded, T{});
+    }
+    return made;
   }
   HWY_INLINE MixedLineBlock<kIn> mixed_block(int64_t begin, int64_t count) {
     MixedLineBlock<kIn> mixed{widens_, {}, {}};
-    const auto keep = [&](const auto& block) {
-      std::copy_n(block.at, kIn, mixed.at);
-      std::copy_n(block.is_direct, kIn, mixed.is_direct);
+    const auto keep = [&](const auto& made) {
+      std::copy_n(made.at, kIn, mixed.at);
+      std::copy_n(made.in_place, kIn, mixed.in_place);
     };
-    widens_ ? keep(read_as<float>(begin, count)) : keep(read_as<TC>(begin, count));
+    widens_ ? keep(block<float>(begin, count)) : keep(block<TC>(begin, count));
     return mixed;
   }
 
@@ -251,26 +266,6 @@ private:
         read_line(lines_[k], kLineBlock, buffer<T>(k));
       }
     }
-  }
-  template <class T>
-  HWY_INLINE LineBlock<T, kIn> read_as(int64_t begin, int64_t count) {
-    LineBlock<T, kIn> block;
-    const auto lanes = static_cast<int64_t>(hn::Lanes(hn::ScalableTag<TC>()));
-    const int64_t padded = (count + lanes - 1) / lanes * lanes;
-    for (size_t k = 0; k < kIn; ++k) {
-      const Line& line = lines_[k];
-      block.at[k] = static_cast<const T*>(at_[k]);
-      block.is_direct[k] = padded == count && is_direct<T>(line);
-      if (line.stride == 0) continue;
-      if (block.is_direct[k]) {
-        block.at[k] = static_cast<const T*>(line.data) + begin;
-        continue;
-      }
-      T* const own = buffer<T>(k);
-      read_line(line.from(begin), count, own);
-      std::fill(own + count, own + padded, T{});
-    }
-    return block;
   }
   template <class T>
   T* buffer(size_t k) {

@@ -7,7 +7,7 @@
 //
 // f is a generic lambda over vectors: [](auto d, auto x) HWY_ATTR { return hn::Mul(x, x); }. It sees the same numbers
 // in the same lanes whatever the strides are, so that bits do not depend on layout. Contiguous numbers that are TC
-// already are read and written where they are, and so is contiguous fp32 where TC is double (see Inputs and Outputs);
+// already are read and written where they are, and so is contiguous fp32 where TC is double (blocks-inl.hpp);
 // everything else goes through a buffer in L1, a block at a time. An output may be the very memory of an input.
 #if defined(RLK_CPU_LINES_INL) == defined(HWY_TARGET_TOGGLE)
 #ifdef RLK_CPU_LINES_INL

@@ -439,5 +439,33 @@ TEST(PolicyLoss, BitsDoNotDependOnThreadsOrOnTheOtherSequences) {
   EXPECT_EQ(reversed.per_token.bits(0, 37 * 90), serial.per_token.bits(0, 37 * 90));
 }
 
+TEST(PolicyLoss, AGradientThatIsWrittenPastTheCachesHasTheSameBits) {
+  for (const Dtype dtype : kFloatDtypes) {
+    for (const int64_t tokens : {257, 300}) {
+      const PolicyCase c = make_policy_case(dtype, 2, tokens, 5);
+      const Tensor one = numbers({1}, {1}, Dtype::f32);
+      const auto gradient = [&](bool past_caches, bool in_place) {
+        Tensor result = in_place ? c.logp : Tensor(dtype, {2, tokens});
+        cpu::CallOf<ops::PolicyLossBackward> call;
+        call.logp = array_of(in_place ? result : c.logp);
+        call.old_logp = array_of(c.old_logp);
+        call.advantages = array_of(c.advantages);
+        call.grad_loss = array_of(one);
+        call.grad_logp = array_of(result);
+        call.grad_logp.exceeds_caches = past_caches;
+        call.B = 2;
+        call.T = tokens;
+        std::vector<double> workspace(1 << 10);
+        const cpu::Context context = {cpu::serial_parallel(), workspace.data()};
+        EXPECT_EQ(cpu::kernel<ops::PolicyLossBackward>().run(call, context).kind, cpu::kNoDataError);
+        return list_of(result);
+      };
+      const List expected = gradient(false, false);
+      EXPECT_EQ(gradient(true, false), expected) << name(dtype) << tokens;
+      EXPECT_EQ(gradient(true, true), expected) << name(dtype) << tokens;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace rlk::test
