@@ -129,7 +129,7 @@ public:
   }
   InsidePlan(const InsidePlan&) = delete;
   InsidePlan& operator=(const InsidePlan&) = delete;
-  // Somebody else leaves.
+  // The call goes on: who runs the plan ends it.
   void hand_over() { plan_ = nullptr; }
 
 private:
