@@ -8,6 +8,7 @@
 #endif
 
 #include <cmath>
+#include <type_traits>
 
 #include "core/cpu/policy/policy_passes.hpp"
 #include "core/cpu/policy/policy_tokens-inl.hpp"

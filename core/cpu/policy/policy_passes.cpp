@@ -1,6 +1,8 @@
 // The pass that sums the losses, and those of the gradient.
 #include "core/cpu/policy/policy_passes.hpp"
 
+#include <algorithm>
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "core/cpu/policy/policy_passes.cpp"
 #include <hwy/foreach_target.h>

@@ -30,7 +30,7 @@ HWY_INLINE int64_t read_vectors(const T* from, int64_t count, TC* to) {
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   int64_t i = 0;
   for (; i + lanes <= count; i += lanes) {
-    if (i * static_cast<int64_t>(sizeof(T)) % 64 == 0) prefetch_ahead(from + i, 1, kLineAhead);
+    if (i * static_cast<int64_t>(sizeof(T)) % kCacheLine == 0) prefetch_ahead(from + i, 1, kLineAhead);
     if constexpr (sizeof(T) == sizeof(TC) || sizeof(TC) == 4) {
       hn::StoreU(load(d, from + i), d, to + i);
     } else {

@@ -16,6 +16,7 @@
 #include <cstring>
 
 #include "core/cpu/simd/element.hpp"
+#include "core/cpu/simd/past_caches.hpp"
 
 HWY_BEFORE_NAMESPACE();
 namespace rlk::cpu::HWY_NAMESPACE {
@@ -35,9 +36,8 @@ using F16 = hwy::float16_t;
 // address past the end is harmless.
 template <typename T>
 HWY_INLINE void prefetch_ahead(const T* p, int64_t count, int64_t ahead) {
-  constexpr int64_t kLineBytes = 64;
   const auto* first = reinterpret_cast<const char*>(p) + ahead;
-  for (int64_t byte = 0; byte < count * static_cast<int64_t>(sizeof(T)); byte += kLineBytes)
+  for (int64_t byte = 0; byte < count * static_cast<int64_t>(sizeof(T)); byte += kCacheLine)
     hwy::Prefetch(first + byte);
 }
 

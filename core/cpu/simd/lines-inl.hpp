@@ -62,16 +62,16 @@ HWY_INLINE void map_lines(const std::array<Line, kOut>& out, const std::array<Li
   }
 }
 
-// The sum of f over one block, in four chains of TC.
+// The sum of f over one block, in four chains of TC. The first of several formulas asks for the lines that follow.
 template <class TC, class T, size_t kIn, class F>
-HWY_INLINE double sum_of_block(const LineBlock<T, kIn>& block, int64_t count, const F& f) {
+HWY_INLINE double sum_of_block(const LineBlock<T, kIn>& block, int64_t count, const F& f, bool fetches) {
   const hn::ScalableTag<TC> d;
   using V = hn::VFromD<decltype(d)>;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   V s0 = hn::Zero(d), s1 = s0, s2 = s0, s3 = s0;
   int64_t i = 0;
   for (; i + 4 * lanes <= count; i += 4 * lanes) {
-    block.fetch(i, 4 * lanes);
+    if (fetches) block.fetch(i, 4 * lanes);
     s0 = hn::Add(s0, block.apply(d, f, i));
     s1 = hn::Add(s1, block.apply(d, f, i + lanes));
     s2 = hn::Add(s2, block.apply(d, f, i + 2 * lanes));
@@ -95,7 +95,7 @@ HWY_INLINE std::array<double, sizeof...(F)> sums_of_lines(const std::array<Line,
     const int64_t n = std::min(kLineBlock, count - begin);
     inputs.with_block(begin, n, [&](const auto& block) HWY_ATTR {
       size_t k = 0;
-      (totals[k++].add(sum_of_block<TC>(block, n, f)), ...);
+      ((totals[k].add(sum_of_block<TC>(block, n, f, /*fetches=*/k == 0)), ++k), ...);
     });
   }
   std::array<double, sizeof...(F)> sums;

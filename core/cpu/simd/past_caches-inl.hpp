@@ -13,6 +13,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "core/cpu/simd/past_caches.hpp"
+
 HWY_BEFORE_NAMESPACE();
 namespace rlk::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
@@ -23,7 +25,6 @@ HWY_NOINLINE inline void copy_past_caches(const void* from, int64_t bytes, void*
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   const auto* source = static_cast<const uint8_t*>(from);
   auto* target = static_cast<uint8_t*>(to);
-  constexpr int64_t kCacheLine = 64;
   const auto past_line = static_cast<int64_t>(reinterpret_cast<uintptr_t>(to) % kCacheLine);
   int64_t i = past_line == 0 ? 0 : std::min(bytes, kCacheLine - past_line);
   std::memcpy(target, source, static_cast<size_t>(i));
