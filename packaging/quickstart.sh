@@ -12,7 +12,7 @@ packaging/install-deps.sh
 
 step "build and install rlk"
 cmake --preset release > "$(mkdir -p "$work" && echo "$work")/configure.log" || { cat "$work/configure.log"; exit 1; }
-cmake --build build/release --target rlk rlk-plugins rlk-prober rlk_plugin_{cuda,rocm,maca,ascend,cambricon}
+cmake --build build/release --target rlk rlk-plugins rlk-prober rlk_plugin_{cuda,rocm,maca,ascend,cambricon,fault}
 cmake --install build/release > "$work/install.log"
 echo "installed into $prefix"
 
