@@ -53,7 +53,8 @@ class Readme(command.Case):
         self.assertEqual([language for language, _ in programs], ["cpp", "c"])
         for language, text in programs:
             name, standard = {"c": ("c", "c11"), "cpp": ("c++", "c++17")}[language]
-            includes = [f"-I{ROOT}/{folder}/include" for folder in ("loader/api", "plugin_api")]
+            includes = [f"-I{root}/{folder}/include" for root in (ROOT, os.environ["RLK_TEST_GENERATED"])
+                        for folder in ("loader/api", "plugin_api")]
             compiled = subprocess.run(["c++", "-x", name, f"-std={standard}", "-Wall", "-Wextra", "-Werror",
                                        "-fsyntax-only", *includes, "-"], input=text, text=True, capture_output=True)
             self.assertEqual(compiled.returncode, 0, compiled.stderr)

@@ -16,7 +16,8 @@ ROOT = FOLDER / "root"
 
 # What users of a package look for, and where.
 FILES = ("bin/rlk-plugins", "libexec/rlk/rlk-prober", "lib/librlk.so.0", "lib/librlk.so", "lib/pkgconfig/rlk.pc",
-         "lib/cmake/rlk/rlkConfig.cmake", "include/rlk/rlk.h", "include/rlk/abi/version.h", "share/rlk/template/acme.cpp",
+         "lib/cmake/rlk/rlkConfig.cmake", "include/rlk/rlk.h", "include/rlk/abi/version.h", "include/rlk/ops/logp.h",
+         "include/rlk/ops/logp.hpp", "include/rlk/sdk/ops.hpp", "include/rlk/sdk/ops/logp.hpp", "share/rlk/template/acme.cpp",
          "share/rlk/template_wheel/pyproject.toml", "share/rlk/schemas/inspect.schema.json", "share/doc/rlk/copyright",
          "share/doc/rlk/changelog.gz", "share/doc/rlk/operators/logp.md", "share/man/man1/rlk-plugins.1.gz",
          "share/bash-completion/completions/rlk-plugins", "share/zsh/vendor-completions/_rlk-plugins",

@@ -15,6 +15,7 @@ import unittest
 import zipfile
 
 COMPILER, ROOT, STORE = os.environ["RLK_TEST_COMPILER"], os.environ["RLK_TEST_ROOT"], os.environ["RLK_TEST_STORE"]
+GENERATED = os.environ["RLK_TEST_GENERATED"]
 
 
 def run(*command, cwd=None, timeout=240):
@@ -51,6 +52,7 @@ def from_debian(package):
 class Headers(unittest.TestCase):
     def compile(self, source, headers, *options):
         return subprocess.run([COMPILER, "-std=c++20", "-fsyntax-only", "-I", ROOT, "-I", ROOT + "/plugin_api/include",
+                               "-I", GENERATED + "/plugin_api/include",
                                "-I", ROOT + "/tests/headers", "-isystem", headers, *options, source],
                               capture_output=True, text=True)
 

@@ -6,7 +6,7 @@
 #include <functional>
 
 #include "conformance/simple/device.hpp"
-#include "declarations/generated/ops.hpp"
+#include "declarations/ops.hpp"
 
 namespace rlk::arguments {
 
