@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
 """The binary layout of the plugin ABI and of every operator: recorded, and only ever appended to.
 
-    layout.py record             writes the layout of rlk/abi/*.h to abi/<version>.json, and that of each operator's
-                                 rlk/ops/<op>.h to abi/ops/<op>-<revision>.json
-    layout.py check              exits with 1 unless the current headers are what was recorded and, once the ABI is
-                                 frozen, only append to every older version of their major and to every older revision
+    layout.py record             writes the layout of rlk/abi/*.h and rlk/ops/*.h to abi/<version>.json
+    layout.py check              exits with 1 unless the current headers are what was recorded
     layout.py compare OLD NEW    exits with 1 unless NEW only appends to OLD; each a recorded file or an include folder
 
-A layout holds every struct with its fields (offset, size, type), every typedef and every constant. The ABI's version
-and an operator's revision grow apart: a new operator, or a new parameter of one, is no new ABI. A small parser names
-everything, the C compiler ($CC, else cc) says where it lies. Extensions in abi/ext/draft may change and are left out.
-Needs Python 3.9.
+A layout holds every struct with its fields (offset, size, type), every typedef and every constant, the operators' apart by
+name: the ABI's version and an operator's revision grow apart. A small parser names everything, the C compiler ($CC, else
+cc) says where it lies. Extensions in abi/ext/draft may change and are left out.
+
+While the ABI is a draft nobody is bound by an older one, and there is one record, of today's. The first frozen version
+wants more: a record of every release that stays, and `check` comparing with each. Needs Python 3.9.
 """
 import json
 import os
@@ -97,25 +97,19 @@ def parse(headers):
 
 # ---- measuring -------------------------------------------------------------------------------------------------------
 def measure(folder):
-    """The layout of the ABI's headers in an include folder."""
+    """The layout of an include folder: the ABI's headers, and each operator's in "operators"."""
     files = sorted(folder.glob("rlk/abi/*.h"))
     if not files:
         raise LayoutError(f"{folder} has no rlk/abi/*.h")
-    return measure_files(folder, files)
+    headers = sorted(folder.glob("rlk/ops/*.h"))
+    everything = measure_files(folder, files + headers)
 
+    def own(texts):
+        return {kind: {name: everything[kind][name] for name in names}
+                for kind, names in zip(("structs", "typedefs", "constants"), parse(texts))}
 
-def measure_operators(folder):
-    """The layout of every operator in an include folder, by name."""
-    files = sorted(folder.glob("rlk/ops/*.h"))
-    if not files:
-        return {}
-    everything = measure_files(folder, files)
-    operators = {}
-    for file in files:
-        own = parse([file.read_text()])
-        operators[file.stem] = {kind: {name: everything[kind][name] for name in names}
-                                for kind, names in zip(("structs", "typedefs", "constants"), own)}
-    return operators
+    return own([file.read_text() for file in files]) | {
+        "operators": {file.stem: own([file.read_text()]) for file in headers}}
 
 
 def measure_files(folder, files):
@@ -170,10 +164,10 @@ def load(path):
 
 
 def text_of(layout):
-    """JSON with one field per line, so that a difference is one line."""
-    text = json.dumps(layout, indent=1, sort_keys=False)
-    return re.sub(r"\{\n\s+\"name\": (.*),\n\s+\"offset\": (.*),\n\s+\"size\": (.*),\n\s+\"type\": (.*)\n\s+\}",
-                  r'{"name": \1, "offset": \2, "size": \3, "type": \4}', text) + "\n"
+    """JSON with a line for each struct, typedef, constant and operator."""
+    kinds = [f'"{kind}": {{\n' + ",\n".join(f" {json.dumps(name)}: {json.dumps(what)}" for name, what in names.items()) +
+             "\n}" for kind, names in layout.items()]
+    return "{\n" + ",\n".join(kinds) + "\n}\n"
 
 
 # ---- comparing -------------------------------------------------------------------------------------------------------
@@ -210,8 +204,7 @@ def compare_struct(name, old, new):
         yield f"{name}: grew from {old['size']} to {new['size']} bytes, but has no struct_size to say so"
 
 
-def compare(old, new):
-    """Everything in `new` that a plugin or host built with `old` could trip over."""
+def compare_names(old, new):
     errors = [f"struct {name}: removed" for name in old["structs"] if name not in new["structs"]]
     for name, struct in new["structs"].items():
         errors += padding(name, struct)
@@ -229,9 +222,30 @@ def compare(old, new):
     return errors
 
 
+def revision_of(name, operator):
+    constant = f"RLK_{name.upper()}_REVISION"
+    if constant not in operator["constants"]:
+        raise LayoutError(f"rlk/ops/{name}.h has no {constant}")
+    return operator["constants"][constant]
+
+
+def compare(old, new):
+    """Everything in `new` that a plugin or host built with `old` could trip over."""
+    errors = compare_names(old, new)
+    for name, before in old["operators"].items():
+        now = new["operators"].get(name)
+        if now is None:
+            errors.append(f"operator {name}: removed; an operator that was released stays")
+            continue
+        errors += compare_names(before, now)
+        if now != before and revision_of(name, now) == revision_of(name, before):
+            errors.append(f"operator {name}: its header changed: raise the revision")
+    return errors
+
+
 def differences(old, new):
     """For people: where two layouts that should be equal are not."""
-    found = compare(old, new)
+    found = compare_names(old, new)
     for kind in ("structs", "typedefs", "constants"):
         found += [f"{kind[:-1]} {n}: not in the record" for n in new[kind] if n not in old[kind]]
         for name in old[kind]:
@@ -240,72 +254,35 @@ def differences(old, new):
     return found
 
 
-def revision_of(name, layout):
-    constant = f"RLK_{name.upper()}_REVISION"
-    if constant not in layout["constants"]:
-        raise LayoutError(f"rlk/ops/{name}.h has no {constant}")
-    return layout["constants"][constant]
-
-
-def check_operators(folder=HEADERS, records=HERE / "ops"):
-    """Every operator is what its revision recorded and appends to what older revisions froze."""
-    errors, current = [], measure_operators(folder)
-    recorded = {}
-    for path in sorted(records.glob("*.json")):
-        name, _, revision = path.stem.rpartition("-")
-        recorded.setdefault(name, {})[int(revision)] = json.loads(path.read_text())
-    for name in sorted(recorded.keys() - current.keys()):
-        if any(record["frozen"] for record in recorded[name].values()):
-            errors.append(f"operator {name}: removed; an operator that was released stays")
-        else:
-            errors.append(f"operator {name}: recorded, but gone: delete its records")
-    for name, layout in current.items():
-        revision, own = revision_of(name, layout), recorded.get(name, {})
-        if revision not in own:
-            errors.append(f"operator {name}: ops/{name}-{revision}.json does not exist: record the layout (layout.py "
-                          "record)")
-        elif own[revision]["layout"] != layout:
-            errors += [f"ops/{name}-{revision}.json: {text}" for text in differences(own[revision]["layout"], layout)]
-            errors.append(f"operator {name}: its header changed: " +
-                          ("raise the revision, then record" if own[revision]["frozen"] else "record the layout"))
-        for other in sorted(r for r in own if own[r]["frozen"]):
-            if other > revision:
-                errors.append(f"operator {name}: revision {other} is recorded, the header has {revision}")
-            elif other < revision:
-                errors += [f"since ops/{name}-{other}.json: {text}" for text in compare(own[other]["layout"], layout)]
-    return errors
-
-
+# ---- recording -------------------------------------------------------------------------------------------------------
 def record(folder=HEADERS, records=HERE):
-    """Writes what is not frozen. A frozen layout is never written over: check says what to do."""
     layout = measure(folder)
-    version = version_of(layout)
-    path = records / recorded_name(version)
-    if version[2] != 0 or not path.exists():
-        path.write_text(text_of(layout))
-    for name, layout in measure_operators(folder).items():
-        path = records / "ops" / f"{name}-{revision_of(name, layout)}.json"
-        if path.exists() and json.loads(path.read_text())["frozen"]:
-            continue
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(text_of({"frozen": version[2] == 0, "layout": layout}))
+    path = records / recorded_name(version_of(layout))
+    if version_of(layout)[2] == 0 and path.exists():
+        raise LayoutError(f"{path.name} is the record of a frozen version: it is not written over")
+    path.write_text(text_of(layout))
 
 
 def check(folder=HEADERS, records=HERE):
     current = measure(folder)
     version = version_of(current)
-    record = records / recorded_name(version)
-    if not record.exists():
-        return [f"{record.name} does not exist: record the layout (layout.py record)"]
-    errors = []
-    if json.loads(record.read_text()) != current:
-        errors = [f"{record.name}: {text}" for text in differences(json.loads(record.read_text()), current)]
-        errors.append("the headers changed: raise the draft number (or, once frozen, the minor version), then record")
-    for other in sorted(records.glob("*.json")):
-        layout = json.loads(other.read_text())
-        major, minor, draft = version_of(layout)
-        if draft == 0 and version[2] == 0 and major == version[0] and minor < version[1]:
-            errors += [f"since {other.name}: {text}" for text in compare(layout, current)]
+    path = records / recorded_name(version)
+    if not path.exists():
+        return [f"{path.name} does not exist: record the layout (layout.py record)"]
+    recorded = json.loads(path.read_text())
+    errors = [f"{path.name}: {text}" for text in differences(recorded, current)]
+    if errors:
+        errors.append("the headers changed: raise the draft number, then record (layout.py record)")
+    before, now = recorded["operators"], current["operators"]
+    changed = [name for name in now if name in before and now[name] != before[name]]
+    of_operators = [f"operator {name}: recorded, but gone" for name in before.keys() - now.keys()]
+    of_operators += [f"operator {name}: not in the record" for name in now.keys() - before.keys()]
+    of_operators += [f"operator {name}: {text}" for name in changed for text in differences(before[name], now[name])]
+    errors += [f"{path.name}: {text}" for text in sorted(of_operators)]
+    if of_operators:
+        errors.append("operators' headers changed: record them (layout.py record)")
+    if version[2] == 0:
+        errors.append("the ABI is no draft any more: keep a record of every release, and compare with each of them here")
     return errors
 
 
@@ -315,7 +292,7 @@ def main(arguments):
             record()
             return 0
         if arguments == ["check"]:
-            errors = check() + check_operators()
+            errors = check()
         elif len(arguments) == 3 and arguments[0] == "compare":
             errors = compare(load(arguments[1]), load(arguments[2]))
         else:

@@ -2,6 +2,8 @@
 
 Each test writes the headers of a synthetic release and compares it with the one before it. Run through ctest.
 """
+import contextlib
+import io
 import json
 import pathlib
 import sys
@@ -178,39 +180,6 @@ class AppendOnly(unittest.TestCase):
                 release(change)
 
 
-class Records(unittest.TestCase):
-    """check: the current headers against the recorded versions."""
-
-    def check(self, text, *records):
-        with tempfile.TemporaryDirectory() as folder:
-            for record in records:
-                path = pathlib.Path(folder, layout.recorded_name(layout.version_of(record)))
-                path.write_text(layout.text_of(record))
-            made = Release(text)
-            with made.folder:
-                return layout.check(made.path, pathlib.Path(folder))
-
-    def test_equal(self):
-        self.assertEqual(self.check(RELEASE, BEFORE), [])
-
-    def test_not_recorded(self):
-        self.assertIn("1.0.json does not exist", self.check(RELEASE)[0])
-
-    def test_changed_without_a_new_version(self):
-        errors = self.check(RELEASE.replace(BOIL, BOIL + "  uint64_t capacity_ml;\n"), BEFORE)
-        self.assertIn("rlk_kettle_api: differs from the record", "\n".join(errors))
-
-    def test_a_frozen_version_binds_later_ones(self):
-        later = RELEASE.replace("RLK_ABI_MINOR 0", "RLK_ABI_MINOR 1").replace(FILL, "")
-        errors = self.check(later, BEFORE, Release(later).layout())
-        self.assertIn("since 1.0.json: rlk_kettle_api.fill: removed", "\n".join(errors))
-
-    def test_a_draft_binds_nobody(self):
-        draft = RELEASE.replace("RLK_ABI_DRAFT 0", "RLK_ABI_DRAFT 1")
-        later = RELEASE.replace("RLK_ABI_DRAFT 0", "RLK_ABI_DRAFT 2").replace(FILL, "")
-        self.assertEqual(self.check(later, Release(draft).layout(), Release(later).layout()), [])
-
-
 BREW = """
 #include <stdint.h>
 #define RLK_BREW_REVISION 1
@@ -228,8 +197,8 @@ LEAVES = BREW.replace("int64_t heat;", "int64_t heat;\n  int64_t leaves;").repla
     "#define RLK_BREW_N_INPUTS 1", "#define RLK_BREW_IN_LEAVES 1\n#define RLK_BREW_N_INPUTS 2")
 
 
-class Operators(unittest.TestCase):
-    """Operators have records of their own, by revision."""
+class Recorded(unittest.TestCase):
+    """Releases with an operator, in files as they are recorded."""
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -240,89 +209,128 @@ class Operators(unittest.TestCase):
         self.records.mkdir()
         self.write(BREW)
 
-    def write(self, text, draft=0):
+    def write(self, text, release=RELEASE, draft=1):
         """The header of the operator in a release of the ABI."""
-        (self.headers / "rlk/abi/kettle.h").write_text(RELEASE.replace("DRAFT 0", f"DRAFT {draft}"))
+        release = release.replace("#define RLK_BREW_N_INPUTS 2\n", "").replace("DRAFT 0", f"DRAFT {draft}")
+        (self.headers / "rlk/abi/kettle.h").write_text(release)
         (self.headers / "rlk/ops/brew.h").write_text(text)
 
     def record(self):
         layout.record(self.headers, self.records)
 
     def check(self):
-        return "\n".join(layout.check_operators(self.headers, self.records / "ops"))
+        return "\n".join(layout.check(self.headers, self.records))
 
-    def test_an_operator_is_recorded_apart_from_the_abi(self):
+    def compare(self):
+        """The headers with the only record, by the command's own words."""
+        [path] = self.records.iterdir()
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            code = layout.main(["compare", str(path), str(self.headers)])
+        self.assertEqual(code, 1 if out.getvalue() else 0)
+        return out.getvalue()
+
+
+class Records(Recorded):
+    """check: the current headers against the record of their version."""
+
+    def test_equal(self):
         self.record()
-        self.assertEqual({p.name for p in self.records.rglob("*.json")}, {"1.0.json", "brew-1.json"})
-        self.assertNotIn("BREW_REVISION", (self.records / "1.0.json").read_text())
+        self.assertEqual([path.name for path in self.records.iterdir()], ["1.0-draft1.json"])
         self.assertEqual(self.check(), "")
 
-    def test_a_new_operator_is_no_new_abi(self):
-        self.record()
-        (self.headers / "rlk/ops/sip.h").write_text(BREW.replace("brew", "sip").replace("BREW", "SIP"))
-        self.assertEqual(layout.check(self.headers, self.records), [])
-        self.assertIn("operator sip: ops/sip-1.json does not exist", self.check())
-        self.record()
-        self.assertEqual(self.check(), "")
+    def test_not_recorded(self):
+        self.assertIn("1.0-draft1.json does not exist", self.check())
 
-    def test_a_frozen_revision_is_neither_changed_nor_written_over(self):
+    def test_a_line_for_each_struct_and_operator(self):
+        self.record()
+        lines = (self.records / "1.0-draft1.json").read_text().splitlines()
+        starts = [line.split(":")[0].strip() for line in lines]
+        for name in ("rlk_water", "rlk_kettle_api", "brew"):
+            self.assertEqual(starts.count(f'"{name}"'), 1, name)
+        self.assertEqual([line for line in lines if "spoons" in line or "heat" in line],
+                         [line for line in lines if line.startswith(' "brew": ')])
+
+    def test_changed_without_a_new_version(self):
+        self.record()
+        self.write(BREW, RELEASE.replace(BOIL, BOIL + "  uint64_t capacity_ml;\n"))
+        self.assertIn("rlk_kettle_api: differs from the record", self.check())
+        self.assertIn("raise the draft number", self.check())
+
+    def test_an_operator_alone_is_recorded_without_a_new_version(self):
         self.record()
         self.write(LEAVES)
+        (self.headers / "rlk/ops/sip.h").write_text(BREW.replace("brew", "sip").replace("BREW", "SIP"))
+        self.assertIn("operator brew: struct rlk_brew_params: differs from the record", self.check())
+        self.assertIn("operator sip: not in the record", self.check())
+        self.assertNotIn("raise the draft number", self.check())
         self.record()
-        self.assertIn("operator brew: its header changed: raise the revision, then record", self.check())
+        self.assertEqual(self.check(), "")
+        (self.headers / "rlk/ops/sip.h").unlink()
+        self.assertIn("operator sip: recorded, but gone", self.check())
+
+    def test_a_frozen_version_is_not_written_over_and_wants_more_than_one_record(self):
+        self.write(BREW, draft=0)
+        self.record()
+        self.assertIn("keep a record of every release", self.check())
+        with self.assertRaises(layout.LayoutError):
+            self.record()
+
+
+class Operators(Recorded):
+    """compare: a release against the record of an older one, with the operators of both."""
+
+    def setUp(self):
+        super().setUp()
+        self.record()
+
+    def test_unchanged(self):
+        self.assertEqual(self.compare(), "")
+
+    def test_a_new_operator_is_allowed(self):
+        (self.headers / "rlk/ops/sip.h").write_text(BREW.replace("brew", "sip").replace("BREW", "SIP"))
+        self.assertEqual(self.compare(), "")
 
     def test_a_new_revision_appends(self):
-        self.record()
         self.write(LEAVES.replace("REVISION 1", "REVISION 2"))
-        self.record()
-        self.assertEqual(self.check(), "")
-        self.assertEqual(layout.check(self.headers, self.records), [])
+        self.assertEqual(self.compare(), "")
+
+    def test_a_changed_header_of_the_same_revision(self):
+        self.write(LEAVES)
+        self.assertIn("operator brew: its header changed: raise the revision", self.compare())
 
     def test_a_new_revision_that_does_not_append(self):
-        self.record()
         self.write(LEAVES.replace("REVISION 1", "REVISION 2").replace("  int64_t heat;\n", ""))
-        self.record()
-        self.assertIn("since ops/brew-1.json: rlk_brew_params.heat: removed", self.check())
+        self.assertIn("rlk_brew_params.heat: removed", self.compare())
         self.write(LEAVES.replace("REVISION 1", "REVISION 2").replace("IN_WATER 0", "IN_WATER 2"))
-        self.record()
-        self.assertIn("constant RLK_BREW_IN_WATER: was 0, is 2", self.check())
+        self.assertIn("constant RLK_BREW_IN_WATER: was 0, is 2", self.compare())
 
-    def test_an_older_header_than_what_was_recorded(self):
-        self.write(LEAVES.replace("REVISION 1", "REVISION 2"))
-        self.record()
-        self.write(BREW)
-        self.assertIn("revision 2 is recorded, the header has 1", self.check())
+    def test_an_older_revision(self):
+        self.write(BREW.replace("REVISION 1", "REVISION 0"))
+        self.assertIn("constant RLK_BREW_REVISION: was 1, is 0", self.compare())
 
     def test_a_removed_operator(self):
-        self.record()
         (self.headers / "rlk/ops/brew.h").unlink()
-        self.assertIn("operator brew: removed", self.check())
+        self.assertIn("operator brew: removed", self.compare())
 
-    def test_while_the_abi_is_a_draft_a_revision_may_change(self):
-        self.write(BREW, draft=1)
-        self.record()
-        self.write(LEAVES.replace("  int64_t heat;\n", ""), draft=2)
-        self.assertIn("operator brew: its header changed: record the layout", self.check())
-        self.record()
-        self.assertEqual(self.check(), "")
+    def test_the_abi_beside_it(self):
+        self.write(BREW, RELEASE.replace(FILL, ""))
+        self.assertIn("rlk_kettle_api.fill: removed", self.compare())
 
 
 class ThisAbi(unittest.TestCase):
     def test_headers_are_what_was_recorded(self):
         self.assertEqual(layout.check(), [])
 
-    def test_operators_are_what_was_recorded(self):
-        self.assertEqual(layout.check_operators(), [])
-
     def test_nothing_is_padded(self):
-        for current in [layout.measure(layout.HEADERS), *layout.measure_operators(layout.HEADERS).values()]:
+        abi = layout.measure(layout.HEADERS)
+        for current in [abi, *abi["operators"].values()]:
             self.assertEqual([e for n, s in current["structs"].items() for e in layout.padding(n, s)], [])
 
     def test_everything_growing_says_its_size(self):
         current = layout.measure(layout.HEADERS)
         without = {n for n, s in current["structs"].items() if s["fields"][0]["name"] != "struct_size"}
         self.assertEqual(without, {"rlk_dtype", "rlk_data_error_record"})
-        for name, operator in layout.measure_operators(layout.HEADERS).items():
+        for name, operator in current["operators"].items():
             self.assertEqual([s["fields"][0]["name"] for s in operator["structs"].values()], ["struct_size"], name)
 
     def test_the_record_reads_back(self):
