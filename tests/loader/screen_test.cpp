@@ -134,6 +134,7 @@ TEST_F(ScreenTest, TheNoteMustBeThereAndFit) {
   EXPECT_EQ(code_of(replaced(tiny(), "abi=1.0", "abi=2.0")), "ABI_MISMATCH");
   EXPECT_NE(record.reason.find("2.0"), std::string::npos) << record.reason;
   EXPECT_EQ(code_of(replaced(tiny(), "draft=2", "draft=9")), "ABI_MISMATCH");
+  EXPECT_NE(record.reason.find("ABI 1.0 draft 9, this host speaks 1.0 draft 2"), std::string::npos) << record.reason;
   // A newer minor version is not the screen's business: the two sides settle it when they meet.
   EXPECT_EQ(code_of(replaced(tiny(), "abi=1.0", "abi=1.7")), "");
 }
