@@ -66,6 +66,29 @@ std::vector<std::string> reports_of(const PluginRecord& record) {
   return paths;
 }
 
+std::string on_one_line(const ordered_json& value) {
+  return value.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+}
+
+// Each element of a list on a line of its own: where two reports differ, the lines are the units that differ.
+std::string in_lines(const ordered_json& object, const std::string& indent) {
+  std::string members;
+  for (const auto& [name, value] : object.items()) {
+    members += fmt::format("{}{} {}: ", members.empty() ? "\n" : ",\n", indent, on_one_line(name));
+    if (value.is_object()) {
+      members += in_lines(value, indent + " ");
+    } else if (value.is_array() && !value.empty()) {
+      std::string elements;
+      for (const ordered_json& element : value)
+        elements += fmt::format("{}{}  {}", elements.empty() ? "\n" : ",\n", indent, on_one_line(element));
+      members += fmt::format("[{}\n{} ]", elements, indent);
+    } else {
+      members += on_one_line(value);
+    }
+  }
+  return fmt::format("{{{}\n{}}}", members, indent);
+}
+
 }  // namespace
 
 std::string objection_to(const PluginRecord& record) {
@@ -124,7 +147,7 @@ std::string report_to_json(const HostIdentity& host, const PluginRecord& record,
                             {"objection", objection},
                             {"host", {{"version", host.version}, {"abi", host.abi}}},
                             {"plugin", std::move(plugin)}};
-  return out.dump(1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+  return in_lines(out, "") + "\n";
 }
 
 }  // namespace rlk::loader

@@ -52,6 +52,12 @@ class Tier(command.Case):
         self.assertFalse(report["counts"])
         self.assertIn("no hardware was there", report["objection"])
 
+    def test_a_report_has_a_line_for_each_unit(self):
+        units = self.report()["plugin"]["units"]
+        self.assertGreater(len(units), 1)
+        lines = [line.strip().removesuffix(",") for line in Tier.told.splitlines() if '"op"' in line]
+        self.assertEqual([json.loads(line) for line in lines], units)
+
     def test_without_a_report_a_plugin_is_experimental_wherever_it_is_shown(self):
         self.assertEqual(self.tier(), ("experimental", "no conformance report from hardware"))
         lines = self.output("list", **self.world).splitlines()
