@@ -1,8 +1,11 @@
 #!/usr/bin/env bash
 # From a fresh Debian 12 to a verified vendor plugin: builds rlk, installs it into a folder, builds a plugin outside the
 # tree with nothing but the installed package, drops it in, and runs logp forward and backward on the CPU and on the
-# plugin; then one GRPO step, by a command and by a program in C++. Everything is written to build/release,
-# build/install and build/quickstart; the second time takes seconds.
+# plugin; then one GRPO step, by a command and by a program in C++. Everything is written to build/quick, build/install
+# and build/quickstart; the second time takes seconds. A build/release that is there is installed instead.
+#
+# What is built is for this machine: the CPU kernels for its processor alone, and the plugins of the vendors whose devices
+# are here. RLK_VENDORS="cuda;rocm" names others; a wheel and a package have all of it (preset release).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 work=$PWD/build/quickstart prefix=$PWD/build/install
@@ -11,10 +14,23 @@ step() { printf '\n== %s\n' "$*"; }
 packaging/install-deps.sh
 
 step "build and install rlk"
-cmake --preset release > "$(mkdir -p "$work" && echo "$work")/configure.log" || { cat "$work/configure.log"; exit 1; }
-cmake --build build/release --target rlk rlk-plugins rlk-prober rlk_plugin_{cuda,rocm,maca,ascend,cambricon,fault}
-cmake --install build/release > "$work/install.log"
-echo "installed into $prefix"
+mkdir -p "$work"
+if [ -e build/release/lib/librlk.so ]; then
+  build=build/release
+else
+  build=build/quick
+  if [ -z "${RLK_VENDORS+set}" ]; then
+    RLK_VENDORS=
+    for pair in cuda:nvidiactl cuda:dxg rocm:kfd maca:mxcd ascend:davinci cambricon:cambricon_dev; do
+      [[ $RLK_VENDORS == *"${pair%%:*};"* ]] || ! compgen -G "/dev/${pair#*:}*" > /dev/null || RLK_VENDORS+="${pair%%:*};"
+    done
+  fi
+  echo "vendors' plugins: ${RLK_VENDORS:-none, for there is no device of theirs here}"
+  cmake --preset quick -D "RLK_VENDORS=${RLK_VENDORS%;}" > "$work/configure.log" || { cat "$work/configure.log"; exit 1; }
+  cmake --build "$build"
+fi
+cmake --install "$build" --prefix "$prefix" > "$work/install.log"
+echo "installed $build into $prefix"
 
 step "build a plugin outside the tree"
 mkdir -p "$work/golden"

@@ -1,12 +1,21 @@
 #!/usr/bin/env bash
-# Everything that this machine can check, from a clean clone, as root or a user: formatting, generated files, the
-# release build with all tests, the quickstart, clang-tidy on what changed, parts by clang under
-# AddressSanitizer + UndefinedBehaviorSanitizer and under ThreadSanitizer, clang's warnings for the rest but tests, and
-# the whole tree by the newest g++-N beside the default one.
+# What this machine can check, from a clean clone, as root or a user: formatting, generated files, the release build with
+# all tests, Python's with torch and the trainers (test-python.sh), the quickstart, clang-tidy on what changed, and parts
+# by clang under AddressSanitizer + UndefinedBehaviorSanitizer and under ThreadSanitizer.
+#
+#   packaging/test.sh          all of that
+#   packaging/test.sh --all    also clang's warnings for the rest but tests, the whole tree by the newest g++-N beside the
+#                              default one, and the long tests (RLK_TEST_LONG): some hours
+#
 # Warnings are errors in all of it. Logs are in build/test; the last line is `N passed, N failed`, where a stage that is
-# not a set of tests counts as one.
+# not a set of tests counts as one. Before it the twenty longest tests.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
+case $#:${1-} in
+  0:) all= ;;
+  1:--all) all=1; export RLK_TEST_LONG=1 ;;
+  *) echo "usage: test.sh [--all], not '$*'" >&2; exit 2 ;;
+esac
 logs=$PWD/build/test
 mkdir -p "$logs"
 passed=0 failed=0 broken=()
@@ -41,6 +50,13 @@ stage() {
 build() {  # PRESET [TARGET...]
   cmake --preset "$1" && cmake --build --preset "$1" ${2:+--target "${@:2}"}
 }
+use_python() {  # for the Python tests; without it ctest says what was skipped
+  local status=0
+  wait "$fetching" || status=$?
+  cat "$logs/python_fetch.log"
+  [ $status -ne 77 ] || return 0
+  [ $status -eq 0 ] && cmake build/release -D RLK_TEST_PYTHON="$(tail -n 1 "$logs/python_path")"
+}
 build_with() {  # COMPILER in build/COMPILER; the images of nvcc are those of the release build
   cmake --preset strict -B "build/$1" -DRLK_CUDA_KERNELS=OFF -DCMAKE_C_COMPILER="${1/g++/gcc}" -DCMAKE_CXX_COMPILER="$1" &&
     cmake --build "build/$1"
@@ -61,6 +77,11 @@ only() {  # PRESET TEST...
   tests "$1" -j 2 -R "^($(IFS='|'; echo "${*:2}"))\$"
 }
 
+longest() {  # of the release tests, from ctest's lines "12/163 Test  #7: name ....   Passed   12.34 sec"
+  sed -nE 's/^ *[0-9]+\/[0-9]+ Test +#[0-9]+: ([^ ]+) .* ([0-9.]+) sec *$/\2 \1/p' "$logs/release_tests.log" 2> /dev/null |
+    sort -rn | head -n 20 | sed 's/^/  /'
+}
+
 # What the sanitizers see here: whatever parses, checks, moves memory and runs threads, and the kernels in one
 # instruction set. The rest (the conformance engine, the command's verbs) takes longer to build with sanitizers than it
 # is worth on two cores; `cmake --preset asan` builds all.
@@ -76,21 +97,29 @@ export TSAN_OPTIONS="suppressions=$PWD/packaging/tsan.supp handle_segv=0 ${TSAN_
 
 stage "install dependencies" packaging/install-deps.sh --tools || { echo "$passed passed, $failed failed"; exit 1; }
 stage "format" packaging/lint.sh --format
+# Fetched while the release build has the processors.
+packaging/test-python.sh > "$logs/python_path" 2> "$logs/python_fetch.log" &
+fetching=$!
 if stage "release build" build strict; then
+  stage "python with torch" use_python
   stage "release tests" tests release -j 2
   stage "quickstart" packaging/quickstart.sh
   stage "clang-tidy on changes" packaging/lint.sh
 fi
 stage "asan build" build_by_clang asan "${asan[@]}" && stage "asan tests" only asan "${asan[@]}" unit_cpu_other_half
 stage "tsan build" build_by_clang tsan "${tsan[@]}" && stage "tsan tests" only tsan "${tsan[@]}"
-stage "clang on the rest" check_by_clang
-newest=$(compgen -c g++- | grep -xE 'g\+\+-[0-9]+' | sort -Vu | tail -n 1)
-if [ -n "$newest" ] && [ "$("$newest" -dumpversion)" != "$(g++ -dumpversion)" ]; then
-  stage "$newest build" build_with "$newest"
-else
-  echo "no g++-N here beside the default g++ $(g++ -dumpversion)"
+if [ -n "$all" ]; then
+  stage "clang on the rest" check_by_clang
+  newest=$(compgen -c g++- | grep -xE 'g\+\+-[0-9]+' | sort -Vu | tail -n 1)
+  if [ -n "$newest" ] && [ "$("$newest" -dumpversion)" != "$(g++ -dumpversion)" ]; then
+    stage "$newest build" build_with "$newest"
+  else
+    echo "no g++-N here beside the default g++ $(g++ -dumpversion)"
+  fi
 fi
 
+echo "the longest tests, in seconds:"
+longest
 printf 'all of it: %d min %d s\n' $((SECONDS / 60)) $((SECONDS % 60))
 [ ${#broken[@]} -eq 0 ] || printf 'failed: %s\n' "${broken[@]}"
 echo "$passed passed, $failed failed"

@@ -137,6 +137,7 @@ const rlk_tensor* Arguments::tensor(const Argument& argument, const Any& value) 
   if (device.type == kDlCudaHost || device.type == kDlRocmHost || device.type == kDlCpu) device = {kDlCpu, 0};
   if (device.type == kDlCudaManaged) device.type = kDlCuda;
   if (device_.type == 0) device_ = device;
+  if (data_ == nullptr) data_ = given.data;
   if (device.type != device_.type || device.id != device_.id)
     fail("ValueError", argument.name,
          "is on device " + std::to_string(device.type) + ":" + std::to_string(device.id) +

@@ -46,6 +46,7 @@ public:
   const rlk_tensor* const* inputs() const { return inputs_.data(); }
   const rlk_tensor* const* outputs() const { return outputs_.data(); }
   DlDevice device() const { return device_; }  // of all tensors; the CPU for memory of the host
+  const void* data() const { return data_; }   // of the first tensor that has elements; nullptr: none has
 
 private:
   const rlk_tensor* tensor(const Argument& argument, const Any& value);
@@ -54,6 +55,7 @@ private:
 
   const Operator& op_;
   DlDevice device_ = {0, 0};
+  const void* data_ = nullptr;
   alignas(8) std::array<char, kMostParameterBytes> params_;
   std::array<const rlk_tensor*, kMostTensors> inputs_{}, outputs_{};
   std::array<rlk_tensor, 2 * kMostTensors> tensors_;

@@ -37,33 +37,6 @@ rlk_runtime* runtime() {
   return made;
 }
 
-// Who has such a device here. DLPack's numbers are those of an API, and several vendors answer to CUDA's.
-std::string backend_of(DlDevice device) {
-  if (device.type == kDlCpu) return "cpu";
-  std::vector<const char*> known;
-  if (device.type == kDlCuda) known = {"cuda", "maca"};
-  if (device.type == kDlRocm) known = {"rocm"};
-  if (device.type == kDlExtDev) known = {"ascend", "cambricon", "maca"};
-  std::string names, here;
-  size_t many = 0;
-  for (const char* name : known) {
-    names += (names.empty() ? "" : ", ") + std::string(name);
-    uint32_t count = 0;
-    if (device.id < 0 || rlk_device_count(runtime(), name, &count, nullptr) != RLK_OK ||
-        static_cast<int64_t>(count) <= device.id)
-      continue;
-    here += (here.empty() ? "" : " or ") + std::string(name);
-    ++many;
-  }
-  const std::string where =
-      "memory is on DLPack's device " + std::to_string(device.type) + ":" + std::to_string(device.id);
-  if (many == 0)
-    throw Raised{"NotImplementedError", where + ", and no plugin here serves that: expected one of " +
-                                            (names.empty() ? "none" : names) + ". rlk-plugins list says why not"};
-  if (many > 1) throw Raised{"NotImplementedError", where + ", which may be of " + here + ". Use the C or Python API"};
-  return here;
-}
-
 // The calling thread's streams: a stream is used by one thread at a time.
 class Streams {
 public:
@@ -74,14 +47,16 @@ public:
   Streams(const Streams&) = delete;
   Streams& operator=(const Streams&) = delete;
 
-  rlk_stream* of(DlDevice device, void* native) {
+  // `data` is of one of the call's tensors.
+  rlk_stream* of(DlDevice device, const void* data, void* native) {
     rlk_stream*& stream = streams_[{device.type, device.id, native}];
     if (stream != nullptr) return stream;
-    const std::string backend = backend_of(device);
-    const auto ordinal = static_cast<uint32_t>(device.id);
+    const char* backend = nullptr;
     rlk_error error = fresh_error();
-    check(device.type == kDlCpu ? rlk_stream_create(runtime(), "cpu", 0, 0, &stream, &error)
-                                : rlk_stream_wrap(runtime(), backend.c_str(), ordinal, native, &stream, &error),
+    check(rlk_device_find(runtime(), device.type, device.id, data, &backend, &error), error);
+    const auto ordinal = static_cast<uint32_t>(device.id);
+    check(device.type == kDlCpu ? rlk_stream_create(runtime(), backend, 0, 0, &stream, &error)
+                                : rlk_stream_wrap(runtime(), backend, ordinal, native, &stream, &error),
           error);
     return stream;
   }
@@ -95,7 +70,7 @@ void run(const Library& tvm, const Operator& op, const Any* arguments, int32_t c
   thread_local Streams streams;
   const DlDevice device = call.device();
   const bool is_host = device.type == kDlCpu;
-  rlk_stream* stream = streams.of(device, is_host ? nullptr : tvm.get_stream(device.type, device.id));
+  rlk_stream* stream = streams.of(device, call.data(), is_host ? nullptr : tvm.get_stream(device.type, device.id));
   const rlk_op* found = nullptr;
   rlk_error error = fresh_error();
   check(rlk_op_find(op.name, &found, &error), error);

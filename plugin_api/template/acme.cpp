@@ -55,6 +55,7 @@ public:
   static void describe(rlk_device_properties& out) {
     out.flags = RLK_DEVICE_INLINE_STREAMS | RLK_DEVICE_MAPPED_PINNED;
     out.memory_bytes = kMemoryBytes;
+    out.dlpack_device_type = 12;  // kDLExtDev, torch's PrivateUse1: what a framework's tensors of this device say
     std::snprintf(out.name, sizeof(out.name), "acme 100");
     std::snprintf(out.arch, sizeof(out.arch), "host");
   }

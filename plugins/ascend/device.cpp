@@ -82,6 +82,7 @@ void describe(int32_t ordinal, rlk_device_properties& out) {
     const bool is_known = function != nullptr && function(device, which, &value) == 0 && value > 0;
     return is_known ? static_cast<uint64_t>(value) : 0;
   };
+  out.dlpack_device_type = 12;  // kDLExtDev: torch_npu's tensors are of torch's PrivateUse1
   out.memory_bytes = ask(r.aclrtGetDeviceInfo, kInfoMemoryBytes);  // an older CANN tells it of open devices only
   out.compute_units = static_cast<uint32_t>(ask(r.aclGetDeviceCapability, 0));  // AI cores
   out.l2_bytes = ask(r.aclGetDeviceCapability, 2);

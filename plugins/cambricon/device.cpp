@@ -70,6 +70,7 @@ void describe(int ordinal, rlk_device_properties& out) {
   const uint64_t isa = ask(kIsa);
   sdk::detail::copy_text(out.arch, isa != 0 ? sdk::format("mtp_%d", static_cast<int>(isa)).c_str() : name.c_str());
   out.compute_units = static_cast<uint32_t>(ask(kClusters) * ask(kCoresPerCluster));
+  out.dlpack_device_type = 12;  // kDLExtDev: torch_mlu's tensors are of torch's PrivateUse1
   out.memory_bytes = ask(kMemoryMegabytes) << 20;
   out.l2_bytes = ask(kL2);
   char bus[32] = {};

@@ -106,6 +106,7 @@ Driver open_driver() {
   table.name = "HIP";
   table.domain = "hip";
   table.attributes = kAttributes;
+  table.dlpack_device_type = 10;         // kDLROCM
   table.pinned_is_mapped = true;         // hipHostMalloc's memory has one address, without being asked
   table.plain_shared_bytes = 64 * 1024;  // all that a block may have
   table.grid_threads = (int64_t{1} << 32) - 1;

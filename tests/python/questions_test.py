@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 import rlk
-from rlk import _devices, _runtime
+from rlk import _devices, _runtime, errors
 
 
 @pytest.fixture
@@ -101,15 +101,16 @@ assert _runtime.stream_of_thread() is not stream, "made anew, on what serves now
 
 
 def test_after_a_reload_it_is_asked_anew_who_serves_a_device(monkeypatch):
-    here = ["cuda"]
-    monkeypatch.setattr(_devices, "_count", lambda runtime, backend: int(backend in here))
+    asked = []
     monkeypatch.setattr(_devices, "_found", {})
+    monkeypatch.setattr(errors, "check", lambda function, runtime, kind, number, address, out: asked.append((kind, number))
+                        or setattr(out, "value", b"cuda" if len(asked) == 1 else b"maca"))
     device = (_devices.CUDA, 0)
-    assert _devices.backend_of(device) == "cuda"
-    here[:] = ["maca"]
-    assert _devices.backend_of(device) == "cuda", "kept until then"
+    assert _devices.backend_of(device, 256) == "cuda"
+    assert _devices.backend_of(device, 256) == "cuda", "kept until then"
     _runtime.note_reload()
-    assert _devices.backend_of(device) == "maca"
+    assert _devices.backend_of(device, 256) == "maca"
+    assert asked == [device, device]
 
 
 def test_a_reload_that_changes_something_tells_who_asked_to_be_told(monkeypatch):

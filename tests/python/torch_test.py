@@ -228,7 +228,7 @@ def test_a_backward_keeps_the_sign_of_a_zero_whatever_zero_was_passed_before(mon
 def test_after_a_reload_every_thread_makes_its_streams_anew(monkeypatch):
     asked, x = [], torch.ones(2)
     backend_of = _devices.backend_of
-    monkeypatch.setattr(_devices, "backend_of", lambda device: asked.append(device) or backend_of(device))
+    monkeypatch.setattr(_devices, "backend_of", lambda *memory: asked.append(memory) or backend_of(*memory))
     _runtime.note_reload()
     for _ in range(2):
         rlk.torch.add(x, x)

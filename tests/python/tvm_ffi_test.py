@@ -137,7 +137,7 @@ def test_a_device_with_a_number_below_0_is_nobodys():
     # Behind the object's header of 24 bytes: the kind and the text, each an address and a length.
     kind, kind_size, text, text_size = (ctypes.c_uint64 * 4).from_address(raised.value + 24)
     assert ctypes.string_at(kind, kind_size) == b"NotImplementedError"
-    assert b"device 2:-1, and no plugin here serves that" in ctypes.string_at(text, text_size)
+    assert b"device (2, -1), which no registered backend serves" in ctypes.string_at(text, text_size)
     ctypes.CDLL(RUNTIME).TVMFFIObjectDecRef(raised)
 
 

@@ -14,7 +14,12 @@ public:
   using Event = CpuEvent;
   using Implementations = CpuImplementations;
 
-  explicit CpuPlugin(const sdk::Host& host) : host_(host) {}
+  explicit CpuPlugin(const sdk::Host& host) : host_(host) {
+    if (!runs_here())
+      throw sdk::Error(RLK_UNSUPPORTED,
+                       "librlk was built for the instruction set of another processor alone, which this one does not "
+                       "have. Build it here, or with -D RLK_CPU_TARGETS=all");
+  }
 
   sdk::Verdict probe(sdk::Evidence& evidence) override {
     const std::string model = cpu_model();

@@ -30,6 +30,10 @@ const char* target_name() {
   return HWY_DYNAMIC_DISPATCH(name_of_target)();
 }
 
+bool runs_here() {
+  return (hwy::SupportedTargets() & HWY_TARGETS) != 0;
+}
+
 const char* variant_name() {
   static const std::string kBest = std::string(hwy::TargetName(HWY_AVX3));
   static const std::string kWithTiles = kBest + "_AMX";

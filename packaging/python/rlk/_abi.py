@@ -31,8 +31,8 @@ class CallOptions(ctypes.Structure):
 
 class DeviceProperties(ctypes.Structure):
     _fields_ = [("struct_size", c_uint32), ("flags", c_uint32), ("simt_width", c_uint32), ("compute_units", c_uint32),
-                ("memory_bytes", c_uint64), ("l2_bytes", c_uint64), ("numa_node", c_int32), ("reserved", c_uint32),
-                ("uuid", c_uint8 * 16), ("name", c_char * 64), ("arch", c_char * 32), ("pci_bus_id", c_char * 24),
+                ("memory_bytes", c_uint64), ("l2_bytes", c_uint64), ("numa_node", c_int32),
+                ("dlpack_device_type", c_int32), ("uuid", c_uint8 * 16), ("name", c_char * 64), ("arch", c_char * 32), ("pci_bus_id", c_char * 24),
                 ("driver_version", c_char * 32), ("runtime_version", c_char * 32)]
 
 
@@ -61,6 +61,7 @@ _FUNCTIONS = {
     "rlk_runtime_reload": (_STATUS, [c_void_p, POINTER(c_void_p), POINTER(Error)]),
     "rlk_device_count": (_STATUS, [c_void_p, c_char_p, POINTER(c_uint32), POINTER(Error)]),
     "rlk_device_describe": (_STATUS, [c_void_p, c_char_p, c_uint32, POINTER(DeviceProperties), POINTER(Error)]),
+    "rlk_device_find": (_STATUS, [c_void_p, c_int32, c_int32, c_void_p, POINTER(c_char_p), POINTER(Error)]),
     "rlk_stream_create": (_STATUS, [c_void_p, c_char_p, c_uint32, c_int32, POINTER(c_void_p), POINTER(Error)]),
     "rlk_stream_wrap": (_STATUS, [c_void_p, c_char_p, c_uint32, c_void_p, POINTER(c_void_p), POINTER(Error)]),
     "rlk_stream_destroy": (_STATUS, [c_void_p, POINTER(Error)]),

@@ -61,6 +61,7 @@ class Arranged(NamedTuple):
     outputs: int
     options: int
     device: Tuple[int, int]
+    address: int  # of an input on the device, 0 where none has memory
     kind: Any
     results: dict
     owners: Any
@@ -126,7 +127,7 @@ class Operator:
 
     def stream_for(self, call, stream):
         if stream is None:
-            return _devices.stream_for(call.device, call.kind)
+            return _devices.stream_for(call.device, call.address, call.kind)
         _devices.check_stream(stream, call.device, self.name)
         return stream
 
@@ -188,7 +189,8 @@ class Operator:
             sizes += 16 * ndim
         self._pointers.pack_into(memory, self._at_pointers, *pointers)
         return Arranged(memory, base, base + self._at_pointers, base + self._at_pointers + 8 * len(self.inputs),
-                        base + self._at_options if options is not None else None, first.device, first.kind, results,
+                        base + self._at_options if options is not None else None, first.device,
+                        next((v.address for v in views if v is not None and v.address), 0), first.kind, results,
                         (views, made, held), changed)
 
     def codes(self, params):

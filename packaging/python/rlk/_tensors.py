@@ -5,7 +5,7 @@ import sys
 from typing import Any, NamedTuple, Tuple
 
 from rlk import _abi
-from rlk.errors import ArgumentTypeError, InvalidArgument
+from rlk.errors import ArgumentTypeError, InvalidArgument, Unsupported
 
 Array = Any  # numpy.ndarray, torch.Tensor, cupy.ndarray, jax.Array: whatever has __dlpack__
 
@@ -146,9 +146,21 @@ class Torch:
 
     @staticmethod
     def native_stream(device):
-        """The handle of torch's current stream on a CUDA or ROCm device."""
+        """The vendor's handle of torch's current stream on a device."""
         torch = sys.modules["torch"]
-        return torch.cuda.current_stream(device[1]).cuda_stream
+        if device[0] != EXT_DEV:
+            return torch.cuda.current_stream(device[1]).cuda_stream
+        # Vendors call it as torch.cuda does (torch.npu.current_stream().npu_stream); newer torch has one name for all.
+        name = torch._C._get_privateuse1_backend_name()
+        module = getattr(torch, name, None)
+        current = getattr(module, "current_stream", None) or torch.accelerator.current_stream
+        stream = current(torch.device(name, device[1]))
+        for attribute in (f"{name}_stream", "native_handle"):
+            handle = getattr(stream, attribute, None)
+            if handle is not None:
+                return int(handle)
+        raise Unsupported(f"torch {torch.__version__} does not give the handle of {name}'s current stream: {stream!r} has "
+                          f"neither {name}_stream nor native_handle. Pass stream=, made by rlk.runtime().wrap()")
 
 
 class _Managed(ctypes.Structure):  # DLManagedTensor begins with a DLTensor

@@ -23,7 +23,7 @@ class Description(ctypes.Structure):  # rlk_torch_operator
 def _resolve(kind, index, runtime, backend, error):
     """Who serves the memory of torch's device: what rlk's probes found, never torch's word for it."""
     try:
-        name = _devices.backend_of(_dlpack_device(kind, index)).encode()
+        name = _devices.backend_of(*_dlpack_device(kind, index)).encode()
         runtime[0] = _runtime.runtime().handle
         ctypes.memmove(backend, name + b"\0", len(name) + 1)
         return errors.OK
@@ -36,18 +36,19 @@ def _resolve(kind, index, runtime, backend, error):
 
 
 def _dlpack_device(kind, index):
-    """DLPack's words for a device that torch's C++ side calls by numbers."""
+    """DLPack's words for a device that torch's C++ side calls by numbers, and the address of memory there."""
     name = torch.autograd.DeviceType(kind).name.lower()
     if name == "cpu":
-        return CPU, 0
+        return (CPU, 0), 0
     if name == "privateuse1":
         name = torch._C._get_privateuse1_backend_name()
     try:
-        number = torch.empty(0, device=torch.device(name, index)).__dlpack_device__()
+        sample = torch.empty(1, device=torch.device(name, index))
+        number = sample.__dlpack_device__()
     except Exception as e:
         raise errors.Unsupported(f"memory is on torch's device {name}:{index}, which has no number of DLPack's ({e}), and "
                                  "nobody here serves that") from None
-    return int(number[0]), number[1]
+    return (int(number[0]), number[1]), sample.data_ptr()
 
 
 _held = _RESOLVE(_resolve)  # the library keeps its address

@@ -51,6 +51,7 @@ void describe(int ordinal, rlk_device_properties& out) {
   // With unified addressing, pinned memory has one address for the host and for kernels.
   const bool maps = attribute(device, at.maps_host_memory) != 0 && attribute(device, at.unified_addressing) != 0;
   if (maps || table.pinned_is_mapped) out.flags |= RLK_DEVICE_MAPPED_PINNED;
+  out.dlpack_device_type = table.dlpack_device_type;
   out.simt_width = static_cast<uint32_t>(attribute(device, at.warp_size));
   out.compute_units = static_cast<uint32_t>(attribute(device, at.multiprocessors));
   out.l2_bytes = static_cast<uint64_t>(attribute(device, at.l2_bytes));

@@ -159,6 +159,8 @@ struct Driver {
   // The vendor's part; what has no default here must be set.
   const char* name = "";    // in texts: "CUDA"
   const char* domain = "";  // of error codes: "cuda"
+  // As DLPack calls the devices of tensors: frameworks made for CUDA, and for what looks like it, say kDLCUDA.
+  int32_t dlpack_device_type = 2;
   Attributes attributes;
   // Where no attribute tells: pinned memory has one address for the host and for kernels. Without that (or the two
   // attributes) kernels cannot report data errors, and no operator that has any is verified.

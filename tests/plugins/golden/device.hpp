@@ -51,6 +51,7 @@ public:
   static void describe(rlk_device_properties& out) {
     out.flags = RLK_DEVICE_INLINE_STREAMS | RLK_DEVICE_MAPPED_PINNED;
     out.compute_units = 1;
+    out.dlpack_device_type = 12;  // kDLExtDev
     out.memory_bytes = bytes_of(_SC_PHYS_PAGES);
     rlk::sdk::detail::copy_text(out.name, "golden host memory");
     rlk::sdk::detail::copy_text(out.arch, "host");

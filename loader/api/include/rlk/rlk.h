@@ -110,6 +110,14 @@ RLK_API rlk_status rlk_device_count(rlk_runtime* runtime, const char* backend, u
 /* Opens nothing: a device is opened when its first stream, event or block of memory is asked for. */
 RLK_API rlk_status rlk_device_describe(rlk_runtime* runtime, const char* backend, uint32_t ordinal,
                                        rlk_device_properties* out, rlk_error* error);
+/* Which backend serves memory that a framework passes with DLPack's device (type, id), such as (kDLCUDA 2, 0) or
+   (kDLExtDev 12, 0). Host memory, pinned or not, is the CPU's. Otherwise the registered device with that ordinal whose
+   plugin gives its memory that type (rlk_device_properties.dlpack_device_type); where several do, or none, the one
+   whose plugin recognises the address `data` (pointer_kind), which opens the devices that are asked. data may be NULL.
+   *backend lives as long as the process. UNSUPPORTED: no such device, or several, and the text says which were asked.
+   [thread-safe] */
+RLK_API rlk_status rlk_device_find(rlk_runtime* runtime, int32_t dlpack_device_type, int32_t dlpack_device_id,
+                                   const void* data, const char** backend, rlk_error* error);
 
 /* ---- streams, events, memory ------------------------------------------------------------------------------------ */
 RLK_API rlk_status rlk_stream_create(rlk_runtime* runtime, const char* backend, uint32_t ordinal, int32_t priority,

@@ -248,6 +248,12 @@ public:
     detail::check(rlk_device_count, handle_, backend, &count);
     return count;
   }
+  // The backend of memory that a framework passes with DLPack's device (type, id); it throws where there is none.
+  const char* backend_of(int32_t dlpack_device_type, int32_t dlpack_device_id, const void* data) const {
+    const char* backend = nullptr;
+    detail::check(rlk_device_find, handle_, dlpack_device_type, dlpack_device_id, data, &backend);
+    return backend;
+  }
   Stream stream(const char* backend = "cpu", uint32_t ordinal = 0, int32_t priority = 0) const {
     rlk_stream* handle = nullptr;
     detail::check(rlk_stream_create, handle_, backend, ordinal, priority, &handle);

@@ -19,7 +19,9 @@ typedef struct rlk_device_properties {
   uint64_t memory_bytes;
   uint64_t l2_bytes;
   int32_t numa_node; /* of the host memory nearest to the device, -1 when unknown */
-  uint32_t reserved;
+  /* out: what DLPack calls the device of its tensors (kDLCUDA 2, kDLROCM 10, kDLExtDev 12); 0 when the plugin does not
+     say. By it, and by pointer_kind where several backends say the same, an embedder's tensor finds its backend. */
+  int32_t dlpack_device_type;
   uint8_t uuid[16]; /* the card's own, all 0 when it has none */
   char name[64];
   char arch[32];            /* "sm_90", "gfx942", "Ascend910B4", "x86-64 AVX3" */
