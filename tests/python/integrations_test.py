@@ -188,6 +188,15 @@ def test_another_function_is_refused_and_nothing_is_replaced(trainer, loss, seen
     assert rlk.integrations.enabled() == ()
 
 
+def test_what_is_only_added_depends_on_no_source_unless_asked_to(trainer, caplog):
+    user = trainer("new", loss=LOSS.replace("return max(x)", "return sorted(x)[-1]", 1), version="1.1")
+    with pytest.raises(rlk.Unsupported, match="top in .* is not the function that rlk knows"):
+        rlk.integrations.enable("made", strict=True)
+    with rlk.integrations.enable("made"):
+        assert sys.modules["made_trainer.loss"].REGISTRY["rlk"]([1]) == "new" and user.train([1, 3]) == 2
+    assert "REGISTRY[rlk]: added to made-trainer 1.1, whose functions beside it" in caplog.text
+
+
 def test_another_version_with_the_same_functions_is_taken(trainer):
     other = LOSS.replace('"""The mean."""', '"""Of numbers."""').replace("# of powers", "# for x")
     user = trainer("mean", loss=other, version="1.2")

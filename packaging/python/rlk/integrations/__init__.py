@@ -5,8 +5,9 @@
     ...                                          # train as ever
     rlk.integrations.disable("trl")              # puts everything back
 
-or, for a part of a program, `with rlk.integrations.enable("trl"):`. A version whose functions are not those that rlk was
-held against is refused and nothing is replaced. What rlk cannot serve exactly (a dtype, an option, a device without a
+or, for a part of a program, `with rlk.integrations.enable("trl"):`. A function whose source is
+not the one that rlk was compared with is tried first: where it gives other results than rlk nothing is replaced, and
+strict=True refuses it untried. What rlk cannot serve exactly (a dtype, an option, a device without a
 plugin) goes to the original; the logger rlk.integrations says so once for each reason, and calls() counts."""
 import importlib
 import threading
@@ -63,14 +64,15 @@ def integration(name):
     return importlib.import_module(f"rlk.integrations._{name}").INTEGRATION
 
 
-def enable(name):
-    """Replaces the trainer's functions by rlk's. Enabled already, it changes nothing and says what was replaced."""
+def enable(name, strict=False):
+    """Replaces the trainer's functions by rlk's. Enabled already, it changes nothing and says what was replaced. strict
+    refuses functions of another source than rlk was compared with; otherwise they are tried, and accepted with a warning."""
     with _lock:
         known = integration(name)
         began = name not in _active
         if began:
             from rlk.integrations._hooks import Enabled
-            _active[name] = Enabled(known)
+            _active[name] = Enabled(known, strict)
         return Enabling(name, _active[name], began)
 
 

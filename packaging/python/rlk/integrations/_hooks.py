@@ -1,4 +1,5 @@
-"""Puts rlk's functions where a trainer's were, and the trainer's back. Only functions of a known source are replaced."""
+"""Puts rlk's functions where a trainer's were, and the trainer's back. Replaced are functions of a known source, and of an
+unknown one where both give the same for made-up calls; what rlk only adds to a registry depends on no source."""
 import importlib
 import importlib.metadata
 import importlib.util
@@ -9,7 +10,7 @@ import sys
 from typing import Callable, NamedTuple, Tuple
 
 from rlk.errors import NotFound, Unsupported
-from rlk.integrations._replace import Replacement
+from rlk.integrations._replace import Replacement, log
 from rlk.integrations._source import definitions, digest
 
 
@@ -21,6 +22,7 @@ class Hook(NamedTuple):
     sources: Tuple[str, ...]    # "file name" of the function and of what it hangs on, as known.json has them
     make: Callable              # (the original's module) -> serve(original, *arguments)
     adds: bool = False          # a new entry of a registry: there is no original
+    calls: Callable = None      # () -> calls by which an original of another source is tried (_trial.py); None: refused
 
 
 class Replaced(NamedTuple):
@@ -59,8 +61,11 @@ class Installed:
         self.site = pathlib.Path(spec.submodule_search_locations[0]).parent
         self._texts = {}
 
+    def file(self, hook):
+        return str(self.site / hook.sources[0].split(" ")[0])
+
     def check(self, sources, consequence):
-        """The file of the first source; refuses when one is not what rlk knows."""
+        """Refuses when a source is not what rlk knows."""
         known = self.record["version"]
         for source in sources:
             file, name = source.split(" ")
@@ -74,14 +79,13 @@ class Installed:
                 raise Unsupported(f"rlk.integrations: {name} in {path} of {self.package} {self.version} is not the function that "
                                   f"rlk knows: {seen}, expected {expected} ({self.package} {known}). {consequence}. Install "
                                   f"{self.package}=={known}, or an rlk that knows {self.package} {self.version}")
-        return str(self.site / sources[0].split(" ")[0])
 
 
 class Enabled:
     """What enable() did. Ends with disable(), or with the `with` that began it."""
 
-    def __init__(self, integration):
-        self.integration = integration
+    def __init__(self, integration, strict):
+        self.integration, self.strict = integration, strict
         self.replaced, self.functions, self._undo, self.active = [], {}, [], False
         self.put()
 
@@ -109,15 +113,25 @@ class Enabled:
     def put(self):
         installed = Installed(self.integration)
         self.version = installed.version
-        files = [installed.check(hook.sources, "Nothing was replaced") for hook in self.integration.hooks]
+        unknown = {}  # hook: what is said of its sources
+        for hook in self.integration.hooks:
+            try:
+                installed.check(hook.sources, "Nothing was replaced")
+            except Unsupported as error:
+                if self.strict or not (hook.adds or hook.calls):
+                    raise
+                unknown[hook] = error
         plan = []
-        for hook, file in zip(self.integration.hooks, files):
+        for hook in self.integration.hooks:
             try:
                 module = importlib.import_module(hook.module)
             except ImportError as error:
                 raise Unsupported(f"rlk.integrations: {hook.module} cannot be imported here ({error}). Nothing was replaced. "
                                   f"Install what {self.integration.package} needs") from error
-            plan.append((hook, file, module, self.original(hook, module), hook.make(module)))
+            original, serve = self.original(hook, module), hook.make(module)
+            if hook in unknown:
+                self.accept(hook, original, serve, unknown[hook])
+            plan.append((hook, installed.file(hook), module, original, serve))
         try:
             for hook, file, module, original, serve in plan:
                 self.replace(hook, module, original, serve)
@@ -126,6 +140,21 @@ class Enabled:
             self.undo()
             raise
         self.active = True
+
+    def accept(self, hook, original, serve, error):
+        """A function of another source than the known: tried, or, where rlk's only stands beside it, told."""
+        name, package = f"{hook.module}.{hook.name}", f"{self.integration.package} {self.version}"
+        if hook.adds:
+            log.warning("%s: added to %s, whose functions beside it are not those that rlk was compared with (%s)", name, package,
+                        self.integration.known["version"])
+            return
+        from rlk.integrations._trial import difference
+        plain = original.__func__ if isinstance(original, staticmethod) else original
+        found = difference(getattr(plain, "apply", plain), serve, hook.calls())
+        if found is not None:
+            raise Unsupported(f"{error}. Tried against rlk's it differs: {found}")
+        log.warning("%s: of %s, whose source rlk does not know; rlk replaces it because both gave the same in trial calls. "
+                    "enable(..., strict=True) refuses it", name, package)
 
     def replace(self, hook, module, original, serve):
         static = isinstance(original, staticmethod)

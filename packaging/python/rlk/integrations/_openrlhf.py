@@ -1,6 +1,7 @@
 """OpenRLHF: log-probabilities and entropies of logits, and its policy loss."""
 import torch
 
+from rlk.integrations import _trial
 from rlk.integrations._hooks import Hook, Integration
 from rlk.integrations._replace import require
 from rlk.integrations._serve import entropy, logp, policy_loss
@@ -49,8 +50,8 @@ def _policy(losses):
 
 INTEGRATION = Integration("openrlhf", "openrlhf", (
     Hook(_UTILS, "log_probs_from_logits", "logp", (f"{_FILE} log_probs_from_logits", f"{_FILE} _logsumexp_by_chunk"),
-         _log_probs),
-    Hook(_UTILS, "compute_entropy", "logp", (f"{_FILE} compute_entropy",), _entropy),
+         _log_probs, calls=_trial.logits_and_ids),
+    Hook(_UTILS, "compute_entropy", "logp", (f"{_FILE} compute_entropy",), _entropy, calls=_trial.logits),
     Hook("openrlhf.models.loss", "PolicyLoss.forward", "policy_loss",
          (f"{_LOSS} PolicyLoss.forward", f"{_LOSS} PolicyLoss.__init__", f"{_LOSS} aggregate_loss", f"{_FILE} masked_mean"),
          _policy),

@@ -1,6 +1,7 @@
 """TRL: the fused projection that GRPO, RLOO, SFT, DPO and KTO use, and the functions over logits."""
 import torch
 
+from rlk.integrations import _trial
 from rlk.integrations._hooks import Hook, Integration
 from rlk.integrations._replace import require
 from rlk.integrations._serve import NO_IGNORED_ID, call, entropy, logp, require_dtype, require_ids
@@ -76,9 +77,12 @@ _SHARED = (f"{_FILE} _supports_trl_loss_kernel", "trl/kernels/logprob_entropy.py
 INTEGRATION = Integration("trl", "trl", (
     Hook(_UTILS, "_ChunkedLogProbFunction", "linear_logp",
          (f"{_CHUNKED} ChunkedLogProbFunction", f"{_CHUNKED} _torch_transform", f"{_CHUNKED} _forward_tile",
-          f"{_CHUNKED} _backward_tile", f"{_FILE} add_fused_lm_head"), _chunked),
-    Hook(_UTILS, "selective_log_softmax", "logp", (f"{_FILE} selective_log_softmax", *_SHARED), _selective),
+          f"{_CHUNKED} _backward_tile", f"{_FILE} add_fused_lm_head"), _chunked,
+         calls=lambda: _trial.hidden(_trial.no_bias, _trial.ids_of, 0.7, 4, None, 1.0, ("entropy",))),
+    Hook(_UTILS, "selective_log_softmax", "logp", (f"{_FILE} selective_log_softmax", *_SHARED), _selective,
+         calls=_trial.logits_and_ids),
     Hook(_UTILS, "selective_log_softmax_and_entropy", "logp",
-         (f"{_FILE} selective_log_softmax_and_entropy", *_SHARED), _with_entropy),
-    Hook(_UTILS, "entropy_from_logits", "logp", (f"{_FILE} entropy_from_logits", *_SHARED), _entropy),
+         (f"{_FILE} selective_log_softmax_and_entropy", *_SHARED), _with_entropy, calls=_trial.logits_and_ids),
+    Hook(_UTILS, "entropy_from_logits", "logp", (f"{_FILE} entropy_from_logits", *_SHARED), _entropy,
+         calls=_trial.logits),
 ))

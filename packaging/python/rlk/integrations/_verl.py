@@ -4,6 +4,7 @@ import os
 import numpy as np
 import torch
 
+from rlk.integrations import _trial
 from rlk.integrations._hooks import Hook, Integration
 from rlk.integrations._replace import require
 from rlk.integrations._serve import NO_IGNORED_ID, call, entropy, logp, policy_loss, require_dtype, require_ids
@@ -253,8 +254,8 @@ _GROUPS = tuple(f"verl/utils/groupwise.py {name}" for name in ("as_torch_index",
 INTEGRATION = Integration("verl", "verl", (
     Hook(_F, "logprobs_from_logits", "logp",
          (f"{_FILE} logprobs_from_logits", f"{_FILE} logprobs_from_logits_v2", f"{_FILE} logprobs_from_logits_flash_attn"),
-         _logprobs),
-    Hook(_F, "entropy_from_logits", "logp", (f"{_FILE} entropy_from_logits",), _entropy),
+         _logprobs, calls=_trial.logits_and_ids),
+    Hook(_F, "entropy_from_logits", "logp", (f"{_FILE} entropy_from_logits",), _entropy, calls=_trial.logits),
     Hook(_F, "entropy_from_logits_with_chunking", "logp", (f"{_FILE} entropy_from_logits_with_chunking",), _entropy_by_chunks),
     Hook(_LINEAR, "linear_cross_entropy", "linear_logp", _LINEAR_FILES, _linear),
     _loss("vanilla", _policy(_vanilla, _metrics("clip_fraction", "clip_fraction_lower"), 20.0)),
