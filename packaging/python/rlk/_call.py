@@ -210,7 +210,7 @@ class Operator:
     def checked(self, params):
         codes = []
         for p, value in zip(self.params, params):
-            if getattr(value, "requires_grad", False) and Torch.records(value):
+            if Torch.records(value):
                 raise InvalidArgument(f"{self.name}: {p.python} requires a gradient, and no operator has one for a parameter. "
                                       f"Pass {p.python}.item()")
             if p.type == "enum":
