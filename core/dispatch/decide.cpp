@@ -7,6 +7,7 @@
 
 #include "core/declaration/error.hpp"
 #include "core/declaration/text.hpp"
+#include "core/dispatch/accept.hpp"
 #include "core/dispatch/dispatcher.hpp"
 #include "core/dispatch/host.hpp"
 #include "core/dispatch/trace.hpp"
@@ -296,25 +297,27 @@ rlk_status Dispatcher::note_fallback(const Call& call, const FallbackReason& rea
 rlk_status Dispatcher::explain(Stream& stream, const OpDecl& decl, const void* params,
                                std::span<const rlk_tensor* const> inputs, std::span<const rlk_tensor* const> outputs,
                                const CallOptions& options, Explanation* out, rlk_error* error) {
-  BoundCall bound;
-  std::vector<std::byte> storage(decl.params_size);
-  rlk_status status = validate(decl, params, inputs, outputs, /*check_memory=*/false, storage, bound, error);
+  AcceptedCall accepted(stream, decl, inputs, outputs, options);
+  rlk_status status = accepted.accept(params, policy_.numerics(), /*check_memory=*/false, error);
   if (status != RLK_OK) return status;
-  const uint32_t numerics = demanded(bound, options);
-  PrivateParams privates;
-  status = privates.read(decl, options.next, error);
-  if (status != RLK_OK) return status;
-  const CallDescription description(bound, inputs, outputs, numerics, privates);
-  const std::vector<std::string> features = features_of(bound, inputs, outputs);
-  const CallRequest request{
-      bound, description, features, numerics, options.pin, &stream.device().entry, privates.required(), &hangs_};
+  const Call& call = accepted.call();
+  const CallDescription description(call.bound, call.inputs, call.outputs, call.options.numerics, call.privates);
+  const std::vector<std::string> features = features_of(call.bound, call.inputs, call.outputs);
+  const CallRequest request{call.bound,
+                            description,
+                            features,
+                            call.options.numerics,
+                            call.options.pin,
+                            &stream.device().entry,
+                            call.privates.required(),
+                            &hangs_};
   Selection selection;
   const auto now = snapshot();
   status = select(*now, policy_, request, &selection, error);
   if (status != RLK_OK) return status;
   const auto key = std::make_unique<PlanKey>();
-  key->build({id_, now->generation, &stream.device().entry, false, options.pin, &privates}, bound, inputs, outputs,
-             numerics);
+  status = build_key(call, *now, key.get(), error);
+  if (status != RLK_OK) return status;
   const bool strict = policy_.fallback() == Fallback::strict;
   Option* taken = nullptr;
   Option* compiling = nullptr;
@@ -346,7 +349,7 @@ rlk_status Dispatcher::explain(Stream& stream, const OpDecl& decl, const void* p
     taken->verdict = Verdict::taken;
   }
   if (taken != nullptr && taken->reason.empty() && taken->candidate != nullptr) {
-    const Refusal canary = note_of_canary(*taken->candidate, bound, features, taken->variant);
+    const Refusal canary = note_of_canary(*taken->candidate, call.bound, features, taken->variant);
     taken->reason_code = canary.code;
     taken->reason = canary.text;
   }

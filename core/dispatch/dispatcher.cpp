@@ -10,6 +10,7 @@
 
 #include "core/declaration/error.hpp"
 #include "core/declaration/text.hpp"
+#include "core/dispatch/accept.hpp"
 #include "core/dispatch/host.hpp"
 #include "core/dispatch/trace.hpp"
 
@@ -17,40 +18,6 @@ namespace rlk::core {
 namespace {
 
 std::atomic<uint64_t> dispatchers_made{0};
-
-// A caller's array, as long as declared: entries that are missing are absent.
-class Arguments {
-public:
-  Arguments(std::span<const rlk_tensor* const> given, size_t declared) {
-    if (given.size() >= declared) {
-      tensors_ = given.first(declared);
-      return;
-    }
-    std::copy(given.begin(), given.end(), storage_.begin());
-    std::fill(storage_.begin() + static_cast<std::ptrdiff_t>(given.size()),
-              storage_.begin() + static_cast<std::ptrdiff_t>(declared), nullptr);
-    tensors_ = {storage_.data(), declared};
-  }
-  Arguments(const Arguments&) = delete;
-  Arguments& operator=(const Arguments&) = delete;
-  std::span<const rlk_tensor* const> tensors() const { return tensors_; }
-
-private:
-  std::array<const rlk_tensor*, kMaxArguments> storage_;
-  std::span<const rlk_tensor* const> tensors_;
-};
-
-rlk_status check_options(const OpDecl& decl, const CallOptions& options, rlk_error* error) {
-  if ((options.numerics & ~kAllNumerics) != 0) {
-    return failf(error, RLK_INVALID_ARGUMENT, "%s: options.numerics is 0x%x; expected bits of RLK_NUMERICS_* only",
-                 decl.name, options.numerics);
-  }
-  if (options.pin.size() > PlanKey::kMaxPinLength) {
-    return failf(error, RLK_INVALID_ARGUMENT, "%s: options.pin is %zu characters long; expected at most %zu", decl.name,
-                 options.pin.size(), PlanKey::kMaxPinLength);
-  }
-  return RLK_OK;
-}
 
 }  // namespace
 
@@ -149,24 +116,13 @@ rlk_status Dispatcher::cpu_streams(std::shared_ptr<CpuStreams>* out, rlk_error* 
 
 // ---- calls
 
-// The classes that the call and the policy demand, without those that every verified implementation meets: plugins need
-// not know them.
-uint32_t Dispatcher::demanded(const BoundCall& call, const CallOptions& options) const {
-  return (options.numerics | policy_.numerics()) & ~implied_numerics(*call.decl, call.dtypes[0]);
-}
-
 rlk_status Dispatcher::call(Stream& stream, const OpDecl& decl, const void* params,
                             std::span<const rlk_tensor* const> inputs, std::span<const rlk_tensor* const> outputs,
                             const CallOptions& options, rlk_error* error) {
-  alignas(8) std::byte storage[kMaxParamsBytes];  // completes an older, shorter struct
-  const Arguments ins(inputs, decl.inputs.size()), outs(outputs, decl.outputs.size());
-  Call call{stream, {}, ins.tensors(), outs.tensors(), options, static_cast<uint32_t>(inputs.size()), false, 0, {}, {}};
-  rlk_status status = validate(decl, params, inputs, outputs, /*check_memory=*/true, storage, call.bound, error);
-  if (status == RLK_OK) status = check_options(decl, options, error);
-  if (status == RLK_OK) status = call.privates.read(decl, options.next, error);
-  call.options.numerics = demanded(call.bound, options);
-  if (status == RLK_OK) status = stream.is_capturing(&call.capturing, error);
+  AcceptedCall accepted(stream, decl, inputs, outputs, options);
+  rlk_status status = accepted.accept(params, policy_.numerics(), /*check_memory=*/true, error);
   if (status != RLK_OK) return status;
+  Call& call = accepted.call();
   count(counters_.of(decl).calls);
 
   // Every round but the last takes one candidate out of the registry, or the one chance to free memory.
@@ -226,10 +182,17 @@ struct Dispatcher::ThreadSlots {
   std::array<ThreadSlot, 128> all;
 };
 
+rlk_status Dispatcher::build_key(const Call& call, const Snapshot& snapshot, PlanKey* key, rlk_error* error) const {
+  const PlanKey::Scope scope = {
+      id_, snapshot.generation, &call.stream.device().entry, call.capturing, call.options.pin, &call.privates};
+  if (key->build(scope, call.bound, call.inputs, call.outputs, call.options.numerics)) return RLK_OK;
+  return failf(error, RLK_INTERNAL, "%s: a defect of rlk, please report it: the call has more parts than its key holds",
+               call.decl().name);
+}
+
 rlk_status Dispatcher::find_or_decide(const Call& call, const Snapshot& snapshot, Served* out, rlk_error* error) {
   static thread_local PlanKey key;
-  key.build({id_, snapshot.generation, &call.stream.device().entry, call.capturing, call.options.pin, &call.privates},
-            call.bound, call.inputs, call.outputs, call.options.numerics);
+  if (const rlk_status status = build_key(call, snapshot, &key, error); status != RLK_OK) return status;
   auto& slots = sdk::thread_own<ThreadSlots>().all;
   ThreadSlot& slot = slots[key.hash() % slots.size()];
   out->from = slot.found;

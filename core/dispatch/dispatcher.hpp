@@ -48,7 +48,8 @@ public:
   rlk_status call(Stream& stream, const OpDecl& decl, const void* params, std::span<const rlk_tensor* const> inputs,
                   std::span<const rlk_tensor* const> outputs, const CallOptions& options, rlk_error* error);
 
-  // What `call` would do, without planning or running. Data pointers may be NULL. [the stream's thread]
+  // What `call` would do, without planning or running. Refuses what `call` refuses, but that data pointers may be NULL.
+  // [the stream's thread]
   rlk_status explain(Stream& stream, const OpDecl& decl, const void* params, std::span<const rlk_tensor* const> inputs,
                      std::span<const rlk_tensor* const> outputs, const CallOptions& options, Explanation* out,
                      rlk_error* error);
@@ -105,7 +106,7 @@ private:
   struct ThreadSlots;
 
   // dispatcher.cpp: the way of every call
-  uint32_t demanded(const BoundCall& call, const CallOptions& options) const;
+  rlk_status build_key(const Call& call, const Snapshot& snapshot, PlanKey* key, rlk_error* error) const;
   rlk_status find_or_decide(const Call& call, const Snapshot& snapshot, Served* out, rlk_error* error);
   rlk_status run(const Call& call, const Served& served, bool* implementation_failed, rlk_error* error);
   // decide.cpp: what happens once per key
