@@ -76,12 +76,13 @@ rlk_status Dispatcher::device(const DeviceEntry& entry, DeviceState** out, rlk_e
   rlk_plugin_device* opened = nullptr;
   if (const rlk_status status = entry.device->open(&opened, error); status != RLK_OK) return status;
   const std::lock_guard lock(devices_mutex_);
-  std::unique_ptr<DeviceState>& state = devices_[&entry];
-  if (state == nullptr) {
-    state = std::make_unique<DeviceState>(entry, opened, embedder_.allocate != nullptr ? &embedder_ : nullptr);
+  auto found = devices_.find(&entry);
+  if (found == devices_.end()) {
+    auto state = std::make_unique<DeviceState>(entry, opened, embedder_.allocate != nullptr ? &embedder_ : nullptr);
     state->hangs = &hangs_;
+    found = devices_.emplace(&entry, std::move(state)).first;
   }
-  *out = state.get();
+  *out = found->second.get();
   return RLK_OK;
 }
 
@@ -137,17 +138,15 @@ rlk_status Dispatcher::call(Stream& stream, const OpDecl& decl, const void* para
       return status;
     }
     bool implementation_failed = false;
-    {
-      const InsidePlan inside(*served.plan());
-      if (policy_.logs_dispatch()) log_decision(call, served);
-      const auto start =
-          policy_.logs_dispatch() ? std::chrono::steady_clock::now() : std::chrono::steady_clock::time_point();
-      status = run(call, served, &implementation_failed, error);
-      if (policy_.logs_dispatch()) {
-        log_outcome(call, status, error, (std::chrono::steady_clock::now() - start).count());
-      }
+    if (policy_.logs_dispatch()) log_decision(call, served);
+    const auto start =
+        policy_.logs_dispatch() ? std::chrono::steady_clock::now() : std::chrono::steady_clock::time_point();
+    status = run(call, served, &implementation_failed, error);
+    if (policy_.logs_dispatch()) {
+      log_outcome(call, status, error, (std::chrono::steady_clock::now() - start).count());
     }
     if (status == RLK_OK || !implementation_failed) return status;
+    served.inside.leave();
     bool again = false;
     status = after_failure(call, served, status, &memory_released, &again, error);
     if (!again) return status;
@@ -159,11 +158,14 @@ rlk_status Dispatcher::call(Stream& stream, const OpDecl& decl, const void* para
 void Dispatcher::drain(const Snapshot& snapshot) {
   uint64_t before = drained_.load(std::memory_order_relaxed);
   if (before >= snapshot.generation || !drained_.compare_exchange_strong(before, snapshot.generation)) return;
-  plans_.retire_unless([&](const rlk_implementation* implementation, const PluginDevice* device) {
-    return std::any_of(snapshot.candidates.begin(), snapshot.candidates.end(), [&](const Candidate& candidate) {
-      return candidate.implementation == implementation && candidate.device == device;
-    });
-  });
+  const bool all_retired =
+      plans_.retire_unless([&](const rlk_implementation* implementation, const PluginDevice* device) {
+        return std::any_of(snapshot.candidates.begin(), snapshot.candidates.end(), [&](const Candidate& candidate) {
+          return candidate.implementation == implementation && candidate.device == device;
+        });
+      });
+  // Without memory for that now, the next call does the rest.
+  if (!all_retired) return drained_.store(before, std::memory_order_relaxed);
   std::vector<DeviceState*> left;
   {
     const std::lock_guard lock(devices_mutex_);
@@ -198,9 +200,10 @@ rlk_status Dispatcher::find_or_decide(const Call& call, const Snapshot& snapshot
   out->from = slot.found;
   const bool known = out->from != nullptr && slot.hash == key.hash() && out->decision().is_for(key.words()) &&
                      !out->decision().is_due() && call.passed_over.empty();
-  if (!known || !out->plan()->covers(call.bound.symbols.data()) || !out->plan()->enter()) {
+  if (known && out->plan()->covers(call.bound.symbols.data())) out->inside = InsidePlan::enter(*out->plan());
+  if (!out->inside) {
     std::shared_ptr<const Decision> decision = known ? out->from->decision : plans_.find(key);
-    std::shared_ptr<CachedPlan> plan;
+    EnteredPlan plan;
     if (decision != nullptr && (decision->is_due() || !call.passed_over.empty())) decision = nullptr;
     if (decision != nullptr) {
       // Its plan may not cover these sizes, or was dropped. One that the units do not allow is another decision.
@@ -208,15 +211,13 @@ rlk_status Dispatcher::find_or_decide(const Call& call, const Snapshot& snapshot
       rlk_status status =
           plan_in(call, *decision->plans, candidate, /*ask_now=*/false, &plan, &out->planned_now, error);
       if (status == RLK_OK && (!plan->is_approved(snapshot.generation) || call.capturing)) {
-        InsidePlan inside(*plan);
         const std::vector<std::string> features = features_of(call.bound, call.inputs, call.outputs);
-        if (refuse_plan(call, snapshot, candidate, *plan, features).code.empty()) {
-          inside.hand_over();
-        } else {
-          status = RLK_UNSUPPORTED;
-        }
+        if (!refuse_plan(call, snapshot, candidate, *plan, features).code.empty()) status = RLK_UNSUPPORTED;
       }
-      if (status != RLK_OK) decision = nullptr;
+      if (status != RLK_OK) {
+        plan = {};
+        decision = nullptr;
+      }
     }
     if (decision == nullptr) {
       drain(snapshot);
@@ -226,7 +227,8 @@ rlk_status Dispatcher::find_or_decide(const Call& call, const Snapshot& snapshot
       const rlk_status status = decide(call, snapshot, key, &decision, &plan, &out->planned_now, error);
       if (status != RLK_OK) return status;
     }
-    out->from = std::make_shared<const Found>(Found{std::move(decision), std::move(plan)});
+    out->from = std::make_shared<const Found>(Found{std::move(decision), plan.plan()});
+    out->inside = plan.take_inside();
     slot = {key.hash(), out->from};
     if (!call.capturing) call.stream.help_collect();
   }
