@@ -381,6 +381,22 @@ void Helper::work() {
   }
 }
 
+std::optional<Failure> Surroundings::take_thrown() {
+  for (Rig* rig : {urgent_.get(), wrapped_.get()}) {
+    if (rig == nullptr) continue;
+    if (auto thrown = rig->take_thrown()) return thrown;
+  }
+  return std::nullopt;
+}
+
+std::optional<Failure> Surroundings::finish() {
+  for (Rig* rig : {urgent_.get(), wrapped_.get()}) {
+    if (rig == nullptr) continue;
+    if (auto thrown = rig->finish()) return thrown;
+  }
+  return std::nullopt;
+}
+
 std::optional<Failure> Surroundings::start() {
   if (helper_ != nullptr) return urgent_->broken();
   is_inline_ = (target_.owner_flags & RLK_DEVICE_INLINE_STREAMS) != 0;

@@ -42,6 +42,9 @@ public:
   Helper& helper() { return *helper_; }
   bool is_smoke() const { return smoke_; }
   bool is_inline() const { return is_inline_; }
+  // As of a rig.
+  std::optional<Failure> take_thrown();
+  std::optional<Failure> finish();
 
 private:
   Target target_;

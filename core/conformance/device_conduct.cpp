@@ -2,6 +2,7 @@
 #include "core/conformance/device_conduct.hpp"
 
 #include <exception>
+#include <utility>
 
 namespace rlk::core::conformance {
 namespace {
@@ -24,7 +25,13 @@ void all_parts(const Target& target, bool smoke) {
   const int rounds = smoke ? 8 : 64;
   extension_conduct(target);
   Session session(target);
-  if (target.plugin != target.owner) return guest_conduct(session);
+  const auto expect_nothing_thrown = [&] {
+    if (auto thrown = session.releases().take()) throw Broken{std::move(*thrown)};
+  };
+  if (target.plugin != target.owner) {
+    guest_conduct(session);
+    return expect_nothing_thrown();
+  }
   memory_conduct(session);
   transfer_conduct(session);
   host_function_conduct(session);
@@ -35,6 +42,7 @@ void all_parts(const Target& target, bool smoke) {
   patiently(session, [&] { wrap_conduct(session); });
   capture_conduct(session);
   thread_conduct(session, rounds);
+  expect_nothing_thrown();
 }
 
 }  // namespace

@@ -91,8 +91,7 @@ void event_order(Session& session, StreamHandle& first, StreamHandle& second) {
 }
 
 void event_time(Session& session, StreamHandle& stream) {
-  const auto slot = session.events().elapsed_ms;
-  if (slot == nullptr) return;
+  if (session.events().elapsed_ms == nullptr) return;
   EventHandle start(session, true), end(session, true);
   const Clock::time_point before = Clock::now();
   start.record(stream);
@@ -107,7 +106,7 @@ void event_time(Session& session, StreamHandle& stream) {
   const double wall_ms = std::chrono::duration<double, std::milli>(Clock::now() - before).count();
   double ms = -1;
   rlk_error error = empty_error();
-  const rlk_status status = slot(start.get(), end.get(), &ms, &error);
+  const rlk_status status = call_plugin(session.events().elapsed_ms, start.get(), end.get(), &ms, &error);
   if (status == RLK_UNSUPPORTED) return;
   expect_ok(status, "EVENT_TIME", "elapsed_ms", error);
   const double least = held ? kHeldMs / 2 : 0, most = 2 * wall_ms + 20;
@@ -164,7 +163,7 @@ void still_works(Session& session, StreamHandle& stream, const char* after) {
 uint64_t capture_of(Session& session, const StreamHandle& stream) {
   uint64_t id = 0;
   rlk_error error = empty_error();
-  const rlk_status status = session.streams().capture_id(stream.get(), &id, &error);
+  const rlk_status status = call_plugin(session.streams().capture_id, stream.get(), &id, &error);
   if (status != RLK_UNSUPPORTED) expect_ok(status, "CAPTURE_ID", "capture_id", error);
   return id;
 }
@@ -184,16 +183,16 @@ void capture_conduct(Session& session) {
   const Target& target = session.target();
   if (target.owner_instance == nullptr || target.owner->get_extension == nullptr) return;
   const auto* graphs =
-      static_cast<const rlk_graph_api*>(target.owner->get_extension(target.owner_instance, RLK_EXT_GRAPH));
+      static_cast<const rlk_graph_api*>(call_plugin(target.owner->get_extension, target.owner_instance, RLK_EXT_GRAPH));
   if (graphs == nullptr) return;
   uint64_t last = 0;
   for (int round = 0; round < 2; ++round) {
     rlk_error error = empty_error();
-    expect_ok(graphs->begin_capture(stream.get(), &error), "CAPTURE_ID", "begin_capture", error);
+    expect_ok(call_plugin(graphs->begin_capture, stream.get(), &error), "CAPTURE_ID", "begin_capture", error);
     const uint64_t id = capture_of(session, stream);
     rlk_plugin_graph* graph = nullptr;
-    expect_ok(graphs->end_capture(stream.get(), &graph, &error), "CAPTURE_ID", "end_capture", error);
-    if (graph != nullptr) graphs->destroy(graph, nullptr);
+    expect_ok(call_plugin(graphs->end_capture, stream.get(), &graph, &error), "CAPTURE_ID", "end_capture", error);
+    if (graph != nullptr) session.releases().call("graph destroy", graphs->destroy, graph);
     if (id == 0 || id == last) {
       broken("CAPTURE_ID",
              fmt::format(
@@ -238,14 +237,15 @@ void guest_conduct(Session& session) {
   for (int round = 0; round < 2; ++round) {
     rlk_plugin_stream* wrapped = nullptr;
     rlk_error error = empty_error();
-    expect_ok(target.plugin->stream->wrap(target.device, native, &wrapped, &error), "WRAP",
+    expect_ok(call_plugin(target.plugin->stream->wrap, target.device, native, &wrapped, &error), "WRAP",
               "wrapping the owner's native stream", error);
     if (wrapped == nullptr) broken("WRAP", "wrapping the owner's native stream answered RLK_OK and gave NULL");
-    if (target.plugin->stream->native != nullptr && target.plugin->stream->native(wrapped) != native) {
+    if (target.plugin->stream->native != nullptr && call_plugin(target.plugin->stream->native, wrapped) != native) {
       broken("WRAP", "native of a wrapped stream is not the handle that was wrapped");
     }
     still_works(session, stream, "an operators-only plugin wrapped the stream");
-    expect_ok(target.plugin->stream->destroy(wrapped, &error), "WRAP", "destroying a wrapped stream", error);
+    expect_ok(call_plugin(target.plugin->stream->destroy, wrapped, &error), "WRAP", "destroying a wrapped stream",
+              error);
     still_works(session, stream, "an operators-only plugin destroyed its wrapping of the stream");
   }
 }

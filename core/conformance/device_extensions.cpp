@@ -88,12 +88,12 @@ bool is_readable(const void* memory, uint64_t bytes) {
 void extension_conduct(const Target& target) {
   const rlk_plugin& owner = *target.owner;
   if (target.owner_instance == nullptr || owner.get_extension == nullptr) return;
-  if (owner.get_extension(target.owner_instance, "rlk.nobody_has_this/1") != nullptr) {
+  if (call_plugin(owner.get_extension, target.owner_instance, "rlk.nobody_has_this/1") != nullptr) {
     broken("EXTENSION", "get_extension answers an id that does not exist; expected NULL");
   }
   static constexpr const char* kSlots[] = {"begin_capture", "end_capture", "launch", "destroy"};
   static_assert(sizeof(rlk_graph_api) == 8 + sizeof(kSlots));
-  const void* graph = owner.get_extension(target.owner_instance, RLK_EXT_GRAPH);
+  const void* graph = call_plugin(owner.get_extension, target.owner_instance, RLK_EXT_GRAPH);
   if (graph == nullptr) return;
   expect_table(graph, RLK_EXT_GRAPH, sizeof(rlk_graph_api), kSlots);
   if (owner.stream->capture_id == nullptr) {

@@ -18,8 +18,8 @@ constexpr uint64_t kSizes[] = {1,    255,  256,  257,           4096,          4
 void memory_info(Session& session) {
   uint64_t available = 0, total = 0;
   rlk_error error = empty_error();
-  expect_ok(session.device().memory_info(session.target().owner_device, &available, &total, &error), "DEVICE_INFO",
-            "memory_info", error);
+  expect_ok(call_plugin(session.device().memory_info, session.target().owner_device, &available, &total, &error),
+            "DEVICE_INFO", "memory_info", error);
   const std::string seen = fmt::format("memory_info says that {} of {} bytes are free", available, total);
   if (total == 0 || available > total) broken("DEVICE_INFO", seen + "; expected a total above 0 that is the larger");
   const uint64_t described = session.target().owner_memory_bytes;
@@ -72,8 +72,7 @@ void expect_whole(Session& session, StreamHandle& stream, std::vector<Block>& bl
 }
 
 void pointer_kinds(Session& session, const Block& device, const Block& pinned) {
-  const auto slot = session.device().pointer_kind;
-  if (slot == nullptr || session.is_unified()) return;
+  if (session.device().pointer_kind == nullptr || session.is_unified()) return;
   static const char elsewhere = 0;
   const struct {
     const void* pointer;
@@ -85,7 +84,8 @@ void pointer_kinds(Session& session, const Block& device, const Block& pinned) {
   for (const auto& row : rows) {
     int32_t kind = -1;
     rlk_error error = empty_error();
-    const rlk_status status = slot(session.target().owner_device, row.pointer, &kind, &error);
+    const rlk_status status =
+        call_plugin(session.device().pointer_kind, session.target().owner_device, row.pointer, &kind, &error);
     if (status == RLK_UNSUPPORTED) return;
     expect_ok(status, "POINTER_KIND", "pointer_kind", error);
     if (kind == row.expected) continue;
@@ -181,7 +181,7 @@ void stream_memory(Session& session, StreamHandle& stream, const Block& sent, co
   std::array<void*, 3> memory{};
   for (size_t i = 0; i < memory.size(); ++i) {
     rlk_error error = empty_error();
-    const rlk_status status = api.allocate_async(stream.get(), kBytes, &memory[i], &error);
+    const rlk_status status = call_plugin(api.allocate_async, stream.get(), kBytes, &memory[i], &error);
     if (status == RLK_UNSUPPORTED && i == 0) return;
     expect_ok(status, "STREAM_MEMORY", "allocate_async", error);
     if (memory[i] == nullptr) broken("STREAM_MEMORY", "allocate_async answered RLK_OK and gave NULL");
@@ -192,7 +192,8 @@ void stream_memory(Session& session, StreamHandle& stream, const Block& sent, co
   for (size_t i = 0; i < memory.size(); ++i) {
     stream.copy(fetched.data(), memory[i], kBytes, RLK_COPY_DEVICE_TO_HOST);
     rlk_error error = empty_error();
-    expect_ok(api.deallocate_async(stream.get(), memory[i], &error), "STREAM_MEMORY", "deallocate_async", error);
+    expect_ok(call_plugin(api.deallocate_async, stream.get(), memory[i], &error), "STREAM_MEMORY", "deallocate_async",
+              error);
     stream.settle();
     const uint64_t at = first_unlike(static_cast<uint32_t>(i), {fetched.data(), kBytes});
     if (at == kBytes) continue;

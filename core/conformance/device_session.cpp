@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/declaration/error.hpp"
+#include "core/declaration/plugin_call.hpp"
 #include "core/declaration/text.hpp"
 
 namespace rlk::core::conformance {
@@ -33,7 +34,8 @@ void expect_ok(rlk_status status, const char* code, const std::string& what, con
 
 Block::Block(Session& session, int32_t kind, uint64_t bytes) : session_(&session), kind_(kind), bytes_(bytes) {
   rlk_error error = empty_error();
-  const rlk_status status = session.device().allocate(session.target().owner_device, kind, bytes, &memory_, &error);
+  const rlk_status status =
+      call_plugin(session.device().allocate, session.target().owner_device, kind, bytes, &memory_, &error);
   const std::string what =
       fmt::format("allocating {} bytes of {} memory", bytes, kind == RLK_MEMORY_DEVICE ? "device" : "pinned");
   expect_ok(status, status == RLK_OUT_OF_MEMORY ? "NO_MEMORY" : "ALLOCATION", what, error);
@@ -62,14 +64,15 @@ Block& Block::operator=(Block&& other) noexcept {
 Block::~Block() {
   // After a failure nobody knows what still uses the memory.
   if (memory_ == nullptr || session_->is_abandoned() || std::uncaught_exceptions() > 0) return;
-  session_->device().deallocate(session_->target().owner_device, kind_, memory_, nullptr);
+  session_->releases().call("deallocate", session_->device().deallocate, session_->target().owner_device, kind_,
+                            memory_);
 }
 
 void Block::release() {
   rlk_error error = empty_error();
   void* memory = std::exchange(memory_, nullptr);
-  expect_ok(session_->device().deallocate(session_->target().owner_device, kind_, memory, &error), "ALLOCATION",
-            "deallocating memory", error);
+  expect_ok(call_plugin(session_->device().deallocate, session_->target().owner_device, kind_, memory, &error),
+            "ALLOCATION", "deallocating memory", error);
 }
 
 // ---- streams --------------------------------------------------------------------------------------------------------
@@ -77,7 +80,8 @@ void Block::release() {
 StreamHandle StreamHandle::create(Session& session, int32_t priority) {
   rlk_error error = empty_error();
   rlk_plugin_stream* stream = nullptr;
-  const rlk_status status = session.streams().create(session.target().owner_device, priority, &stream, &error);
+  const rlk_status status =
+      call_plugin(session.streams().create, session.target().owner_device, priority, &stream, &error);
   expect_ok(status, "NO_STREAM", fmt::format("creating a stream of priority {}", priority), error);
   if (stream == nullptr) broken("NO_STREAM", "creating a stream answered RLK_OK and gave NULL");
   return {session, stream};
@@ -86,7 +90,7 @@ StreamHandle StreamHandle::create(Session& session, int32_t priority) {
 std::unique_ptr<StreamHandle> StreamHandle::wrap(Session& session, void* native) {
   rlk_error error = empty_error();
   rlk_plugin_stream* stream = nullptr;
-  const rlk_status status = session.streams().wrap(session.target().owner_device, native, &stream, &error);
+  const rlk_status status = call_plugin(session.streams().wrap, session.target().owner_device, native, &stream, &error);
   if (status == RLK_UNSUPPORTED) return nullptr;
   expect_ok(status, "WRAP", "wrapping a native stream", error);
   if (stream == nullptr) broken("WRAP", "wrapping a native stream answered RLK_OK and gave NULL");
@@ -97,35 +101,36 @@ StreamHandle::StreamHandle(StreamHandle&& other) noexcept
     : session_(other.session_), stream_(std::exchange(other.stream_, nullptr)) {}
 
 StreamHandle::~StreamHandle() {
-  if (stream_ != nullptr && !session_->is_abandoned()) session_->streams().destroy(stream_, nullptr);
+  if (stream_ != nullptr && !session_->is_abandoned())
+    session_->releases().call("stream destroy", session_->streams().destroy, stream_);
 }
 
 void StreamHandle::destroy() {
   rlk_error error = empty_error();
-  expect_ok(session_->streams().destroy(std::exchange(stream_, nullptr), &error), "STREAM", "destroying a stream",
-            error);
+  expect_ok(call_plugin(session_->streams().destroy, std::exchange(stream_, nullptr), &error), "STREAM",
+            "destroying a stream", error);
 }
 
 void* StreamHandle::native() const {
-  return session_->streams().native(stream_);
+  return call_plugin(session_->streams().native, stream_);
 }
 
 void StreamHandle::copy(void* to, const void* from, uint64_t bytes, int32_t kind) {
   rlk_error error = empty_error();
-  expect_ok(session_->streams().copy(stream_, to, from, bytes, kind, &error), "DEVICE_COPY",
+  expect_ok(call_plugin(session_->streams().copy, stream_, to, from, bytes, kind, &error), "DEVICE_COPY",
             fmt::format("copying {} bytes, kind {},", bytes, kind), error);
 }
 
 void StreamHandle::fill(void* memory, uint8_t value, uint64_t bytes) {
   rlk_error error = empty_error();
-  expect_ok(session_->streams().fill(stream_, memory, value, bytes, &error), "DEVICE_FILL",
+  expect_ok(call_plugin(session_->streams().fill, stream_, memory, value, bytes, &error), "DEVICE_FILL",
             fmt::format("filling {} bytes", bytes), error);
 }
 
 bool StreamHandle::call(rlk_host_function function, void* user) {
   if (session_->streams().enqueue_host_function == nullptr) return false;
   rlk_error error = empty_error();
-  const rlk_status status = session_->streams().enqueue_host_function(stream_, function, user, &error);
+  const rlk_status status = call_plugin(session_->streams().enqueue_host_function, stream_, function, user, &error);
   if (status == RLK_UNSUPPORTED) return false;
   expect_ok(status, "HOST_FUNCTION", "enqueueing a host function", error);
   return true;
@@ -133,14 +138,14 @@ bool StreamHandle::call(rlk_host_function function, void* user) {
 
 rlk_status StreamHandle::query() {
   rlk_error error = empty_error();
-  const rlk_status status = session_->streams().query(stream_, nullptr, &error);
+  const rlk_status status = call_plugin(session_->streams().query, stream_, nullptr, &error);
   if (status != RLK_NOT_READY) expect_ok(status, "ASYNC_FAILURE", "query of a stream", error);
   return status;
 }
 
 rlk_status StreamHandle::synchronize(uint64_t timeout_ns) {
   rlk_error error = empty_error();
-  const rlk_status status = session_->streams().synchronize(stream_, timeout_ns, nullptr, &error);
+  const rlk_status status = call_plugin(session_->streams().synchronize, stream_, timeout_ns, nullptr, &error);
   if (status != RLK_TIMEOUT) expect_ok(status, "ASYNC_FAILURE", "synchronize of a stream", error);
   return status;
 }
@@ -155,7 +160,8 @@ void StreamHandle::settle() {
 
 EventHandle::EventHandle(Session& session, bool timing) : session_(&session) {
   rlk_error error = empty_error();
-  expect_ok(session.events().create(session.target().owner_device, timing ? RLK_EVENT_TIMING : 0, &event_, &error),
+  expect_ok(call_plugin(session.events().create, session.target().owner_device, timing ? RLK_EVENT_TIMING : 0, &event_,
+                        &error),
             "EVENT", "creating an event", error);
   if (event_ == nullptr) broken("EVENT", "creating an event answered RLK_OK and gave NULL");
 }
@@ -163,10 +169,10 @@ EventHandle::EventHandle(Session& session, bool timing) : session_(&session) {
 std::unique_ptr<EventHandle> EventHandle::wrapped(Session& session, const EventHandle& event) {
   const rlk_event_api& api = session.events();
   if (api.wrap == nullptr || api.native == nullptr) return nullptr;
-  void* native = api.native(event.event_);
+  void* native = call_plugin(api.native, event.event_);
   rlk_plugin_event* wrapped = nullptr;
   rlk_error error = empty_error();
-  const rlk_status status = api.wrap(session.target().owner_device, native, &wrapped, &error);
+  const rlk_status status = call_plugin(api.wrap, session.target().owner_device, native, &wrapped, &error);
   if (status == RLK_UNSUPPORTED) return nullptr;
   expect_ok(status, "EVENT", "wrapping a native event", error);
   if (wrapped == nullptr) broken("EVENT", "wrapping a native event answered RLK_OK and gave NULL");
@@ -174,29 +180,29 @@ std::unique_ptr<EventHandle> EventHandle::wrapped(Session& session, const EventH
 }
 
 EventHandle::~EventHandle() {
-  if (!session_->is_abandoned()) session_->events().destroy(event_, nullptr);
+  if (!session_->is_abandoned()) session_->releases().call("event destroy", session_->events().destroy, event_);
 }
 
 void EventHandle::record(const StreamHandle& stream) {
   rlk_error error = empty_error();
-  expect_ok(session_->events().record(event_, stream.get(), &error), "EVENT", "recording an event", error);
+  expect_ok(call_plugin(session_->events().record, event_, stream.get(), &error), "EVENT", "recording an event", error);
 }
 
 void EventHandle::before(const StreamHandle& stream) {
   rlk_error error = empty_error();
-  expect_ok(session_->streams().wait_event(stream.get(), event_, &error), "EVENT", "wait_event", error);
+  expect_ok(call_plugin(session_->streams().wait_event, stream.get(), event_, &error), "EVENT", "wait_event", error);
 }
 
 rlk_status EventHandle::query() {
   rlk_error error = empty_error();
-  const rlk_status status = session_->events().query(event_, &error);
+  const rlk_status status = call_plugin(session_->events().query, event_, &error);
   if (status != RLK_NOT_READY) expect_ok(status, "EVENT", "query of an event", error);
   return status;
 }
 
 rlk_status EventHandle::synchronize(uint64_t timeout_ns) {
   rlk_error error = empty_error();
-  const rlk_status status = session_->events().synchronize(event_, timeout_ns, &error);
+  const rlk_status status = call_plugin(session_->events().synchronize, event_, timeout_ns, &error);
   if (status != RLK_TIMEOUT) expect_ok(status, "EVENT", "synchronize of an event", error);
   return status;
 }

@@ -12,6 +12,7 @@
 
 #include "core/conformance/buffers.hpp"
 #include "core/conformance/conformance.hpp"
+#include "core/conformance/releases.hpp"
 
 namespace rlk::core::conformance {
 
@@ -111,6 +112,8 @@ public:
   const rlk_device_api& device() const { return *target_.owner->device; }
   const rlk_stream_api& streams() const { return *target_.owner->stream; }
   const rlk_event_api& events() const { return *target_.owner->event; }
+  // What destructors of blocks, streams and events give back.
+  Releases& releases() { return releases_; }
   bool is_inline() const { return (target_.owner_flags & RLK_DEVICE_INLINE_STREAMS) != 0; }
   bool is_unified() const { return (target_.owner_flags & RLK_DEVICE_UNIFIED_MEMORY) != 0; }
   Block device_block(uint64_t bytes) { return {*this, RLK_MEMORY_DEVICE, bytes}; }
@@ -124,6 +127,7 @@ public:
 
 private:
   Target target_;
+  Releases releases_;
   bool abandoned_ = false;
   int expired_gates_ = 0;
 };

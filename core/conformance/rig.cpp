@@ -35,6 +35,14 @@ rlk_error no_error() {
   return error;
 }
 
+// What says nothing of the implementation has a code of its own.
+const char* code_of(rlk_status status, const char* otherwise) {
+  return status == RLK_TIMEOUT         ? "TIMEOUT"
+         : status == RLK_DEVICE_LOST   ? "DEVICE_LOST"
+         : status == RLK_OUT_OF_MEMORY ? "NO_MEMORY"
+                                       : otherwise;
+}
+
 bool ends_everything(rlk_status status) {
   return status == RLK_TIMEOUT || status == RLK_DEVICE_LOST;
 }
@@ -81,22 +89,38 @@ std::string newer_than(const rlk_implementation& implementation, const ConcreteC
 }  // namespace
 
 OwnedPlan::~OwnedPlan() {
-  if (plan_ != nullptr) implementation_->plan_destroy(plan_, nullptr);
-  if (persistent_ != nullptr) memory_->deallocate(device_, RLK_MEMORY_DEVICE, persistent_, nullptr);
+  if (plan_ != nullptr) releases_->call("plan_destroy", implementation_->plan_destroy, plan_);
+  if (persistent_ != nullptr)
+    releases_->call("deallocate", memory_->deallocate, device_, int32_t{RLK_MEMORY_DEVICE}, persistent_);
 }
 
 Rig::~Rig() {
+  end();
+}
+
+void Rig::end() noexcept {
   if (broken_ && broken_->code == "TIMEOUT") return;  // work is still in flight: the memory and the stream stay
-  if (op_stream_ != nullptr && op_stream_ != stream_) target_.plugin->stream->destroy(op_stream_, nullptr);
-  if (stream_ != nullptr) target_.owner->stream->destroy(stream_, nullptr);
+  if (op_stream_ != nullptr && op_stream_ != stream_)
+    releases_->call("stream destroy", target_.plugin->stream->destroy, op_stream_);
+  if (stream_ != nullptr) releases_->call("stream destroy", target_.owner->stream->destroy, stream_);
+  op_stream_ = stream_ = nullptr;
   release_memory();
-  if (record_ != nullptr && record_ != &own_record_)
-    target_.owner->device->deallocate(target_.owner_device, RLK_MEMORY_PINNED, record_, nullptr);
+  if (record_ != nullptr && record_ != &own_record_) release(RLK_MEMORY_PINNED, record_);
+  record_ = nullptr;
+}
+
+std::optional<Failure> Rig::finish() {
+  end();
+  return releases_->take();
+}
+
+void Rig::release(int32_t kind, void* memory) noexcept {
+  releases_->call("deallocate", target_.owner->device->deallocate, target_.owner_device, kind, memory);
 }
 
 Failure Rig::failed(rlk_status status, const char* code, const std::string& what, const rlk_error& error) {
   const std::string text = fmt::format("{} answered {}: {}", what, name_of_status(status), text_of(error.text));
-  Failure failure{status == RLK_TIMEOUT ? "TIMEOUT" : status == RLK_DEVICE_LOST ? "DEVICE_LOST" : code, text};
+  Failure failure{code_of(status, code), text};
   if (ends_everything(status)) broken_ = failure;
   return failure;
 }
@@ -104,20 +128,23 @@ Failure Rig::failed(rlk_status status, const char* code, const std::string& what
 std::optional<Failure> Rig::start() {
   rlk_error error = no_error();
   const rlk_stream_api& streams = *target_.owner->stream;
-  rlk_status status = streams.create(target_.owner_device, kind_ == RigStream::urgent ? -1 : 0, &stream_, &error);
+  rlk_status status =
+      call_plugin(streams.create, target_.owner_device, kind_ == RigStream::urgent ? -1 : 0, &stream_, &error);
   if (status != RLK_OK) return broken_ = failed(status, "NO_STREAM", "creating a stream", error);
   op_stream_ = stream_;
   if (target_.plugin != target_.owner || kind_ == RigStream::wrapped) {
     op_stream_ = nullptr;
-    status = target_.plugin->stream->wrap(target_.device, streams.native(stream_), &op_stream_, &error);
+    status = call_plugin(target_.plugin->stream->wrap, target_.device, call_plugin(streams.native, stream_),
+                         &op_stream_, &error);
     if (status == RLK_UNSUPPORTED && kind_ == RigStream::wrapped) return std::nullopt;  // has_stream() tells
     if (status != RLK_OK) return broken_ = failed(status, "NO_STREAM", "wrapping the owner's stream", error);
   }
   uint64_t available = 0;
-  status = target_.owner->device->memory_info(target_.owner_device, &available, &memory_bytes_, &error);
+  status = call_plugin(target_.owner->device->memory_info, target_.owner_device, &available, &memory_bytes_, &error);
   if (status != RLK_OK || memory_bytes_ == 0) memory_bytes_ = UINT64_MAX;
   if (target_.owner_instance != nullptr && target_.owner->get_extension != nullptr) {
-    graph_ = static_cast<const rlk_graph_api*>(target_.owner->get_extension(target_.owner_instance, RLK_EXT_GRAPH));
+    graph_ = static_cast<const rlk_graph_api*>(
+        call_plugin(target_.owner->get_extension, target_.owner_instance, RLK_EXT_GRAPH));
   }
   return make_record();
 }
@@ -128,7 +155,7 @@ std::optional<Failure> Rig::make_record() {
   rlk_error error = no_error();
   void* memory = nullptr;
   const rlk_status status =
-      target_.owner->device->allocate(target_.owner_device, RLK_MEMORY_PINNED, 256, &memory, &error);
+      call_plugin(target_.owner->device->allocate, target_.owner_device, RLK_MEMORY_PINNED, 256, &memory, &error);
   if (status != RLK_OK) return broken_ = failed(status, "NO_MEMORY", "allocating pinned memory", error);
   record_ = new (memory) rlk_data_error_record{};
   return std::nullopt;
@@ -151,12 +178,12 @@ Claim Rig::query(const rlk_implementation& implementation, const ConcreteCall& c
   claim.reason = text_of(claim.support.reason);
   if (status != RLK_OK) {
     claim.kind = Claim::Kind::failed;
-    claim.reason_code = "QUERY_FAILED";
+    claim.reason_code = status == RLK_OUT_OF_MEMORY ? "NO_MEMORY" : "QUERY_FAILED";
     claim.reason =
         fmt::format("query answered {}: {}; expected RLK_OK with a level", name_of_status(status), text_of(error.text));
   } else if (claim.support.level < RLK_SUPPORT_NO || claim.support.level > RLK_SUPPORT_PREFERRED) {
     claim.kind = Claim::Kind::failed;
-    claim.reason_code = "QUERY_FAILED";
+    claim.reason_code = status == RLK_OUT_OF_MEMORY ? "NO_MEMORY" : "QUERY_FAILED";
     claim.reason = fmt::format("query answered level {}; expected 0 to 3", claim.support.level);
   } else if (claim.support.level != RLK_SUPPORT_NO) {
     claim.kind = Claim::Kind::accepted;
@@ -171,11 +198,12 @@ std::optional<Failure> Rig::make_plan(const rlk_implementation& implementation, 
   const Description description(call, numerics);
   rlk_error error = no_error();
   out.implementation_ = &implementation;
+  out.releases_ = releases_;
   out.info_ = {};
   out.info_.struct_size = sizeof(out.info_);
   const auto make = [&] {
-    return implementation.plan_create(&implementation, target_.device, &description.desc, &out.plan_, &out.info_,
-                                      &error);
+    return call_plugin(implementation.plan_create, &implementation, target_.device, &description.desc, &out.plan_,
+                       &out.info_, &error);
   };
   rlk_status status = make();
   // Compiled in the background: what is tested is the plan, so it is waited for.
@@ -218,9 +246,10 @@ std::optional<Failure> Rig::make_persistent(const ConcreteCall& call, OwnedPlan&
   plan.memory_ = target_.owner->device;
   plan.device_ = target_.owner_device;
   rlk_error error = no_error();
-  rlk_status status = plan.memory_->allocate(plan.device_, RLK_MEMORY_DEVICE, bytes, &plan.persistent_, &error);
+  rlk_status status =
+      call_plugin(plan.memory_->allocate, plan.device_, RLK_MEMORY_DEVICE, bytes, &plan.persistent_, &error);
   if (status != RLK_OK) return failed(status, "NO_MEMORY", "allocating the plan's persistent memory", error);
-  status = target_.owner->stream->fill(stream_, plan.persistent_, 0xff, bytes, &error);
+  status = call_plugin(target_.owner->stream->fill, stream_, plan.persistent_, uint8_t{0xff}, bytes, &error);
   if (status != RLK_OK) return failed(status, "COPY_FAILED", "filling the plan's persistent memory", error);
   Outcome ignored;
   return wait(false, ignored);
@@ -235,9 +264,8 @@ void OwnedPlan::give_persistent(rlk_run& run) const {
 }
 
 void Rig::release_memory() {
-  const rlk_device_api& device = *target_.owner->device;
-  if (device_memory_ != nullptr) device.deallocate(target_.owner_device, RLK_MEMORY_DEVICE, device_memory_, nullptr);
-  if (pinned_memory_ != nullptr) device.deallocate(target_.owner_device, RLK_MEMORY_PINNED, pinned_memory_, nullptr);
+  if (device_memory_ != nullptr) release(RLK_MEMORY_DEVICE, device_memory_);
+  if (pinned_memory_ != nullptr) release(RLK_MEMORY_PINNED, pinned_memory_);
   device_memory_ = pinned_memory_ = nullptr;
   capacity_ = 0;
 }
@@ -248,9 +276,10 @@ std::optional<Failure> Rig::reserve(uint64_t bytes) {
   const rlk_device_api& device = *target_.owner->device;
   const uint64_t capacity = bytes + bytes / 2;
   rlk_error error = no_error();
-  rlk_status status = device.allocate(target_.owner_device, RLK_MEMORY_DEVICE, capacity, &device_memory_, &error);
+  rlk_status status =
+      call_plugin(device.allocate, target_.owner_device, RLK_MEMORY_DEVICE, capacity, &device_memory_, &error);
   if (status != RLK_OK) return failed(status, "NO_MEMORY", "allocating device memory", error);
-  status = device.allocate(target_.owner_device, RLK_MEMORY_PINNED, 2 * capacity, &pinned_memory_, &error);
+  status = call_plugin(device.allocate, target_.owner_device, RLK_MEMORY_PINNED, 2 * capacity, &pinned_memory_, &error);
   if (status != RLK_OK) return failed(status, "NO_MEMORY", "allocating pinned memory", error);
   if (reinterpret_cast<uintptr_t>(device_memory_) % 256 != 0) {
     return Failure{"NO_MEMORY", "the device's memory is not aligned to 256 bytes"};
@@ -288,9 +317,9 @@ std::optional<Failure> Rig::prepare(const OwnedPlan& plan, const ConcreteCall& c
   }
   if (!settings.prepare && !demanded) return std::nullopt;
   rlk_error error = no_error();
-  const rlk_status status = plan.implementation_->plan_prepare(plan.plan_, &run, &bytes, &error);
+  const rlk_status status = call_plugin(plan.implementation_->plan_prepare, plan.plan_, &run, &bytes, &error);
   if (status != RLK_OK) {
-    return Failure{"PREPARE_FAILED",
+    return Failure{code_of(status, "PREPARE_FAILED"),
                    fmt::format("plan_prepare answered {}: {}", name_of_status(status), text_of(error.text))};
   }
   const auto exceeds = [&](uint64_t bound, const char* whose) {
@@ -385,7 +414,7 @@ Outcome Rig::look_again(const ConcreteCall& call, const RunSettings& settings) {
 
 std::optional<Failure> Rig::copy(void* to, const void* from, uint64_t bytes, int32_t kind) {
   rlk_error error = no_error();
-  const rlk_status status = target_.owner->stream->copy(stream_, to, from, bytes, kind, &error);
+  const rlk_status status = call_plugin(target_.owner->stream->copy, stream_, to, from, bytes, kind, &error);
   if (status != RLK_OK) return failed(status, "COPY_FAILED", "copying", error);
   return std::nullopt;
 }
@@ -408,7 +437,7 @@ std::optional<Failure> Rig::fetch(const Flight& flight) {
 
 std::optional<Failure> Rig::enqueue(const OwnedPlan& plan, const rlk_run& run) {
   rlk_error error = no_error();
-  const rlk_status status = plan.implementation_->plan_enqueue(plan.plan_, op_stream_, &run, &error);
+  const rlk_status status = call_plugin(plan.implementation_->plan_enqueue, plan.plan_, op_stream_, &run, &error);
   if (status != RLK_OK) return failed(status, "ENQUEUE_FAILED", "plan_enqueue", error);
   return std::nullopt;
 }
@@ -422,12 +451,13 @@ std::optional<Failure> Rig::execute(const OwnedPlan& plan, Flight& flight) {
 // Captured once, launched twice, the memory made anew before each launch.
 std::optional<Failure> Rig::replay(const OwnedPlan& plan, Flight& flight) {
   rlk_error error = no_error();
-  rlk_status status = graph_->begin_capture(stream_, &error);
+  rlk_status status = call_plugin(graph_->begin_capture, stream_, &error);
   if (status != RLK_OK) return failed(status, "GRAPH_REPLAY", "begin_capture", error);
-  const rlk_status enqueued = plan.implementation_->plan_enqueue(plan.plan_, op_stream_, &flight.run, &error);
+  const rlk_status enqueued =
+      call_plugin(plan.implementation_->plan_enqueue, plan.plan_, op_stream_, &flight.run, &error);
   rlk_error end_error = no_error();
   rlk_plugin_graph* graph = nullptr;
-  status = graph_->end_capture(stream_, &graph, &end_error);
+  status = call_plugin(graph_->end_capture, stream_, &graph, &end_error);
   std::optional<Failure> failure;
   if (enqueued != RLK_OK) {
     failure =
@@ -437,13 +467,13 @@ std::optional<Failure> Rig::replay(const OwnedPlan& plan, Flight& flight) {
   }
   for (int launch = 0; launch < 2 && !failure; ++launch) {
     if ((failure = send(flight))) break;
-    status = graph_->launch(graph, stream_, &error);
+    status = call_plugin(graph_->launch, graph, stream_, &error);
     if (status != RLK_OK) failure = failed(status, "GRAPH_REPLAY", "launch", error);
     if (!failure) failure = fetch(flight);
   }
   // What the launches tell is judged with the call's values.
   if (auto waited = wait(false, flight.outcome); waited && !failure) failure = waited;
-  if (graph != nullptr) graph_->destroy(graph, nullptr);
+  if (graph != nullptr) releases_->call("graph destroy", graph_->destroy, graph);
   return failure;
 }
 
@@ -455,8 +485,8 @@ std::optional<Failure> Rig::wait(bool poll, Outcome& outcome) {
     rlk_data_error told{};
     told.struct_size = sizeof(told);
     const rlk_stream_api& streams = *target_.owner->stream;
-    const rlk_status status =
-        poll ? streams.query(stream_, &told, &error) : streams.synchronize(stream_, kDeadlineNs, &told, &error);
+    const rlk_status status = poll ? call_plugin(streams.query, stream_, &told, &error)
+                                   : call_plugin(streams.synchronize, stream_, kDeadlineNs, &told, &error);
     if (status == RLK_NOT_READY) {
       if (std::chrono::steady_clock::now() > deadline) {
         return failed(RLK_TIMEOUT, "TIMEOUT", "waiting by query", error);

@@ -9,6 +9,7 @@
 
 #include "core/conformance/buffers.hpp"
 #include "core/conformance/conformance.hpp"
+#include "core/conformance/releases.hpp"
 
 struct rlk_graph_api;
 
@@ -46,6 +47,7 @@ private:
   mutable bool persistent_is_new_ = true;   // no execution has filled it
   const rlk_device_api* memory_ = nullptr;  // of persistent_
   rlk_plugin_device* device_ = nullptr;
+  std::shared_ptr<Releases> releases_;     // of the rig that made it
   uint64_t workspace_limit_ = UINT64_MAX;  // what query promised for the call that was planned
 };
 
@@ -129,6 +131,10 @@ public:
   // What the memory of the call that landed last, run with these settings, holds some time after it landed.
   Outcome look_again(const ConcreteCall& call, const RunSettings& settings);
   std::optional<Failure> repeat(const OwnedPlan& plan, Repetition& repetition);
+  // What the plugin threw when plans or memory of this rig ended. [thread-safe]
+  std::optional<Failure> take_thrown() { return releases_->take(); }
+  // Ends everything but the plans, as the destructor does, and tells the same of it.
+  std::optional<Failure> finish();
   const Target& target() const { return target_; }
   bool has_stream() const { return op_stream_ != nullptr; }
 
@@ -149,12 +155,16 @@ private:
   std::byte* fetched() const { return sent() + capacity_; }
   std::optional<Failure> wait(bool poll, Outcome& outcome);
   Failure failed(rlk_status status, const char* code, const std::string& what, const rlk_error& error);
+  void release(int32_t kind, void* memory) noexcept;
   void release_memory();
   std::optional<Failure> make_record();
   std::optional<Failure> make_persistent(const ConcreteCall& call, OwnedPlan& plan);
 
+  void end() noexcept;
+
   Target target_;
   RigStream kind_;
+  const std::shared_ptr<Releases> releases_ = std::make_shared<Releases>();
   uint64_t memory_bytes_ = UINT64_MAX;  // of the device
   const rlk_graph_api* graph_ = nullptr;
   rlk_plugin_stream* stream_ = nullptr;     // the owner's

@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <set>
 #include <stdexcept>
 #include <thread>
@@ -235,6 +236,11 @@ private:
         if (!conduct.note.empty()) event.code = "CONDUCT_IN_PART";
         event.reason = std::move(conduct.note);
       }
+      std::optional<Failure> thrown = rig_.take_thrown();
+      if (!thrown) thrown = around_.take_thrown();
+      if (!verdict.failure) verdict.failure = std::move(thrown);
+    } catch (const std::bad_alloc&) {
+      verdict.failure = Failure{"NO_MEMORY", "host memory is exhausted"};
     } catch (const std::exception& e) {
       verdict.failure = Failure{"EXCEPTION", e.what()};
     } catch (...) {
@@ -284,6 +290,17 @@ private:
   std::vector<std::pair<size_t, Case>> failed_;
 };
 
+// Of a plugin that throws when a stream or memory is given back. None of its operators is verified.
+void fail_all(const std::optional<Failure>& thrown, std::vector<UnitResult>& results) {
+  if (!thrown) return;
+  for (UnitResult& result : results) {
+    if (result.verdict != UnitResult::Verdict::verified) continue;
+    result.verdict = UnitResult::Verdict::failed;
+    result.reason_code = thrown->code;
+    result.reason = thrown->text;
+  }
+}
+
 UnitResult whole(const rlk_implementation& implementation, UnitResult::Verdict verdict, std::string code,
                  std::string reason) {
   UnitResult result;
@@ -317,7 +334,8 @@ struct Subject {
 void try_canaries(const Target& target, const std::vector<Subject>& subjects, const ConformanceOptions& options,
                   Clock::time_point deadline, std::vector<UnitResult>& results) {
   std::vector<std::vector<UnitResult>> found(subjects.size());
-  std::mutex mutex;                 // of what follows
+  std::mutex mutex;  // of what follows
+  std::optional<Failure> thrown;
   std::set<std::string> under_way;  // should the process end here, each of them may be the reason
   const auto tell = [&](const std::string& what, std::string& told) {
     const std::lock_guard lock(mutex);
@@ -341,8 +359,13 @@ void try_canaries(const Target& target, const std::vector<Subject>& subjects, co
       run.collect();
       found[i] = run.results();
     }
+    std::optional<Failure> mine_thrown = rig.finish();
+    if (!mine_thrown) mine_thrown = around.finish();
     tell({}, told);
+    const std::lock_guard lock(mutex);
+    if (!thrown) thrown = std::move(mine_thrown);
   });
+  for (std::vector<UnitResult>& list : found) fail_all(thrown, list);
   for (std::vector<UnitResult>& list : found) std::move(list.begin(), list.end(), std::back_inserter(results));
 }
 
@@ -394,6 +417,9 @@ void run_all(const Target& target, const ConformanceOptions& options, std::vecto
     run.collect();
     for (UnitResult& result : run.results()) results.push_back(std::move(result));
   }
+  std::optional<Failure> thrown = rig.finish();
+  if (!thrown) thrown = around.finish();
+  fail_all(thrown, results);
 }
 
 int count(const OpDecl& decl, bool smoke) {

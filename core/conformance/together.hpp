@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <exception>
 #include <mutex>
-#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -32,10 +31,11 @@ void on_threads(unsigned most, size_t n, const Work& work) {
     }
   };
   std::vector<std::thread> threads;
+  threads.reserve(most);
   try {
     while (threads.size() + 1 < most) threads.emplace_back(guarded);
-  } catch (const std::system_error&) {
-    // No more threads to be had: those there are do the work.
+  } catch (const std::exception&) {
+    // No more threads to be had, or no memory for one: those there are do the work.
   }
   guarded();
   for (std::thread& thread : threads) thread.join();

@@ -45,6 +45,13 @@ rlk_status Binder::bind_params(const void* params, std::span<std::byte> storage)
           fmt::format("{}.struct_size is {}; expected a whole struct, such as {}. Start from RLK_..._PARAMS_INIT",
                       what(), header[0], decl_.params_size));
     }
+    // Every byte of the size is read: a size that was never set must not lead beyond the caller's memory.
+    if (header[0] > kMaxParamsBytes) {
+      return refuse(
+          fmt::format("{}.struct_size is {}; expected at most {}, which the parameters of no version exceed. "
+                      "Start from RLK_..._PARAMS_INIT",
+                      what(), header[0], kMaxParamsBytes));
+    }
     std::memcpy(header, params, sizeof(header));
     if (header[1] != 0) {
       return refuse(fmt::format("{}.reserved is {}; expected 0. Start from RLK_..._PARAMS_INIT", what(), header[1]));

@@ -7,7 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
-#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "core/dispatch/passing.hpp"
@@ -59,7 +59,8 @@ public:
   // The device's own memory, kept until this allocator dies and in no statistics. At any time.
   rlk_status allocate_for_good(uint64_t bytes, void** out, rlk_error* error);
   // `freed` is the end of the stream in whose order the block is freed. RLK_INVALID_ARGUMENT for a foreign pointer.
-  rlk_status deallocate(void* memory, Mark freed, rlk_error* error);
+  // Needs no host memory.
+  rlk_status deallocate(void* memory, Mark freed, rlk_error* error) noexcept;
   // Another stream uses the block up to the mark.
   rlk_status record_use(void* memory, Mark use, rlk_error* error);
   bool owns(const void* memory) const;  // the address of a live block
@@ -69,19 +70,26 @@ public:
 
 private:
   struct Block {
+    enum class State { live, cached, waiting };
     void* memory = nullptr;
     uint64_t size = 0;
+    State state = State::live;
     std::vector<Mark> uses;  // while live: other streams. Once freed: every point that must be passed
     std::shared_ptr<const StreamClock> stream;  // of an embedder's block: whose order it is in
   };
+  using Blocks = std::map<const void*, Block>;
   static uint64_t rounded(uint64_t bytes);
   bool usable(Block& block, const StreamClock& stream) const;
-  std::unique_ptr<Block> take_cached(const StreamClock& stream, uint64_t size);
+  // nullptr: none fits.
+  Block* take_cached(const StreamClock& stream, uint64_t size);
   void release_locked(bool wait);
   rlk_status out_of_memory(uint64_t bytes, rlk_error* error) const;
-  void* hand_out(std::unique_ptr<Block> block);
+  // A place for one more block: made first, so that nothing is lost that the device gives. [locked]
+  Blocks::node_type make_place(uint64_t size);
+  rlk_status hand_out_new(Blocks::node_type place, void** out, rlk_error* error);
+  void* hand_out(Block& block);
   rlk_status allocate_from_embedder(const StreamClock& stream, uint64_t bytes, void** out, rlk_error* error);
-  rlk_status give_to_embedder(const Block& block, rlk_error* error);
+  rlk_status give_to_embedder(const Block& block, rlk_error* error) noexcept;
   // Blocks that other streams have passed by now.
   void give_waiting_to_embedder(bool wait);
   std::string name() const { return backend_ + ":" + std::to_string(ordinal_); }
@@ -93,9 +101,10 @@ private:
   const uint32_t ordinal_;
   const DeviceAllocator* const embedder_;
   mutable std::mutex mutex_;  // of everything below
-  std::multimap<uint64_t, std::unique_ptr<Block>> cached_;
-  std::unordered_map<const void*, std::unique_ptr<Block>> live_;
-  std::vector<std::unique_ptr<Block>> waiting_;  // freed blocks of the embedder that another stream may still use
+  Blocks blocks_;             // in any state
+  // Both have room for every block.
+  std::vector<Block*> cached_;   // the smallest first
+  std::vector<Block*> waiting_;  // freed blocks of the embedder that another stream may still use
   std::vector<void*> for_good_;
   MemoryStatistics statistics_;
 };

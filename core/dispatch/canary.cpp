@@ -44,8 +44,9 @@ bool Canaries::find_wrong(const Snapshot& snapshot, const DeviceEntry& device, c
     if (!is_to_try(candidate, device, decl, dtype)) continue;
     const auto attempt = attempt_of({candidate.plugin->api, &device, &decl, dtype});
     const std::lock_guard lock(attempt->mutex);
-    if (std::exchange(attempt->is_over, true)) continue;
+    if (attempt->is_over) continue;
     found |= try_one(*candidate.plugin, device, *candidate.device, decl, dtype);
+    attempt->is_over = true;  // not where there was no memory to try it
   }
   return found || registry_.current().get() != &snapshot;
 }

@@ -11,10 +11,7 @@ namespace rlk::core {
 void GraphResources::release(DeviceState& device) {
   if (workspace != nullptr) device.memory.deallocate(workspace, std::move(before), nullptr);
   workspace = nullptr;
-  for (auto& [plan, instance] : plans) {
-    plan->give_back(instance, nullptr);
-    plan->leave();
-  }
+  for (Held& held : plans) held.plan->give_back(held.instance, nullptr);
   plans.clear();
   device.records.give(std::exchange(record, nullptr));
 }

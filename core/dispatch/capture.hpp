@@ -22,7 +22,11 @@ struct GraphResources {
   void* workspace = nullptr;
   uint64_t workspace_bytes = 0;
   Mark before;  // the stream's work before the capture, which used the same workspace
-  std::vector<std::pair<std::shared_ptr<CachedPlan>, CachedPlan::Instance*>> plans;
+  struct Held {
+    EnteredPlan plan;
+    CachedPlan::Instance* instance = nullptr;  // leased; nullptr: of a shared plan
+  };
+  std::vector<Held> plans;
   rlk_data_error_record* record = nullptr;
   // Nothing of it runs any more.
   void release(DeviceState& device);
@@ -51,6 +55,7 @@ public:
   template <class Launch>
   rlk_status launch(Launch&& launch) {
     const std::lock_guard lock(mutex_);
+    launches_.reserve(launches_.size() + 1);  // a launch that is in the stream must be noted
     Mark end;
     const rlk_status status = launch(&end);
     for (Mark& known : launches_) {

@@ -7,6 +7,7 @@
 
 #include "core/declaration/error.hpp"
 #include "core/declaration/text.hpp"
+#include "core/dispatch/accept.hpp"
 #include "core/dispatch/dispatcher.hpp"
 #include "core/dispatch/host.hpp"
 #include "core/dispatch/trace.hpp"
@@ -42,13 +43,17 @@ struct NotReady {
 
 }  // namespace
 
-// Entered on success. A list's mutex is held while a plan is made: two threads do not make the same.
+// A list's mutex is held while a plan is made: two threads do not make the same.
 rlk_status Dispatcher::plan_in(const Call& call, PlanList& list, const Candidate& candidate, bool ask_now,
-                               std::shared_ptr<CachedPlan>* plan, bool* planned_now, rlk_error* error) {
+                               EnteredPlan* plan, bool* planned_now, rlk_error* error) {
   std::unique_lock lock(list.mutex);
   *planned_now = false;
-  *plan = PlanCache::covering(list, call.bound.symbols.data());
-  if (*plan != nullptr && (*plan)->enter()) return RLK_OK;
+  *plan = {};
+  if (std::shared_ptr<CachedPlan> known = PlanCache::covering(list, call.bound.symbols.data())) {
+    InsidePlan inside = InsidePlan::enter(*known);
+    *plan = {std::move(known), std::move(inside)};
+    if (*plan) return RLK_OK;
+  }
   if (list.not_ready && (call.capturing || (!ask_now && std::chrono::steady_clock::now() < list.ask_again))) {
     return fail(error, RLK_NOT_READY, "the plan is being compiled in the background");
   }
@@ -59,11 +64,12 @@ rlk_status Dispatcher::plan_in(const Call& call, PlanList& list, const Candidate
         "before the capture begins",
         call.decl().name, candidate.plugin->id.c_str(), candidate.implementation->name);
   }
+  std::shared_ptr<CachedPlan> made;
   const auto make = [&] {
     const Trace first = trace({candidate.plugin->id, candidate.decl->name, candidate.implementation->name,
                                first_dtype(call.bound), "plan_create", candidate.plugin->api});
     return CachedPlan::create(
-        candidate, CallDescription(call.bound, call.inputs, call.outputs, call.options.numerics, call.privates), plan,
+        candidate, CallDescription(call.bound, call.inputs, call.outputs, call.options.numerics, call.privates), &made,
         error);
   };
   rlk_status status = make();
@@ -79,9 +85,10 @@ rlk_status Dispatcher::plan_in(const Call& call, PlanList& list, const Candidate
   }
   if (status != RLK_OK) return status;
   list.delay = {};
-  (*plan)->enter();
+  InsidePlan inside = InsidePlan::enter(*made);
+  *plan = {made, std::move(inside)};
   *planned_now = true;
-  plans_.add(list, *plan, lock);
+  plans_.add(list, std::move(made), lock);
   return RLK_OK;
 }
 
@@ -89,7 +96,7 @@ rlk_status Dispatcher::plan_in(const Call& call, PlanList& list, const Candidate
 // the next.
 rlk_status Dispatcher::plan_for(const Call& call, const Snapshot& snapshot, const PlanKey& key,
                                 const CallRequest& request, Option& option, bool ask_now,
-                                std::shared_ptr<PlanList>* list, std::shared_ptr<CachedPlan>* plan, bool* planned_now,
+                                std::shared_ptr<PlanList>* list, EnteredPlan* plan, bool* planned_now,
                                 rlk_error* error) {
   const Candidate& candidate = *option.candidate;
   rlk_error own = fresh_error();
@@ -102,12 +109,10 @@ rlk_status Dispatcher::plan_for(const Call& call, const Snapshot& snapshot, cons
   const rlk_status status = plan_in(call, **list, candidate, ask_now, plan, planned_now, &own);
   if (status == RLK_CAPTURE_FORBIDS) return fail(error, status, text_of(own));
   if (status == RLK_NOT_READY) {
-    *plan = nullptr;
     refuse(option, Verdict::declined, kNotReady, text_of(own));
     return RLK_OK;
   }
   if (status != RLK_OK) {
-    *plan = nullptr;
     const bool declined = status == RLK_UNSUPPORTED;
     refuse(option, declined ? Verdict::declined : Verdict::failed, name_of_status(status),
            "its plan could not be made: " + text_of(own));
@@ -116,27 +121,22 @@ rlk_status Dispatcher::plan_for(const Call& call, const Snapshot& snapshot, cons
     quarantine(candidate, first_dtype(call.bound), status, text_of(own));
     return RLK_OK;
   }
-  const std::shared_ptr<CachedPlan> made = *plan;
-  InsidePlan inside(*made);
-  const Refusal refusal = refuse_plan(call, snapshot, candidate, *made, request.features);
-  if (refusal.code.empty()) {
-    inside.hand_over();
-    return RLK_OK;
-  }
+  const Refusal refusal = refuse_plan(call, snapshot, candidate, **plan, request.features);
+  if (refusal.code.empty()) return RLK_OK;
+  *plan = {};
   refuse(option, Verdict::declined, refusal.code, refusal.text);
-  *plan = nullptr;
   return RLK_OK;
 }
 
 rlk_status Dispatcher::wait_for_plan(const Call& call, const Snapshot& snapshot, const PlanKey& key,
                                      const CallRequest& request, Option& option, std::shared_ptr<PlanList>* list,
-                                     std::shared_ptr<CachedPlan>* plan, bool* planned_now, rlk_error* error) {
+                                     EnteredPlan* plan, bool* planned_now, rlk_error* error) {
   const auto deadline = std::chrono::steady_clock::now() + kLongestCompilation;
   std::chrono::milliseconds pause{1};
   for (;;) {
     const rlk_status status =
         plan_for(call, snapshot, key, request, option, /*ask_now=*/true, list, plan, planned_now, error);
-    if (status != RLK_OK || *plan != nullptr || option.reason_code != kNotReady) return status;
+    if (status != RLK_OK || *plan || option.reason_code != kNotReady) return status;
     if (std::chrono::steady_clock::now() > deadline) {
       refuse(option, Verdict::failed, name_of_status(RLK_TIMEOUT),
              fmt::format("its plan was not ready after {} s", kLongestCompilation.count()));
@@ -168,8 +168,8 @@ Refusal Dispatcher::refuse_plan(const Call& call, const Snapshot& snapshot, cons
 }
 
 rlk_status Dispatcher::decide(const Call& call, const Snapshot& snapshot, const PlanKey& key,
-                              std::shared_ptr<const Decision>* decision, std::shared_ptr<CachedPlan>* plan,
-                              bool* planned_now, rlk_error* error) {
+                              std::shared_ptr<const Decision>* decision, EnteredPlan* plan, bool* planned_now,
+                              rlk_error* error) {
   count(counters_.of(call.decl()).decisions);
   const CallDescription description(call.bound, call.inputs, call.outputs, call.options.numerics, call.privates);
   const std::vector<std::string> features = features_of(call.bound, call.inputs, call.outputs);
@@ -189,7 +189,6 @@ rlk_status Dispatcher::decide(const Call& call, const Snapshot& snapshot, const 
   }
   NotReady not_ready;  // the best whose plan is still being compiled
   const auto take = [&](Option& option, std::shared_ptr<PlanList> list) -> rlk_status {
-    InsidePlan inside(**plan);
     option.verdict = Verdict::taken;
     FallbackCounter* fallback = nullptr;
     const rlk_status noted =
@@ -207,7 +206,6 @@ rlk_status Dispatcher::decide(const Call& call, const Snapshot& snapshot, const 
     if (!call.passed_over.empty()) made->decide_again = std::chrono::steady_clock::now();
     *decision = made;
     plans_.insert(key, std::move(made));
-    inside.hand_over();
     return RLK_OK;
   };
   for (Option& option : selection.options) {
@@ -232,7 +230,7 @@ rlk_status Dispatcher::decide(const Call& call, const Snapshot& snapshot, const 
             plan_for(call, snapshot, key, request, option, /*ask_now=*/false, &list, plan, planned_now, error);
         s != RLK_OK)
       return s;
-    if (*plan == nullptr) {
+    if (!*plan) {
       if (option.reason_code == kNotReady) not_ready.note(option, *list);
       continue;
     }
@@ -252,7 +250,7 @@ rlk_status Dispatcher::decide(const Call& call, const Snapshot& snapshot, const 
     not_ready = {};
     const rlk_status s = wait_for_plan(call, snapshot, key, request, option, &list, plan, planned_now, error);
     if (s != RLK_OK) return s;
-    if (*plan != nullptr) return take(option, std::move(list));
+    if (*plan) return take(option, std::move(list));
   }
   // Lack of memory is told first: the caller can do something about it.
   return fail(error, call.passed_over.empty() ? RLK_UNSUPPORTED : RLK_OUT_OF_MEMORY,
@@ -296,25 +294,27 @@ rlk_status Dispatcher::note_fallback(const Call& call, const FallbackReason& rea
 rlk_status Dispatcher::explain(Stream& stream, const OpDecl& decl, const void* params,
                                std::span<const rlk_tensor* const> inputs, std::span<const rlk_tensor* const> outputs,
                                const CallOptions& options, Explanation* out, rlk_error* error) {
-  BoundCall bound;
-  std::vector<std::byte> storage(decl.params_size);
-  rlk_status status = validate(decl, params, inputs, outputs, /*check_memory=*/false, storage, bound, error);
+  AcceptedCall accepted(stream, decl, inputs, outputs, options);
+  rlk_status status = accepted.accept(params, policy_.numerics(), /*check_memory=*/false, error);
   if (status != RLK_OK) return status;
-  const uint32_t numerics = demanded(bound, options);
-  PrivateParams privates;
-  status = privates.read(decl, options.next, error);
-  if (status != RLK_OK) return status;
-  const CallDescription description(bound, inputs, outputs, numerics, privates);
-  const std::vector<std::string> features = features_of(bound, inputs, outputs);
-  const CallRequest request{
-      bound, description, features, numerics, options.pin, &stream.device().entry, privates.required(), &hangs_};
+  const Call& call = accepted.call();
+  const CallDescription description(call.bound, call.inputs, call.outputs, call.options.numerics, call.privates);
+  const std::vector<std::string> features = features_of(call.bound, call.inputs, call.outputs);
+  const CallRequest request{call.bound,
+                            description,
+                            features,
+                            call.options.numerics,
+                            call.options.pin,
+                            &stream.device().entry,
+                            call.privates.required(),
+                            &hangs_};
   Selection selection;
   const auto now = snapshot();
   status = select(*now, policy_, request, &selection, error);
   if (status != RLK_OK) return status;
   const auto key = std::make_unique<PlanKey>();
-  key->build({id_, now->generation, &stream.device().entry, false, options.pin, &privates}, bound, inputs, outputs,
-             numerics);
+  status = build_key(call, *now, key.get(), error);
+  if (status != RLK_OK) return status;
   const bool strict = policy_.fallback() == Fallback::strict;
   Option* taken = nullptr;
   Option* compiling = nullptr;
@@ -346,7 +346,7 @@ rlk_status Dispatcher::explain(Stream& stream, const OpDecl& decl, const void* p
     taken->verdict = Verdict::taken;
   }
   if (taken != nullptr && taken->reason.empty() && taken->candidate != nullptr) {
-    const Refusal canary = note_of_canary(*taken->candidate, bound, features, taken->variant);
+    const Refusal canary = note_of_canary(*taken->candidate, call.bound, features, taken->variant);
     taken->reason_code = canary.code;
     taken->reason = canary.text;
   }

@@ -5,8 +5,9 @@
 
 #include <algorithm>
 #include <chrono>
-#include <iterator>
+#include <new>
 #include <thread>
+#include <utility>
 
 namespace rlk::core {
 namespace {
@@ -28,7 +29,7 @@ DeviceState::DeviceState(const DeviceEntry& device, rlk_plugin_device* opened, c
     : entry(device),
       handle(opened),
       api(*device.owner->api),
-      graph(graph_api_of(device)),
+      graph_api(graph_api_of(device)),
       runs_inline(device.has(RLK_DEVICE_INLINE_STREAMS)),
       host_functions(api.stream->enqueue_host_function != nullptr),
       pointer_kinds(api.device->pointer_kind != nullptr),
@@ -59,14 +60,15 @@ CachingAllocator* DeviceState::allocator(int32_t kind) {
   return kind == RLK_MEMORY_DEVICE ? &memory : kind == RLK_MEMORY_PINNED ? &pinned : nullptr;
 }
 
-std::shared_ptr<StreamClock> DeviceState::add_stream() {
+// Whole or not at all, and with room for what the stream may leave behind: its end needs no memory.
+void DeviceState::add_stream(std::shared_ptr<StreamClock> clock, std::shared_ptr<SuspectList> suspects) {
   const std::lock_guard lock(mutex_);
-  return streams_.emplace_back(std::make_shared<StreamClock>(runs_inline));
-}
-
-std::shared_ptr<SuspectList> DeviceState::add_suspects(const std::shared_ptr<StreamClock>& clock, bool foreign) {
-  const std::lock_guard lock(mutex_);
-  return suspects_.emplace_back(clock, std::make_shared<SuspectList>(foreign)).second;
+  const size_t count = streams_.size() + 1;
+  left_behind_.reserve(left_behind_.size() + count);
+  streams_.reserve(count);
+  suspects_.reserve(count);
+  suspects_.emplace_back(clock, std::move(suspects));
+  streams_.push_back(std::move(clock));
 }
 
 void DeviceState::add_suspects_of_streams(std::vector<Suspect>* out) const {
@@ -74,7 +76,8 @@ void DeviceState::add_suspects_of_streams(std::vector<Suspect>* out) const {
   for (const auto& [clock, list] : suspects_) list->add_to(out);
 }
 
-void DeviceState::remove_stream(const std::shared_ptr<StreamClock>& clock, Mark end, rlk_data_error_record* record) {
+void DeviceState::remove_stream(const std::shared_ptr<StreamClock>& clock, Mark end,
+                                rlk_data_error_record* record) noexcept {
   {
     const std::lock_guard lock(mutex_);
     streams_.erase(std::remove(streams_.begin(), streams_.end(), clock), streams_.end());
@@ -114,10 +117,18 @@ bool DeviceState::take_captured_error(rlk_data_error* out) {
   return false;
 }
 
-void DeviceState::retire(std::shared_ptr<CachedPlan> plan) {
+void DeviceState::expect_retired() {
+  const std::lock_guard lock(mutex_);
+  const size_t needed = retired_.size() + expected_ + 1;
+  if (retired_.capacity() < needed) retired_.reserve(2 * needed);
+  ++expected_;
+}
+
+void DeviceState::retire(std::shared_ptr<CachedPlan> plan) noexcept {
   plan->retire();
   {
     const std::lock_guard lock(mutex_);
+    --expected_;
     retired_.push_back({std::move(plan), false, {}});
   }
   collect();
@@ -125,6 +136,7 @@ void DeviceState::retire(std::shared_ptr<CachedPlan> plan) {
 
 // Which streams to wait for is known when no call is inside: only then has everything been issued.
 void DeviceState::note_in_flight(Retired& retired) const {
+  retired.in_flight.clear();
   const auto wait_for = [&](const std::shared_ptr<StreamClock>& clock) {
     const uint64_t issued = clock->issued.load(std::memory_order_acquire);
     if (!clock->has_passed(issued)) retired.in_flight.emplace_back(clock, issued);
@@ -134,9 +146,24 @@ void DeviceState::note_in_flight(Retired& retired) const {
   retired.noted = true;
 }
 
-void DeviceState::collect() {
-  std::vector<std::shared_ptr<CachedPlan>> closing;
-  std::vector<std::shared_ptr<Capture>> dead;
+bool DeviceState::is_passed(Retired& retired) const {
+  if (!retired.noted && retired.plan->is_idle()) {
+    try {
+      note_in_flight(retired);
+    } catch (const std::bad_alloc&) {
+      return false;  // noted at the next opportunity
+    }
+  }
+  auto& in_flight = retired.in_flight;
+  in_flight.erase(std::remove_if(in_flight.begin(), in_flight.end(),
+                                 [](const auto& use) { return use.first->has_passed(use.second); }),
+                  in_flight.end());
+  return retired.noted && in_flight.empty();
+}
+
+// One thing at a time, outside the lock and without memory for a list: streams end here, on a machine without memory
+// too.
+void DeviceState::collect() noexcept {
   {
     const std::lock_guard lock(mutex_);
     for (LeftBehind& left : left_behind_) {
@@ -145,29 +172,31 @@ void DeviceState::collect() {
     left_behind_.erase(std::remove_if(left_behind_.begin(), left_behind_.end(),
                                       [](const LeftBehind& left) { return left.end.known_reached(); }),
                        left_behind_.end());
-    const auto alive =
-        std::partition(captures_.begin(), captures_.end(), [](const auto& capture) { return !capture->is_over(); });
-    dead.assign(std::make_move_iterator(alive), std::make_move_iterator(captures_.end()));
-    captures_.erase(alive, captures_.end());
-    has_captures_ = !captures_.empty();
-    for (size_t i = 0; i < retired_.size();) {
-      Retired& retired = retired_[i];
-      if (!retired.noted && retired.plan->is_idle()) note_in_flight(retired);
-      auto& in_flight = retired.in_flight;
-      in_flight.erase(std::remove_if(in_flight.begin(), in_flight.end(),
-                                     [](const auto& use) { return use.first->has_passed(use.second); }),
-                      in_flight.end());
-      if (!retired.noted || !in_flight.empty()) {
-        ++i;
-        continue;
-      }
-      closing.push_back(std::move(retired.plan));
-      std::swap(retired, retired_.back());
-      retired_.pop_back();
-    }
   }
-  for (const auto& plan : closing) plan->close();
-  for (const auto& capture : dead) capture->resources.release(*this);
+  for (;;) {
+    std::shared_ptr<CachedPlan> closing;
+    std::shared_ptr<Capture> dead;
+    {
+      const std::lock_guard lock(mutex_);
+      const auto over =
+          std::find_if(captures_.begin(), captures_.end(), [](const auto& one) { return one->is_over(); });
+      if (over != captures_.end()) {
+        dead = std::move(*over);
+        captures_.erase(over);
+        has_captures_ = !captures_.empty();
+      }
+      const auto passed =
+          std::find_if(retired_.begin(), retired_.end(), [&](Retired& retired) { return is_passed(retired); });
+      if (passed != retired_.end()) {
+        closing = std::move(passed->plan);
+        std::swap(*passed, retired_.back());
+        retired_.pop_back();
+      }
+    }
+    if (closing == nullptr && dead == nullptr) return;
+    if (closing != nullptr) closing->close();
+    if (dead != nullptr) dead->resources.release(*this);
+  }
 }
 
 bool DeviceState::has_something_to_collect() const {

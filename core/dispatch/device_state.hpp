@@ -50,8 +50,8 @@ public:
 
   const DeviceEntry& entry;
   rlk_plugin_device* const handle;
-  const rlk_plugin& api;       // of the owner
-  const rlk_graph_api* graph;  // nullptr: this backend cannot capture
+  const rlk_plugin& api;           // of the owner
+  const rlk_graph_api* graph_api;  // nullptr: this backend cannot capture
   const bool runs_inline;
   HangWatch* hangs = nullptr;  // tells of streams that do not answer; nullptr: nobody does
   OptionalSlot host_functions, pointer_kinds, capture_ids, capture_retains;
@@ -64,15 +64,14 @@ public:
   // nullptr for a kind that is none.
   CachingAllocator* allocator(int32_t kind);
 
-  std::shared_ptr<StreamClock> add_stream();                                                           // [thread-safe]
-  std::shared_ptr<SuspectList> add_suspects(const std::shared_ptr<StreamClock>& clock, bool foreign);  // [thread-safe]
-  void add_suspects_of_streams(std::vector<Suspect>* out) const;                                       // [thread-safe]
+  void add_stream(std::shared_ptr<StreamClock> clock, std::shared_ptr<SuspectList> suspects);  // [thread-safe]
+  void add_suspects_of_streams(std::vector<Suspect>* out) const;                               // [thread-safe]
   std::atomic<bool> lost{false};  // a stream has told that the device is lost
   // The largest workspace that any stream needed outside captures: what a capture on any of them may have.
   std::atomic<uint64_t> warm_workspace_bytes{0};
   // The stream is gone; a wrapped one may have left work behind, which the mark ends and which may write the record.
   // [thread-safe]
-  void remove_stream(const std::shared_ptr<StreamClock>& clock, Mark end, rlk_data_error_record* record);
+  void remove_stream(const std::shared_ptr<StreamClock>& clock, Mark end, rlk_data_error_record* record) noexcept;
   uint32_t live_streams() const;  // [thread-safe]
   void add_graph(int change) { live_graphs_.fetch_add(change, std::memory_order_relaxed); }
   int live_graphs() const { return live_graphs_.load(std::memory_order_relaxed); }
@@ -84,10 +83,13 @@ public:
   // device may tell it. [thread-safe]
   bool take_captured_error(rlk_data_error* out);
 
-  // Closes the plan once no call is inside and every stream has passed what it was given so far. [thread-safe]
-  void retire(std::shared_ptr<CachedPlan> plan);
+  // One more plan may be retired, which then needs no memory. [thread-safe]
+  void expect_retired();
+  // Closes the plan once no call is inside and every stream has passed what it was given so far. It was expected.
+  // [thread-safe]
+  void retire(std::shared_ptr<CachedPlan> plan) noexcept;
   // Closes what can be closed. [thread-safe]
-  void collect();
+  void collect() noexcept;
   // The end, after the last stream: waits for what wrapped streams left behind and lets go of what was kept.
   void settle();
   bool has_something_to_collect() const;  // [thread-safe]
@@ -103,12 +105,14 @@ private:
     rlk_data_error_record* record;
   };
   void note_in_flight(Retired& retired) const;
+  bool is_passed(Retired& retired) const;
   mutable std::mutex mutex_;  // of everything below
   std::vector<std::shared_ptr<StreamClock>> streams_;
   std::vector<std::pair<std::shared_ptr<StreamClock>, std::shared_ptr<SuspectList>>> suspects_;
   std::vector<LeftBehind> left_behind_;
   std::vector<std::shared_ptr<Capture>> captures_;
   std::vector<Retired> retired_;
+  size_t expected_ = 0;  // plans in lists, for which retired_ has room
   std::atomic<bool> has_captures_{false};
   std::atomic<int> live_graphs_{0};
 };

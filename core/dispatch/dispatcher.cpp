@@ -10,6 +10,7 @@
 
 #include "core/declaration/error.hpp"
 #include "core/declaration/text.hpp"
+#include "core/dispatch/accept.hpp"
 #include "core/dispatch/host.hpp"
 #include "core/dispatch/trace.hpp"
 
@@ -17,40 +18,6 @@ namespace rlk::core {
 namespace {
 
 std::atomic<uint64_t> dispatchers_made{0};
-
-// A caller's array, as long as declared: entries that are missing are absent.
-class Arguments {
-public:
-  Arguments(std::span<const rlk_tensor* const> given, size_t declared) {
-    if (given.size() >= declared) {
-      tensors_ = given.first(declared);
-      return;
-    }
-    std::copy(given.begin(), given.end(), storage_.begin());
-    std::fill(storage_.begin() + static_cast<std::ptrdiff_t>(given.size()),
-              storage_.begin() + static_cast<std::ptrdiff_t>(declared), nullptr);
-    tensors_ = {storage_.data(), declared};
-  }
-  Arguments(const Arguments&) = delete;
-  Arguments& operator=(const Arguments&) = delete;
-  std::span<const rlk_tensor* const> tensors() const { return tensors_; }
-
-private:
-  std::array<const rlk_tensor*, kMaxArguments> storage_;
-  std::span<const rlk_tensor* const> tensors_;
-};
-
-rlk_status check_options(const OpDecl& decl, const CallOptions& options, rlk_error* error) {
-  if ((options.numerics & ~kAllNumerics) != 0) {
-    return failf(error, RLK_INVALID_ARGUMENT, "%s: options.numerics is 0x%x; expected bits of RLK_NUMERICS_* only",
-                 decl.name, options.numerics);
-  }
-  if (options.pin.size() > PlanKey::kMaxPinLength) {
-    return failf(error, RLK_INVALID_ARGUMENT, "%s: options.pin is %zu characters long; expected at most %zu", decl.name,
-                 options.pin.size(), PlanKey::kMaxPinLength);
-  }
-  return RLK_OK;
-}
 
 }  // namespace
 
@@ -109,12 +76,13 @@ rlk_status Dispatcher::device(const DeviceEntry& entry, DeviceState** out, rlk_e
   rlk_plugin_device* opened = nullptr;
   if (const rlk_status status = entry.device->open(&opened, error); status != RLK_OK) return status;
   const std::lock_guard lock(devices_mutex_);
-  std::unique_ptr<DeviceState>& state = devices_[&entry];
-  if (state == nullptr) {
-    state = std::make_unique<DeviceState>(entry, opened, embedder_.allocate != nullptr ? &embedder_ : nullptr);
+  auto found = devices_.find(&entry);
+  if (found == devices_.end()) {
+    auto state = std::make_unique<DeviceState>(entry, opened, embedder_.allocate != nullptr ? &embedder_ : nullptr);
     state->hangs = &hangs_;
+    found = devices_.emplace(&entry, std::move(state)).first;
   }
-  *out = state.get();
+  *out = found->second.get();
   return RLK_OK;
 }
 
@@ -149,24 +117,13 @@ rlk_status Dispatcher::cpu_streams(std::shared_ptr<CpuStreams>* out, rlk_error* 
 
 // ---- calls
 
-// The classes that the call and the policy demand, without those that every verified implementation meets: plugins need
-// not know them.
-uint32_t Dispatcher::demanded(const BoundCall& call, const CallOptions& options) const {
-  return (options.numerics | policy_.numerics()) & ~implied_numerics(*call.decl, call.dtypes[0]);
-}
-
 rlk_status Dispatcher::call(Stream& stream, const OpDecl& decl, const void* params,
                             std::span<const rlk_tensor* const> inputs, std::span<const rlk_tensor* const> outputs,
                             const CallOptions& options, rlk_error* error) {
-  alignas(8) std::byte storage[kMaxParamsBytes];  // completes an older, shorter struct
-  const Arguments ins(inputs, decl.inputs.size()), outs(outputs, decl.outputs.size());
-  Call call{stream, {}, ins.tensors(), outs.tensors(), options, static_cast<uint32_t>(inputs.size()), false, 0, {}, {}};
-  rlk_status status = validate(decl, params, inputs, outputs, /*check_memory=*/true, storage, call.bound, error);
-  if (status == RLK_OK) status = check_options(decl, options, error);
-  if (status == RLK_OK) status = call.privates.read(decl, options.next, error);
-  call.options.numerics = demanded(call.bound, options);
-  if (status == RLK_OK) status = stream.is_capturing(&call.capturing, error);
+  AcceptedCall accepted(stream, decl, inputs, outputs, options);
+  rlk_status status = accepted.accept(params, policy_.numerics(), /*check_memory=*/true, error);
   if (status != RLK_OK) return status;
+  Call& call = accepted.call();
   count(counters_.of(decl).calls);
 
   // Every round but the last takes one candidate out of the registry, or the one chance to free memory.
@@ -181,17 +138,15 @@ rlk_status Dispatcher::call(Stream& stream, const OpDecl& decl, const void* para
       return status;
     }
     bool implementation_failed = false;
-    {
-      const InsidePlan inside(*served.plan());
-      if (policy_.logs_dispatch()) log_decision(call, served);
-      const auto start =
-          policy_.logs_dispatch() ? std::chrono::steady_clock::now() : std::chrono::steady_clock::time_point();
-      status = run(call, served, &implementation_failed, error);
-      if (policy_.logs_dispatch()) {
-        log_outcome(call, status, error, (std::chrono::steady_clock::now() - start).count());
-      }
+    if (policy_.logs_dispatch()) log_decision(call, served);
+    const auto start =
+        policy_.logs_dispatch() ? std::chrono::steady_clock::now() : std::chrono::steady_clock::time_point();
+    status = run(call, served, &implementation_failed, error);
+    if (policy_.logs_dispatch()) {
+      log_outcome(call, status, error, (std::chrono::steady_clock::now() - start).count());
     }
     if (status == RLK_OK || !implementation_failed) return status;
+    served.inside.leave();
     bool again = false;
     status = after_failure(call, served, status, &memory_released, &again, error);
     if (!again) return status;
@@ -203,11 +158,14 @@ rlk_status Dispatcher::call(Stream& stream, const OpDecl& decl, const void* para
 void Dispatcher::drain(const Snapshot& snapshot) {
   uint64_t before = drained_.load(std::memory_order_relaxed);
   if (before >= snapshot.generation || !drained_.compare_exchange_strong(before, snapshot.generation)) return;
-  plans_.retire_unless([&](const rlk_implementation* implementation, const PluginDevice* device) {
-    return std::any_of(snapshot.candidates.begin(), snapshot.candidates.end(), [&](const Candidate& candidate) {
-      return candidate.implementation == implementation && candidate.device == device;
-    });
-  });
+  const bool all_retired =
+      plans_.retire_unless([&](const rlk_implementation* implementation, const PluginDevice* device) {
+        return std::any_of(snapshot.candidates.begin(), snapshot.candidates.end(), [&](const Candidate& candidate) {
+          return candidate.implementation == implementation && candidate.device == device;
+        });
+      });
+  // Without memory for that now, the next call does the rest.
+  if (!all_retired) return drained_.store(before, std::memory_order_relaxed);
   std::vector<DeviceState*> left;
   {
     const std::lock_guard lock(devices_mutex_);
@@ -226,18 +184,26 @@ struct Dispatcher::ThreadSlots {
   std::array<ThreadSlot, 128> all;
 };
 
+rlk_status Dispatcher::build_key(const Call& call, const Snapshot& snapshot, PlanKey* key, rlk_error* error) const {
+  const PlanKey::Scope scope = {
+      id_, snapshot.generation, &call.stream.device().entry, call.capturing, call.options.pin, &call.privates};
+  if (key->build(scope, call.bound, call.inputs, call.outputs, call.options.numerics)) return RLK_OK;
+  return failf(error, RLK_INTERNAL, "%s: a defect of rlk, please report it: the call has more parts than its key holds",
+               call.decl().name);
+}
+
 rlk_status Dispatcher::find_or_decide(const Call& call, const Snapshot& snapshot, Served* out, rlk_error* error) {
   static thread_local PlanKey key;
-  key.build({id_, snapshot.generation, &call.stream.device().entry, call.capturing, call.options.pin, &call.privates},
-            call.bound, call.inputs, call.outputs, call.options.numerics);
+  if (const rlk_status status = build_key(call, snapshot, &key, error); status != RLK_OK) return status;
   auto& slots = sdk::thread_own<ThreadSlots>().all;
   ThreadSlot& slot = slots[key.hash() % slots.size()];
   out->from = slot.found;
   const bool known = out->from != nullptr && slot.hash == key.hash() && out->decision().is_for(key.words()) &&
                      !out->decision().is_due() && call.passed_over.empty();
-  if (!known || !out->plan()->covers(call.bound.symbols.data()) || !out->plan()->enter()) {
+  if (known && out->plan()->covers(call.bound.symbols.data())) out->inside = InsidePlan::enter(*out->plan());
+  if (!out->inside) {
     std::shared_ptr<const Decision> decision = known ? out->from->decision : plans_.find(key);
-    std::shared_ptr<CachedPlan> plan;
+    EnteredPlan plan;
     if (decision != nullptr && (decision->is_due() || !call.passed_over.empty())) decision = nullptr;
     if (decision != nullptr) {
       // Its plan may not cover these sizes, or was dropped. One that the units do not allow is another decision.
@@ -245,15 +211,13 @@ rlk_status Dispatcher::find_or_decide(const Call& call, const Snapshot& snapshot
       rlk_status status =
           plan_in(call, *decision->plans, candidate, /*ask_now=*/false, &plan, &out->planned_now, error);
       if (status == RLK_OK && (!plan->is_approved(snapshot.generation) || call.capturing)) {
-        InsidePlan inside(*plan);
         const std::vector<std::string> features = features_of(call.bound, call.inputs, call.outputs);
-        if (refuse_plan(call, snapshot, candidate, *plan, features).code.empty()) {
-          inside.hand_over();
-        } else {
-          status = RLK_UNSUPPORTED;
-        }
+        if (!refuse_plan(call, snapshot, candidate, *plan, features).code.empty()) status = RLK_UNSUPPORTED;
       }
-      if (status != RLK_OK) decision = nullptr;
+      if (status != RLK_OK) {
+        plan = {};
+        decision = nullptr;
+      }
     }
     if (decision == nullptr) {
       drain(snapshot);
@@ -263,7 +227,8 @@ rlk_status Dispatcher::find_or_decide(const Call& call, const Snapshot& snapshot
       const rlk_status status = decide(call, snapshot, key, &decision, &plan, &out->planned_now, error);
       if (status != RLK_OK) return status;
     }
-    out->from = std::make_shared<const Found>(Found{std::move(decision), std::move(plan)});
+    out->from = std::make_shared<const Found>(Found{std::move(decision), plan.plan()});
+    out->inside = plan.take_inside();
     slot = {key.hash(), out->from};
     if (!call.capturing) call.stream.help_collect();
   }

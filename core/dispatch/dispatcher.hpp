@@ -48,7 +48,8 @@ public:
   rlk_status call(Stream& stream, const OpDecl& decl, const void* params, std::span<const rlk_tensor* const> inputs,
                   std::span<const rlk_tensor* const> outputs, const CallOptions& options, rlk_error* error);
 
-  // What `call` would do, without planning or running. Data pointers may be NULL. [the stream's thread]
+  // What `call` would do, without planning or running. Refuses what `call` refuses, but that data pointers may be NULL.
+  // [the stream's thread]
   rlk_status explain(Stream& stream, const OpDecl& decl, const void* params, std::span<const rlk_tensor* const> inputs,
                      std::span<const rlk_tensor* const> outputs, const CallOptions& options, Explanation* out,
                      rlk_error* error);
@@ -86,9 +87,10 @@ private:
     std::shared_ptr<const Decision> decision;
     std::shared_ptr<CachedPlan> plan;
   };
-  // Who serves a call. The plan is entered.
+  // Who serves a call.
   struct Served {
     std::shared_ptr<const Found> from;
+    InsidePlan inside;  // its plan
     bool planned_now = false;
     bool first_use = false;  // of the decision, which has sizes of its own
 
@@ -105,23 +107,22 @@ private:
   struct ThreadSlots;
 
   // dispatcher.cpp: the way of every call
-  uint32_t demanded(const BoundCall& call, const CallOptions& options) const;
+  rlk_status build_key(const Call& call, const Snapshot& snapshot, PlanKey* key, rlk_error* error) const;
   rlk_status find_or_decide(const Call& call, const Snapshot& snapshot, Served* out, rlk_error* error);
   rlk_status run(const Call& call, const Served& served, bool* implementation_failed, rlk_error* error);
   // decide.cpp: what happens once per key
   rlk_status decide(const Call& call, const Snapshot& snapshot, const PlanKey& key,
-                    std::shared_ptr<const Decision>* decision, std::shared_ptr<CachedPlan>* plan, bool* planned_now,
-                    rlk_error* error);
+                    std::shared_ptr<const Decision>* decision, EnteredPlan* plan, bool* planned_now, rlk_error* error);
   rlk_status plan_for(const Call& call, const Snapshot& snapshot, const PlanKey& key, const CallRequest& request,
-                      Option& option, bool ask_now, std::shared_ptr<PlanList>* list, std::shared_ptr<CachedPlan>* plan,
+                      Option& option, bool ask_now, std::shared_ptr<PlanList>* list, EnteredPlan* plan,
                       bool* planned_now, rlk_error* error);
   // Asks until the plan is there or cannot be had, which the option then says.
   rlk_status wait_for_plan(const Call& call, const Snapshot& snapshot, const PlanKey& key, const CallRequest& request,
-                           Option& option, std::shared_ptr<PlanList>* list, std::shared_ptr<CachedPlan>* plan,
-                           bool* planned_now, rlk_error* error);
+                           Option& option, std::shared_ptr<PlanList>* list, EnteredPlan* plan, bool* planned_now,
+                           rlk_error* error);
   // ask_now: also when the plan was not ready a moment ago.
-  rlk_status plan_in(const Call& call, PlanList& list, const Candidate& candidate, bool ask_now,
-                     std::shared_ptr<CachedPlan>* plan, bool* planned_now, rlk_error* error);
+  rlk_status plan_in(const Call& call, PlanList& list, const Candidate& candidate, bool ask_now, EnteredPlan* plan,
+                     bool* planned_now, rlk_error* error);
   Refusal refuse_plan(const Call& call, const Snapshot& snapshot, const Candidate& candidate, CachedPlan& plan,
                       const std::vector<std::string>& features) const;
   rlk_status note_fallback(const Call& call, const FallbackReason& reason, const Option& taken,

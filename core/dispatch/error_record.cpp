@@ -21,9 +21,10 @@ rlk_status RecordPool::take(rlk_data_error_record** out, rlk_error* error) {
   if ((flags_ & (RLK_DEVICE_UNIFIED_MEMORY | RLK_DEVICE_MAPPED_PINNED)) == 0) return RLK_OK;
   const std::lock_guard lock(mutex_);
   if (free_.empty()) {
+    free_.reserve(in_use_ + kSlotsPerBlock);  // of every record: giving one back needs no memory
     Slot* slots = nullptr;
     if ((flags_ & RLK_DEVICE_UNIFIED_MEMORY) != 0) {
-      slots = blocks_.emplace_back(new Slot[kSlotsPerBlock]).get();
+      slots = blocks_.emplace_back(std::make_unique<Slot[]>(kSlotsPerBlock)).get();
     } else {
       void* memory = nullptr;
       const rlk_status status = pinned_.allocate_for_good(kSlotsPerBlock * sizeof(Slot), &memory, error);
@@ -39,7 +40,7 @@ rlk_status RecordPool::take(rlk_data_error_record** out, rlk_error* error) {
   return RLK_OK;
 }
 
-void RecordPool::give(rlk_data_error_record* record) {
+void RecordPool::give(rlk_data_error_record* record) noexcept {
   if (record == nullptr) return;
   const std::lock_guard lock(mutex_);
   free_.push_back(record);

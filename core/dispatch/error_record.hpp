@@ -28,7 +28,7 @@ public:
   // An empty record, nullptr for a device without.
   rlk_status take(rlk_data_error_record** out, rlk_error* error);
   // No work that writes it can run any more. nullptr is accepted.
-  void give(rlk_data_error_record* record);
+  void give(rlk_data_error_record* record) noexcept;
   size_t in_use() const;
 
 private:

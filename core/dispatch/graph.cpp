@@ -23,7 +23,7 @@ rlk_status Graph::end_capture(Stream& stream, std::unique_ptr<Graph>* out, rlk_e
 Graph::~Graph() {
   if (record_ != nullptr) record_->finish();
   resources_.before.wait();
-  if (handle_ != nullptr) release_by(device_.api, "graph destroy", device_.graph->destroy, handle_);
+  if (handle_ != nullptr) release_by(device_.api, "graph destroy", device_.graph_api->destroy, handle_);
   resources_.release(device_);
   device_.add_graph(-1);
 }
@@ -42,10 +42,11 @@ rlk_status Graph::launch(Stream& on, rlk_error* error) {
           "stream %s cannot be made to wait for the work before the capture; synchronize the stream that captured",
           on.name().c_str());
     }
-    const rlk_status status = call_plugin(device_.graph->launch, handle_, on.handle(), error);
+    on.expect_launch();
+    const rlk_status status = call_plugin(device_.graph_api->launch, handle_, on.handle(), error);
     on.note_foreign_work();
-    on.note_launch(record_);
     *end = on.mark(/*with_event=*/true);
+    on.note_launch(record_);
     return status;
   });
 }

@@ -11,6 +11,8 @@
 #include <condition_variable>
 #include <cstdio>
 #include <exception>
+#include <memory>
+#include <new>
 #include <utility>
 
 #include "core/dispatch/host.hpp"
@@ -111,7 +113,12 @@ void HangWatch::work() {
     // Not more than twice what was asked for: a process that was stopped, by a debugger say, has not hung.
     const double passed = std::min(std::chrono::duration<double>(now - before).count(), 2 * tick.count());
     before = now;
-    const std::vector<std::shared_ptr<Slot>> slots = shared_->slots;
+    std::vector<std::shared_ptr<Slot>> slots;
+    try {
+      slots = shared_->slots;
+    } catch (const std::bad_alloc&) {
+      continue;  // looked at again after the next tick
+    }
     lock.unlock();
     for (const std::shared_ptr<Slot>& slot : slots) {
       const uint64_t turn = slot->turn.load(std::memory_order_acquire);
@@ -123,7 +130,12 @@ void HangWatch::work() {
       }
       if ((turn & 1) == 0 || slot->told) continue;
       slot->inside_seconds += passed;
-      if (slot->inside_seconds >= seconds_) tell(*slot);
+      if (slot->inside_seconds < seconds_) continue;
+      try {
+        tell(*slot);
+      } catch (const std::bad_alloc&) {
+        slot->told = false;  // told after the next tick
+      }
     }
     lock.lock();
   }
@@ -132,6 +144,9 @@ void HangWatch::work() {
 void HangWatch::tell(Slot& slot) {
   uint64_t turn = slot.seen;
   if (!slot.turn.compare_exchange_strong(turn, turn | Slot::kHeld, std::memory_order_acq_rel)) return;
+  // The slot is given back whatever happens: its thread waits for it.
+  const auto give_back = [&turn](Slot* held) { held->turn.store(turn, std::memory_order_release); };
+  std::unique_ptr<Slot, decltype(give_back)> held(&slot, give_back);
   const Place place = slot.place;
   const bool in_time = slot.inside_seconds < seconds_ + static_cast<double>(place.allowed_ns) * 1e-9;
   std::vector<Suspect> suspects;
@@ -145,7 +160,7 @@ void HangWatch::tell(Slot& slot) {
     stream = place.stream->name();
     if (place.candidate == nullptr) place.stream->add_suspects_to(&suspects);
   }
-  slot.turn.store(turn, std::memory_order_release);
+  held.reset();
   if (in_time) return;
   slot.told = true;
   char seconds[32];

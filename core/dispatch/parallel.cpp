@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <exception>
+#include <new>
 #include <string>
 
 #include "core/dispatch/embedder_threads.hpp"
@@ -92,6 +93,10 @@ void parallel_for(int64_t n, int64_t grain, rlk_parallel_body body, void* user) 
   };
   try {
     limit() == 0 ? work() : limited_arena().execute(work);
+  } catch (const std::bad_alloc&) {
+    // Before the first piece: the pool had no memory for this loop, and may have some for the next.
+    if (begun.load(std::memory_order_relaxed)) throw;
+    body(user, 0, n);
   } catch (const std::exception& e) {
     // The pool's own, before the first piece: a loop that has begun cannot begin again, it may write in place.
     if (begun.load(std::memory_order_relaxed)) throw;

@@ -1,9 +1,10 @@
 // Has a stream passed a point?
 #include "core/dispatch/passing.hpp"
 
-#include "core/dispatch/release.hpp"
-
+#include <new>
 #include <utility>
+
+#include "core/dispatch/release.hpp"
 
 namespace rlk::core {
 
@@ -21,7 +22,8 @@ EventPool::~EventPool() {
   for (rlk_plugin_event* event : idle_) release_by(api_, "event destroy", api_.event->destroy, event);
 }
 
-rlk_plugin_event* EventPool::take() {
+rlk_plugin_event* EventPool::take() noexcept {
+  if (api_.event == nullptr) return nullptr;
   {
     const std::lock_guard lock(mutex_);
     if (!idle_.empty()) {
@@ -29,20 +31,30 @@ rlk_plugin_event* EventPool::take() {
       idle_.pop_back();
       return event;
     }
+    // Its place first: giving an event back needs no memory.
+    try {
+      if (idle_.capacity() <= made_) idle_.reserve(2 * made_ + 8);
+    } catch (const std::bad_alloc&) {
+      return nullptr;
+    }
+    ++made_;
   }
   rlk_plugin_event* event = nullptr;
-  if (api_.event == nullptr || call_of(api_, "event create", api_.event->create, device_, 0, &event, nullptr) != RLK_OK)
-    return nullptr;
+  if (call_of(api_, "event create", api_.event->create, device_, 0, &event, nullptr) != RLK_OK) event = nullptr;
+  if (event == nullptr) {
+    const std::lock_guard lock(mutex_);
+    --made_;
+  }
   return event;
 }
 
-void EventPool::give(rlk_plugin_event* event) {
+void EventPool::give(rlk_plugin_event* event) noexcept {
   const std::lock_guard lock(mutex_);
   idle_.push_back(event);
 }
 
 Mark::Mark(std::shared_ptr<StreamClock> clock, EventPool* events, const rlk_plugin* api, rlk_plugin_stream* stream,
-           bool with_event)
+           bool with_event) noexcept
     : clock_(std::move(clock)), sequence_(clock_->issue()), events_(events) {
   if (!with_event || clock_->has_passed(sequence_)) return;
   event_ = events_->take();

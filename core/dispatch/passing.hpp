@@ -42,9 +42,9 @@ public:
   EventPool(const EventPool&) = delete;
   EventPool& operator=(const EventPool&) = delete;
 
-  // nullptr when the device has none to give.
-  rlk_plugin_event* take();
-  void give(rlk_plugin_event* event);
+  // nullptr when the device has none to give, or the host no memory.
+  rlk_plugin_event* take() noexcept;
+  void give(rlk_plugin_event* event) noexcept;
   const rlk_event_api& api() const { return *api_.event; }
   const rlk_plugin& plugin() const { return api_; }
 
@@ -52,7 +52,8 @@ private:
   const rlk_plugin& api_;
   rlk_plugin_device* device_;
   std::mutex mutex_;
-  std::vector<rlk_plugin_event*> idle_;
+  std::vector<rlk_plugin_event*> idle_;  // with room for every event that was made
+  size_t made_ = 0;
 };
 
 // A point in a stream. Movable; one thread at a time.
@@ -62,7 +63,7 @@ public:
   // The stream's present end. With an event it can be asked for and waited on by any thread; without, it is known to be
   // passed only when somebody synchronized the stream.
   Mark(std::shared_ptr<StreamClock> clock, EventPool* events, const rlk_plugin* api, rlk_plugin_stream* stream,
-       bool with_event);
+       bool with_event) noexcept;
   Mark(Mark&& other) noexcept { *this = std::move(other); }
   Mark& operator=(Mark&& other) noexcept;
   ~Mark() { drop_event(); }

@@ -83,15 +83,19 @@ void PendingList::add(std::shared_ptr<PendingWork> work) {
 }
 
 void PendingList::drop(const StreamClock* stream) {
-  std::vector<std::shared_ptr<PendingWork>> dropped;
-  {
-    const std::lock_guard lock(mutex_);
-    for (auto& work : works_) {
-      if (stream == nullptr || work->stream() == stream) dropped.push_back(std::move(work));
+  // One at a time, without memory for a list: streams end here.
+  for (;;) {
+    std::shared_ptr<PendingWork> dropped;
+    {
+      const std::lock_guard lock(mutex_);
+      const auto found = std::find_if(works_.begin(), works_.end(),
+                                      [&](const auto& work) { return stream == nullptr || work->stream() == stream; });
+      if (found == works_.end()) return;
+      dropped = std::move(*found);
+      works_.erase(found);
     }
-    works_.erase(std::remove(works_.begin(), works_.end(), nullptr), works_.end());
+    dropped->drop();
   }
-  for (const auto& work : dropped) work->drop();
 }
 
 size_t PendingList::size() const {

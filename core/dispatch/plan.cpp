@@ -142,6 +142,7 @@ rlk_status CachedPlan::lease(bool capturing, rlk_plugin_plan** handle, Instance*
     if (!instances_[i]->leased && instances_[i]->last_use.wait()) return lease_at(i);
   }
   auto fresh = std::make_unique<Instance>();
+  instances_.reserve(instances_.size() + 1);  // what the plugin makes must find its place
   rlk_plan_info info;
   rlk_status status = make(&fresh->handle, &info, error);
   const auto deadline = std::chrono::steady_clock::now() + kLongestCompilation;

@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/dispatch/call_description.hpp"
@@ -53,17 +54,7 @@ public:
   const rlk_plan_info& info() const { return info_; }
   const rlk_implementation& implementation() const { return implementation_; }
 
-  // A call is between enter and leave. False: the plan is retired. [thread-safe, no lock]
-  bool enter() {
-    users_.fetch_add(1, std::memory_order_seq_cst);
-    if (!retired_.load(std::memory_order_seq_cst)) return true;
-    leave();
-    return false;
-  }
-  // For who is inside already and stays longer than the call, retired or not. [thread-safe, no lock]
-  void enter_again() { users_.fetch_add(1, std::memory_order_seq_cst); }
-  void leave() { users_.fetch_sub(1, std::memory_order_seq_cst); }
-  // No call enters any more. True when none is inside.
+  // No call enters any more (InsidePlan).
   void retire() { retired_.store(true, std::memory_order_seq_cst); }
   bool is_idle() const { return users_.load(std::memory_order_seq_cst) == 0; }
   // Destroys the plugin's side. Retired, idle, and nothing in flight.
@@ -89,6 +80,16 @@ public:
   void give_back(Instance* instance, Mark* end);
 
 private:
+  friend class InsidePlan;
+  bool enter() {
+    users_.fetch_add(1, std::memory_order_seq_cst);
+    if (!retired_.load(std::memory_order_seq_cst)) return true;
+    leave();
+    return false;
+  }
+  void enter_again() { users_.fetch_add(1, std::memory_order_seq_cst); }
+  void leave() { users_.fetch_sub(1, std::memory_order_seq_cst); }
+
   CachedPlan(const Candidate& candidate, CallDescription description)
       : implementation_(*candidate.implementation),
         api_(*candidate.plugin->api),
@@ -120,20 +121,58 @@ private:
   std::vector<std::unique_ptr<Instance>> instances_;
 };
 
-// The end of a call inside a plan, whatever ends the call.
+// A call inside a plan, which is not closed meanwhile. Only this object enters plans: whatever ends a call, an
+// exception too, leaves them. The plan outlives it. [thread-safe, no lock]
 class InsidePlan {
 public:
-  explicit InsidePlan(CachedPlan& entered) : plan_(&entered) {}
-  ~InsidePlan() {
-    if (plan_ != nullptr) plan_->leave();
+  InsidePlan() = default;
+  // Empty: the plan is retired.
+  static InsidePlan enter(CachedPlan& plan) { return plan.enter() ? InsidePlan(&plan) : InsidePlan(); }
+  // For a caller that is inside already, retired or not: work of the call that stays longer than the call.
+  static InsidePlan enter_again(CachedPlan& plan) {
+    plan.enter_again();
+    return InsidePlan(&plan);
   }
-  InsidePlan(const InsidePlan&) = delete;
-  InsidePlan& operator=(const InsidePlan&) = delete;
-  // The call goes on: who runs the plan ends it.
-  void hand_over() { plan_ = nullptr; }
+  ~InsidePlan() { leave(); }
+  InsidePlan(InsidePlan&& other) noexcept : plan_(std::exchange(other.plan_, nullptr)) {}
+  InsidePlan& operator=(InsidePlan&& other) noexcept {
+    if (this == &other) return *this;
+    leave();
+    plan_ = std::exchange(other.plan_, nullptr);
+    return *this;
+  }
+  explicit operator bool() const { return plan_ != nullptr; }
+  void leave() {
+    if (plan_ != nullptr) std::exchange(plan_, nullptr)->leave();
+  }
 
 private:
-  CachedPlan* plan_;
+  explicit InsidePlan(CachedPlan* plan) : plan_(plan) {}
+  CachedPlan* plan_ = nullptr;
+};
+
+// A plan and the stay inside it, for a holder that nothing else keeps the plan alive for.
+class EnteredPlan {
+public:
+  EnteredPlan() = default;
+  EnteredPlan(std::shared_ptr<CachedPlan> plan, InsidePlan inside)
+      : plan_(std::move(plan)), inside_(std::move(inside)) {}
+  EnteredPlan(EnteredPlan&&) noexcept = default;
+  EnteredPlan& operator=(EnteredPlan&& other) noexcept {
+    inside_ = std::move(other.inside_);  // first: the old one must not be left when it is gone
+    plan_ = std::move(other.plan_);
+    return *this;
+  }
+  explicit operator bool() const { return static_cast<bool>(inside_); }
+  CachedPlan& operator*() const { return *plan_; }
+  CachedPlan* operator->() const { return plan_.get(); }
+  const std::shared_ptr<CachedPlan>& plan() const { return plan_; }
+  // The stay alone: the plan is kept by another.
+  InsidePlan take_inside() { return std::move(inside_); }
+
+private:
+  std::shared_ptr<CachedPlan> plan_;
+  InsidePlan inside_;  // ends before the plan
 };
 
 }  // namespace rlk::core

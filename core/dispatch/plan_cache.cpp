@@ -2,6 +2,7 @@
 #include "core/dispatch/plan_cache.hpp"
 
 #include <algorithm>
+#include <new>
 #include <thread>
 
 namespace rlk::core {
@@ -80,13 +81,16 @@ std::shared_ptr<CachedPlan> PlanCache::covering(const PlanList& list, const int6
 void PlanCache::add(PlanList& list, std::shared_ptr<CachedPlan> plan, std::unique_lock<std::mutex>& list_lock) {
   plan->touch(tick_.fetch_add(1, std::memory_order_relaxed) + 1);
   const CachedPlan* newest = plan.get();
+  list.plans.reserve(list.plans.size() + 1);
+  list.home.expect_retired();  // what is in a list can be retired without memory
   list.plans.push_back(std::move(plan));
   list_lock.unlock();
   if (plan_count_.fetch_add(1, std::memory_order_relaxed) + 1 > max_plans_) drop_oldest(newest);
 }
 
 // A list that another thread is working on waits for the next generation, or for drop_oldest.
-void PlanCache::retire_unless(const std::function<bool(const rlk_implementation*, const PluginDevice*)>& is_wanted) {
+bool PlanCache::retire_unless(const std::function<bool(const rlk_implementation*, const PluginDevice*)>& is_wanted) {
+  bool all = true;
   std::vector<std::pair<DeviceState*, std::shared_ptr<CachedPlan>>> unwanted;
   {
     const std::lock_guard lock(lists_mutex_);
@@ -94,6 +98,13 @@ void PlanCache::retire_unless(const std::function<bool(const rlk_implementation*
       if (is_wanted(keyed.implementation, keyed.device)) continue;
       const std::unique_lock list_lock(keyed.list->mutex, std::try_to_lock);
       if (!list_lock.owns_lock()) continue;
+      // A plan that is in no list must be retired: without memory to note it, it stays where it is.
+      try {
+        unwanted.reserve(unwanted.size() + keyed.list->plans.size());
+      } catch (const std::bad_alloc&) {
+        all = false;
+        break;
+      }
       for (auto& plan : keyed.list->plans) unwanted.emplace_back(&keyed.list->home, std::move(plan));
       keyed.list->plans.clear();
     }
@@ -104,6 +115,7 @@ void PlanCache::retire_unless(const std::function<bool(const rlk_implementation*
     shard.decisions.clear();
   }
   for (auto& [home, plan] : unwanted) home->retire(std::move(plan));
+  return all;
 }
 
 // Lists that another thread is working on are passed over: they hold the newest plans anyway.

@@ -74,8 +74,9 @@ public:
   void add(PlanList& list, std::shared_ptr<CachedPlan> plan, std::unique_lock<std::mutex>& list_lock);
 
   // Retires the plans of every implementation on a device that is not wanted, and forgets all decisions: those of an
-  // earlier generation of the registry are never looked up again.
-  void retire_unless(const std::function<bool(const rlk_implementation*, const PluginDevice*)>& is_wanted);
+  // earlier generation of the registry are never looked up again. False: there was no memory to note all of them; ask
+  // again.
+  bool retire_unless(const std::function<bool(const rlk_implementation*, const PluginDevice*)>& is_wanted);
 
   // The end: no call is inside, nothing is in flight.
   void close_all();

@@ -16,6 +16,18 @@ uint64_t PlanKey::hash_of(std::span<const uint64_t> words) {
   return XXH3_64bits(words.data(), words.size_bytes());
 }
 
+void PlanKey::add_bytes(const void* bytes, size_t count) {
+  const size_t whole = count / 8 + (count % 8 != 0);
+  if (whole > words_.size() - size_) {
+    is_full_ = true;
+    return;
+  }
+  if (whole == 0) return;
+  words_[size_ + whole - 1] = 0;
+  std::memcpy(words_.data() + size_, bytes, count);
+  size_ += whole;
+}
+
 void PlanKey::add_tensors(std::span<const ArgDecl> args, std::span<const rlk_tensor* const> tensors, int form) {
   for (size_t i = 0; i < tensors.size(); ++i) {
     const rlk_tensor* t = tensors[i];
@@ -28,19 +40,17 @@ void PlanKey::add_tensors(std::span<const ArgDecl> args, std::span<const rlk_ten
   }
 }
 
-void PlanKey::build(const Scope& scope, const BoundCall& call, std::span<const rlk_tensor* const> inputs,
+bool PlanKey::build(const Scope& scope, const BoundCall& call, std::span<const rlk_tensor* const> inputs,
                     std::span<const rlk_tensor* const> outputs, uint32_t numerics) {
   const OpDecl& decl = *call.decl;
   size_ = 0;
+  is_full_ = false;
   add(scope.dispatcher);
   add(scope.generation);
   add(reinterpret_cast<uintptr_t>(scope.device));
-  add(scope.pin.size() | uint64_t{scope.capturing} << 32);
-  if (!scope.pin.empty()) {
-    uint64_t pin[kMaxPinLength / 8] = {};
-    std::memcpy(pin, scope.pin.data(), scope.pin.size());
-    for (const uint64_t word : pin) add(word);
-  }
+  add(scope.pin.size());
+  add(scope.capturing);
+  add_bytes(scope.pin.data(), scope.pin.size());
   uint64_t magnitudes[kMaxSymbols / 8] = {};
   for (size_t i = 0; i < decl.symbols.size(); ++i) {
     const int64_t value = call.symbols[i];
@@ -57,9 +67,7 @@ void PlanKey::build(const Scope& scope, const BoundCall& call, std::span<const r
   uint64_t dtypes = 0;
   for (size_t i = 0; i < decl.dtypes.size(); ++i) dtypes |= static_cast<uint64_t>(call.dtypes[i]) << (8 * i);
   add(dtypes);
-  const size_t params = decl.params_size / 8 - 1;  // without the header
-  std::memcpy(words_.data() + size_, static_cast<const char*>(call.params) + 8, params * 8);
-  size_ += params;
+  add_bytes(static_cast<const char*>(call.params) + 8, decl.params_size - 8);  // without the header
   uint64_t aliases = 0;
   for (size_t i = 0; i < decl.outputs.size(); ++i) {
     aliases = aliases << 8 | static_cast<uint64_t>(call.output_alias[i] + 1);
@@ -71,8 +79,10 @@ void PlanKey::build(const Scope& scope, const BoundCall& call, std::span<const r
   }
   add_tensors(decl.inputs, inputs, call.form);
   add_tensors(decl.outputs, outputs, call.form);
-  size_ += scope.privates->words(words_.data() + size_);
+  scope.privates->describe([&](uint64_t word) { add(word); },
+                           [&](const void* bytes, size_t count) { add_bytes(bytes, count); });
   hash_ = hash_of(words());
+  return !is_full_;
 }
 
 }  // namespace rlk::core

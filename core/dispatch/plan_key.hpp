@@ -27,11 +27,13 @@ public:
     uint64_t generation;
     const void* device;
     bool capturing;
-    std::string_view pin;  // at most kMaxPinLength
+    std::string_view pin;
     const PrivateParams* privates;
   };
-  void build(const Scope& scope, const BoundCall& call, std::span<const rlk_tensor* const> inputs,
-             std::span<const rlk_tensor* const> outputs, uint32_t numerics);
+  // False: the call has more words than a key holds, and the key is none. No call that was accepted (accept.hpp) has;
+  // whatever is given here, nothing is written beyond the key.
+  [[nodiscard]] bool build(const Scope& scope, const BoundCall& call, std::span<const rlk_tensor* const> inputs,
+                           std::span<const rlk_tensor* const> outputs, uint32_t numerics);
 
   std::span<const uint64_t> words() const { return {words_.data(), size_}; }
   std::span<const uint64_t> structure() const { return words().subspan(structure_); }
@@ -40,7 +42,14 @@ public:
   static uint64_t hash_of(std::span<const uint64_t> words);
 
 private:
-  void add(uint64_t word) { words_[size_++] = word; }
+  void add(uint64_t word) {
+    if (size_ < words_.size()) {
+      words_[size_++] = word;
+    } else {
+      is_full_ = true;
+    }
+  }
+  void add_bytes(const void* bytes, size_t count);
   void add_tensors(std::span<const ArgDecl> args, std::span<const rlk_tensor* const> tensors, int form);
 
   // Everything has a bound: scope, pin, parameters, symbols, and of each tensor one word and its strides and shape.
@@ -49,6 +58,7 @@ private:
   std::array<uint64_t, kMaxWords> words_;
   size_t size_ = 0;
   size_t structure_ = 0;
+  bool is_full_ = false;  // more was added than fits
   uint64_t hash_ = 0;
 };
 

@@ -44,7 +44,6 @@ rlk_status PluginDevice::open(rlk_plugin_device** out, rlk_error* error) {
   *out = handle();
   if (*out != nullptr) return RLK_OK;
   if (!tried_) {
-    tried_ = true;
     rlk_error said{};
     said.struct_size = sizeof(said);
     Trace first = trace({api_.id, {}, {}, {}, owner_ == nullptr ? "device_open" : "device_attach", &api_});
@@ -55,12 +54,14 @@ rlk_status PluginDevice::open(rlk_plugin_device** out, rlk_error* error) {
       handle_.store(*out, std::memory_order_release);
       return RLK_OK;
     }
+    // Memory may be there the next time; every other answer stays.
+    tried_ = status != RLK_OUT_OF_MEMORY;
     said.text[sizeof(said.text) - 1] = said.domain[sizeof(said.domain) - 1] = '\0';
     failure_.struct_size = sizeof(failure_);
     fail(&failure_, status,
-         fmt::format("{} of {} by plugin {} failed: {}, {}{}. It is asked only once in a process",
-                     owner_ == nullptr ? "device_open" : "device_attach", name(), api_.id, name_of_status(status),
-                     said.text[0] != '\0' ? "" : "without a text", said.text),
+         fmt::format("{} of {} by plugin {} failed: {}, {}{}{}", owner_ == nullptr ? "device_open" : "device_attach",
+                     name(), api_.id, name_of_status(status), said.text[0] != '\0' ? "" : "without a text", said.text,
+                     tried_ ? ". It is asked only once in a process" : ""),
          said.native_code, said.domain);
   }
   *out = nullptr;

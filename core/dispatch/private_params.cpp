@@ -78,25 +78,6 @@ const rlk_private_params* PrivateParams::of(std::string_view plugin) const {
   return nullptr;
 }
 
-size_t PrivateParams::words(uint64_t* out) const {
-  size_t n = 0;
-  const auto add_bytes = [&](const void* bytes, size_t size) {
-    if (size == 0) return;
-    const size_t whole = (size + 7) / 8;
-    out[n + whole - 1] = 0;
-    std::memcpy(out + n, bytes, size);
-    n += whole;
-  };
-  out[n++] = count_;
-  for (size_t i = 0; i < count_; ++i) {
-    const size_t id_length = std::strlen(items_[i]->plugin);
-    out[n++] = items_[i]->bytes | uint64_t{id_length} << 32 | uint64_t{items_[i]->type} >> 31 << 63;
-    add_bytes(items_[i]->plugin, id_length);
-    add_bytes(items_[i]->data, items_[i]->bytes);
-  }
-  return n;
-}
-
 OwnPrivateParams::OwnPrivateParams(const rlk_private_params* from) {
   if (from == nullptr) return;
   plugin_ = from->plugin;

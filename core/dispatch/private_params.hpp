@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstddef>
+#include <cstring>
 #include <span>
 #include <string>
 #include <string_view>
@@ -19,7 +20,7 @@ class PrivateParams {
 public:
   static constexpr size_t kMaxPlugins = 4;
   static constexpr size_t kMaxIdLength = 64;
-  // Words that `words` writes at most.
+  // Words that `describe` tells at most.
   static constexpr size_t kMaxWords = kMaxPlugins * (2 + kMaxIdLength / 8) + RLK_MAX_PRIVATE_BYTES / 8 + 1;
 
   // RLK_INVALID_ARGUMENT for a chain that breaks the rules of rlk_private_params, RLK_UNSUPPORTED for an element of
@@ -30,8 +31,19 @@ public:
   const rlk_private_params* of(std::string_view plugin) const;
   // The plugin that alone may serve the call; "": any may.
   std::string_view required() const { return required_; }
-  // Equal words, equal parameters: every byte of ids and data. Returns how many were written.
-  size_t words(uint64_t* out) const;
+  // Tells everything: equal words and bytes, equal parameters. At most kMaxWords, if bytes are put into words.
+  template <class AddWord, class AddBytes>
+  void describe(const AddWord& add_word, const AddBytes& add_bytes) const {
+    add_word(count_);
+    for (size_t i = 0; i < count_; ++i) {
+      const rlk_private_params& item = *items_[i];
+      const uint64_t bytes = item.bytes;
+      const size_t id_length = std::strlen(item.plugin);
+      add_word(bytes | uint64_t{id_length} << 32 | uint64_t{item.type} >> 31 << 63);
+      add_bytes(item.plugin, id_length);
+      add_bytes(item.data, bytes);
+    }
+  }
 
 private:
   std::array<const rlk_private_params*, kMaxPlugins> items_{};

@@ -193,7 +193,8 @@ void Registry::State::add_devices(Snapshot& next) {
     if (entry == nullptr) {
       uint32_t ordinal = number;
       while (is_taken(owner->backend, ordinal) || is_anybodys(owner->backend, ordinal)) ++ordinal;
-      entry = devices.emplace_back(new DeviceEntry{owner->backend, ordinal, owner, device}).get();
+      auto made = std::make_unique<DeviceEntry>(DeviceEntry{owner->backend, ordinal, owner, device});
+      entry = devices.emplace_back(std::move(made)).get();
     }
     next.devices.push_back(entry);
   }

@@ -50,7 +50,6 @@ struct Job final : PendingWork {
         bound(call.bound),
         numerics(call.options.numerics),
         candidate(cpu_candidate.shared_from_this()),
-        plan(std::move(cpu_plan)),
         cpu_streams(std::move(streams)),
         reports(call.stream.reports()),
         stream_failures(reports->stream_failures()),
@@ -61,18 +60,19 @@ struct Job final : PendingWork {
         own_privates(call.privates.of(cpu_candidate.plugin->id)) {
     std::memcpy(params.data(), call.bound.params, params.size());
     bound.params = params.data();
-    plan->enter_again();
+    InsidePlan inside = InsidePlan::enter_again(*cpu_plan);
+    plan = {std::move(cpu_plan), std::move(inside)};
   }
   void work() noexcept override;
   void end() noexcept override {
-    plan->leave();
+    plan = {};
     cpu_streams = nullptr;
   }
 
   BoundCall bound;
   uint32_t numerics;
   const std::shared_ptr<const Candidate> candidate;
-  std::shared_ptr<CachedPlan> plan;  // entered
+  EnteredPlan plan;
   std::shared_ptr<CpuStreams> cpu_streams;
   std::shared_ptr<StreamReports> reports;
   const uint64_t stream_failures;  // when the call was made
@@ -113,7 +113,7 @@ void Job::work() noexcept {
       if (!own_privates.empty()) {
         status = call.privates.read(*bound.decl, reinterpret_cast<const rlk_ext*>(&privates), &error);
       }
-      if (status == RLK_OK) status = execute(call, *candidate, plan, counters, &implementation_failed, &error);
+      if (status == RLK_OK) status = execute(call, *candidate, plan.plan(), counters, &implementation_failed, &error);
       rlk_data_error data_error{};
       data_error.struct_size = sizeof(data_error);
       const rlk_stream_api& api = *stream->device().api.stream;
@@ -125,8 +125,10 @@ void Job::work() noexcept {
       }
       stream->forget_calls();
     }
+  } catch (const std::bad_alloc&) {
+    status = fail(&error, RLK_OUT_OF_MEMORY, "host memory is exhausted");
   } catch (const std::exception& e) {
-    fail(&error, RLK_INTERNAL, e.what());
+    status = fail(&error, RLK_INTERNAL, e.what());
   }
   if (status != RLK_OK) {
     count(counters.failures);

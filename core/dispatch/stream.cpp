@@ -2,6 +2,7 @@
 #include "core/dispatch/stream.hpp"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "core/declaration/error.hpp"
@@ -15,8 +16,10 @@ Stream::Stream(DeviceState& device, Counters& counters, bool wrapped)
     : device_(device),
       counters_(counters),
       wrapped_(wrapped),
-      clock_(device.add_stream()),
-      suspects_(device.add_suspects(clock_, wrapped)) {}
+      clock_(std::make_shared<StreamClock>(device.runs_inline)),
+      suspects_(std::make_shared<SuspectList>(wrapped)) {
+  device.add_stream(clock_, suspects_);  // the last step: who is counted as alive is removed by the destructor alone
+}
 
 rlk_status Stream::create(DeviceState& device, Counters& counters, int32_t priority, std::unique_ptr<Stream>* out,
                           rlk_error* error) {
@@ -63,7 +66,13 @@ rlk_status Stream::finish(rlk_error* error) {
                  name().c_str());
   }
   // The vendor waits for the work of a wrapped stream; only failures of host functions would be lost.
-  const rlk_status status = wrapped_ ? query(error) : synchronize(UINT64_MAX, error);
+  rlk_status status = RLK_OK;
+  try {
+    status = wrapped_ ? query(error) : synchronize(UINT64_MAX, error);
+  } catch (const std::bad_alloc&) {
+    // The answer cannot be put into words; the work is over all the same.
+    status = fail(error, RLK_OUT_OF_MEMORY, "host memory is exhausted: what the stream had to tell is lost");
+  }
   if (status == RLK_NOT_READY) return RLK_OK;
   if (status != RLK_INVALID_ARGUMENT) return status;
   // The backend itself answered INVALID_ARGUMENT, for a native stream that is already destroyed for example. The
@@ -101,6 +110,7 @@ rlk_status Stream::handle_for(const Candidate& candidate, rlk_plugin_stream** ou
     *out = handle;
     return RLK_OK;
   }
+  wrappers_.reserve(wrappers_.size() + 1);
   void* native = call_plugin(device_.api.stream->native, handle_);
   *out = nullptr;
   rlk_status status = call_of(*candidate.plugin->api, "stream wrap", candidate.plugin->api->stream->wrap,
@@ -110,7 +120,7 @@ rlk_status Stream::handle_for(const Candidate& candidate, rlk_plugin_stream** ou
   return status;
 }
 
-Mark Stream::mark(bool with_event) {
+Mark Stream::mark(bool with_event) noexcept {
   return Mark(clock_, &device_.events, &device_.api, handle_, with_event);
 }
 
@@ -201,15 +211,26 @@ rlk_status Stream::is_capturing(bool* out, rlk_error* error) {
 }
 
 rlk_status Stream::prepare_capture(rlk_error* error) {
-  if (capture_ != nullptr) return RLK_OK;
+  if (capture_ == nullptr) {
+    if (const rlk_status status = open_capture(error); status != RLK_OK) return status;
+  }
+  auto& plans = capture_->resources.plans;
+  if (plans.size() == plans.capacity()) plans.reserve(2 * plans.size() + 1);
+  return RLK_OK;
+}
+
+rlk_status Stream::open_capture(rlk_error* error) {
   auto capture = std::make_shared<Capture>();
   capture->id = vendor_capture_;
+  // Of the vendor's captures the device knows first: what it does not know nobody would release.
+  if (!capturing_) device_.add_capture(capture);
   const rlk_status status = device_.records.take(&capture->resources.record, error);
-  if (status != RLK_OK) return status;
+  if (status != RLK_OK) {
+    capture->ended = capture->dead = true;  // nothing of it was captured
+    return status;
+  }
   capture_ = std::move(capture);
-  if (capturing_) return RLK_OK;
-  device_.add_capture(capture_);
-  return retain(error);
+  return capturing_ ? RLK_OK : retain(error);
 }
 
 // Without a word from the plugin the capture's resources are kept as long as the device's state.
@@ -232,8 +253,9 @@ void Stream::leave_capture() {
   capture_ = nullptr;
 }
 
-void Stream::keep_for_graph(std::shared_ptr<CachedPlan> plan, CachedPlan::Instance* instance) {
-  capture_->resources.plans.emplace_back(std::move(plan), instance).first->enter_again();
+void Stream::keep_for_graph(std::shared_ptr<CachedPlan> plan, CachedPlan::Instance* instance) noexcept {
+  InsidePlan inside = InsidePlan::enter_again(*plan);
+  capture_->resources.plans.push_back({{std::move(plan), std::move(inside)}, instance});
 }
 
 rlk_status Stream::begin_capture(rlk_error* error) {
@@ -242,11 +264,11 @@ rlk_status Stream::begin_capture(rlk_error* error) {
   if (capturing) {
     return failf(error, RLK_INVALID_ARGUMENT, "stream %s is capturing already; end that capture first", name().c_str());
   }
-  if (device_.graph == nullptr) {
+  if (device_.graph_api == nullptr) {
     return failf(error, RLK_UNSUPPORTED, "the backend %s cannot capture graphs; make the calls directly",
                  device_.entry.backend.c_str());
   }
-  const rlk_status status = call_plugin(device_.graph->begin_capture, handle_, error);
+  const rlk_status status = call_plugin(device_.graph_api->begin_capture, handle_, error);
   capturing_ = status == RLK_OK;
   return status;
 }
@@ -255,7 +277,7 @@ rlk_status Stream::end_capture(rlk_plugin_graph** graph, GraphResources* resourc
   if (!capturing_) {
     return failf(error, RLK_INVALID_ARGUMENT, "stream %s is not capturing; begin a capture first", name().c_str());
   }
-  const rlk_status status = call_plugin(device_.graph->end_capture, handle_, graph, error);
+  const rlk_status status = call_plugin(device_.graph_api->end_capture, handle_, graph, error);
   capturing_ = false;
   GraphResources captured;
   if (capture_ != nullptr) captured = std::move(capture_->resources);

@@ -88,7 +88,7 @@ public:
   std::string name() const { return device_.entry.name(); }
 
   // This point of the stream, to be passed.
-  Mark mark(bool with_event);
+  Mark mark(bool with_event) noexcept;
   // One more call of the device's: its tag, and its implementation among the suspects. The work counts as issued.
   uint32_t note_call(const Candidate& candidate, Dtype dtype);
   // The same of a call that the CPU serves: it does not touch the device, and is no suspect. Its copies do, for which
@@ -118,11 +118,13 @@ public:
     may_be_joined_ = true;
     suspects_->add_unknown();  // it may tell the failure of the work that it waits for
   }
-  // While capturing, inside the plan: keeps it until the graph dies.
-  void keep_for_graph(std::shared_ptr<CachedPlan> plan, CachedPlan::Instance* instance);
+  // While capturing, inside the plan: keeps it until the graph dies. prepare_capture has made room for it.
+  void keep_for_graph(std::shared_ptr<CachedPlan> plan, CachedPlan::Instance* instance) noexcept;
   rlk_status begin_capture(rlk_error* error);
   // Ends the capture in any case; the resources are the graph's, or on failure free again.
   rlk_status end_capture(rlk_plugin_graph** graph, GraphResources* resources, rlk_error* error);
+  // Makes room for what note_launch notes: what was launched must be noted.
+  void expect_launch() { launched_.reserve(launched_.size() + 1); }
   // Its data errors are told by this stream from now on.
   void note_launch(const std::shared_ptr<GraphRecord>& graph);
 
@@ -141,6 +143,7 @@ private:
                           rlk_error* error, std::vector<Suspect>* suspects);
   rlk_status start(rlk_error* error);
   rlk_status captured_workspace(uint64_t bytes, void** out, rlk_error* error);
+  rlk_status open_capture(rlk_error* error);
   rlk_status retain(rlk_error* error);
   void leave_capture();
   // The first data error that was not told yet. The stream has passed everything.

@@ -123,6 +123,27 @@ rlk_status Stream::answer(rlk_status status, const rlk_data_error& data_error, u
   rlk_data_error reported;
   StreamReports::Failure failure;
   reports_->take(&reported, &failure);
+  // Whoever cannot be told now, for want of memory, is told by the next answer.
+  class Untold {
+  public:
+    Untold(StreamReports& reports, const rlk_data_error& first, const rlk_data_error& second)
+        : reports_(reports), first_(first), second_(second), thrown_(std::uncaught_exceptions()) {}
+    ~Untold() {
+      if (std::uncaught_exceptions() == thrown_) return;
+      for (const rlk_data_error* error : {&first_, &second_}) {
+        if (error->kind != 0) reports_.add_data_error(*error);
+      }
+    }
+    Untold(const Untold&) = delete;
+    Untold& operator=(const Untold&) = delete;
+
+  private:
+    StreamReports& reports_;
+    const rlk_data_error &first_, &second_;
+    const int thrown_;
+  };
+  const rlk_data_error asked = status == RLK_DATA_ERROR ? data_error : fresh_data_error();
+  const Untold untold(*reports_, asked, reported);
   const auto keep_for_later = [&] {  // an answer tells one thing
     if (status == RLK_DATA_ERROR) reports_->add_data_error(data_error);
     if (reported.kind != 0) reports_->add_data_error(reported);

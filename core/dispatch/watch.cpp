@@ -8,7 +8,9 @@
 #include <atomic>
 #include <chrono>
 #include <cmath>
+#include <cstdio>
 #include <limits>
+#include <new>
 #include <system_error>
 
 #include "core/conformance/compare.hpp"
@@ -126,6 +128,7 @@ public:
   WatchedCall(const Candidate& served_by, DeviceState& on)
       : held(served_by.shared_from_this()), candidate(*held), device(on) {}
   ~WatchedCall() {
+    if (copies_on != nullptr) end = copies_on->mark(/*with_event=*/true);
     if (memory != nullptr) device.pinned.deallocate(memory, std::move(end), nullptr);
   }
   WatchedCall(const WatchedCall&) = delete;
@@ -146,6 +149,7 @@ public:
   uint64_t bytes = 0, copied = 0;
   void* memory = nullptr;  // pinned: what is copied, inputs first
   std::shared_ptr<StreamReports> reports;
+  Stream* copies_on = nullptr;  // copies into the memory may be in the stream, and `end` is not set
   Mark end;
 
   // False when a tensor lies so that it takes too many copies.
@@ -167,6 +171,7 @@ public:
   rlk_status copy(const Call& call, std::span<const rlk_tensor* const> tensors,
                   const std::vector<std::optional<Fetch>>& fetches) {
     rlk_plugin_stream* stream = call.stream.handle();
+    copies_on = &call.stream;
     const auto enqueue = [&](char* to, const char* from, uint64_t count) {
       return call_plugin(device.api.stream->copy, stream, to, from, count, RLK_COPY_DEVICE_TO_HOST, nullptr);
     };
@@ -249,13 +254,16 @@ WatchedCallPtr Watcher::begin(const Call& call, const Candidate& candidate, cons
                               const std::shared_ptr<std::atomic<bool>>& fresh) {
   const bool first_use = fresh != nullptr;
   if (call.capturing || (first_use && !first_uses_) || process_ != getpid()) return nullptr;
+  std::string claimed;  // the class, as long as nothing of it is compared
   try {
     const conformance::ConcreteCall whole = whole_call(call);
     const std::vector<std::string> features = features_of(call.bound, call.inputs, call.outputs);
     const uint32_t size_class = conformance::size_class(whole, alignment_of(call), features);
-    if (first_use && !claim_class(candidate, call, variant, size_class)) return nullptr;
     std::string class_name;
     if (first_use) class_name = name_of_class(candidate, first_dtype(call.bound), variant, size_class);
+    std::string to_claim = class_name;
+    if (first_use && !claim_class(candidate, call, variant, size_class)) return nullptr;
+    claimed = std::move(to_claim);
     const auto pass_over = [&]() -> WatchedCallPtr {
       const std::lock_guard lock(sync_->mutex);
       leave_undecided(class_name, fresh);
@@ -304,18 +312,28 @@ WatchedCallPtr Watcher::begin(const Call& call, const Candidate& candidate, cons
       watched->memory = nullptr;
       return pass_over();
     }
-    if (watched->copy(call, call.inputs, watched->inputs) != RLK_OK) {
-      watched->end = call.stream.mark(/*with_event=*/true);
-      return pass_over();
-    }
+    if (watched->copy(call, call.inputs, watched->inputs) != RLK_OK) return pass_over();
     return watched;
   } catch (const std::bad_alloc&) {
+    if (first_use) fresh->store(true, std::memory_order_relaxed);  // the next call of the class is tried
+    if (claimed.empty()) return nullptr;
+    const std::lock_guard lock(sync_->mutex);
+    known_.erase(claimed);
     return nullptr;
   }
 }
 
 void Watcher::finish(WatchedCallPtr watched, const Call& call, rlk_status status) {
+  try {
+    hand_over(std::move(watched), call, status);
+  } catch (const std::bad_alloc&) {
+    // The call itself is done, and is not compared.
+  }
+}
+
+void Watcher::hand_over(WatchedCallPtr watched, const Call& call, rlk_status status) {
   const bool copied = status == RLK_OK && watched->copy(call, call.outputs, watched->outputs) == RLK_OK;
+  watched->copies_on = nullptr;
   watched->end = call.stream.mark(/*with_event=*/true);
   const std::lock_guard lock(sync_->mutex);
   if (!copied || stopping_) {
@@ -328,8 +346,9 @@ void Watcher::finish(WatchedCallPtr watched, const Call& call, rlk_status status
     leave_undecided(*watched);
     return;
   }
-  bytes_waiting_ += watched->bytes;
+  const uint64_t bytes = watched->bytes;
   waiting_.push_back(std::move(watched));
+  bytes_waiting_ += bytes;
   sync_->changed.notify_all();
 }
 
@@ -346,7 +365,9 @@ void Watcher::work() {
     try {
       judge(*watched);
     } catch (const std::exception& e) {
-      log_line(RLK_LOG_WARN, "watch", std::string("a call could not be compared: ") + e.what());
+      char text[256];
+      std::snprintf(text, sizeof(text), "a call could not be compared: %s", e.what());
+      log_line(RLK_LOG_WARN, "watch", text);
     }
     watched.reset();
     lock.lock();

@@ -61,6 +61,7 @@ private:
   bool claim_class(const Candidate& candidate, const Call& call, const char* variant, uint32_t size_class);
   void leave_undecided(const std::string& class_name, const std::shared_ptr<std::atomic<bool>>& again);
   void leave_undecided(const WatchedCall& watched);
+  void hand_over(WatchedCallPtr watched, const Call& call, rlk_status status);
   void work();
   void judge(WatchedCall& watched);
 

@@ -4,11 +4,16 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <exception>  // and with it the library's own macros
 #include <memory>
 #include <mutex>
 #include <system_error>
 #include <thread>
 #include <utility>
+
+#if defined(__GLIBCXX__)
+#include <cxxabi.h>
+#endif
 
 #include "core/declaration/no_cancel.hpp"
 
@@ -21,6 +26,7 @@ struct Wait {
   std::mutex mutex;
   std::condition_variable changed;
   bool over = false;
+  std::exception_ptr thrown;
 };
 
 // Told also when the plugin ends the thread instead of returning (pthread_exit).
@@ -55,7 +61,17 @@ bool within(double seconds, std::function<void()> work) {
   const auto run = [wait, work = std::move(work)] {
     const NoCancel also;
     const Over over(wait);
-    work();
+    try {
+      work();
+    }
+#ifdef __GLIBCXX__
+    catch (const abi::__forced_unwind&) {  // the plugin ends the thread
+      throw;
+    }
+#endif
+    catch (...) {
+      wait->thrown = std::current_exception();
+    }
   };
   try {
     std::thread(run).detach();
@@ -64,7 +80,9 @@ bool within(double seconds, std::function<void()> work) {
   }
   std::unique_lock lock(wait->mutex);
   const std::chrono::duration<double> longest(seconds * patience());
-  return wait->changed.wait_for(lock, longest, [&] { return wait->over; });
+  if (!wait->changed.wait_for(lock, longest, [&] { return wait->over; })) return false;
+  if (wait->thrown != nullptr) std::rethrow_exception(wait->thrown);
+  return true;
 }
 
 }  // namespace rlk::core

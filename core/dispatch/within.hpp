@@ -13,7 +13,7 @@ void set_patience(double scale);
 double patience();
 
 // False when the work did not return within `seconds` times the patience. It then goes on behind and must own all that
-// it uses. Where there is no thread to be had it runs on this one.
+// it uses. Where there is no thread to be had it runs on this one. What the work throws is thrown here.
 bool within(double seconds, std::function<void()> work);
 
 }  // namespace rlk::core

@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <mutex>
+#include <new>
 #include <nlohmann/json.hpp>
 
 #include "core/declaration/text.hpp"
@@ -237,11 +238,15 @@ void count_in(core::Dispatcher* dispatcher) {
   report().live.push_back(dispatcher);
 }
 
-void count_out(core::Dispatcher* dispatcher) {
+void count_out(core::Dispatcher* dispatcher) noexcept {
   Report& all = report();
   const std::lock_guard lock(all.mutex);
   all.live.erase(std::remove(all.live.begin(), all.live.end(), dispatcher), all.live.end());
-  if (!all.wanted.empty()) all.ended.add(Counts(*dispatcher));
+  try {
+    if (!all.wanted.empty()) all.ended.add(Counts(*dispatcher));
+  } catch (const std::bad_alloc&) {
+    core::log_line(RLK_LOG_WARN, "counters", "host memory is exhausted: what a runtime has counted is lost");
+  }
 }
 
 }  // namespace rlk::loader

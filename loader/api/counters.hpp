@@ -47,6 +47,6 @@ void tell_counters_at_exit(const Environment& environment);
 std::string problem_of_counters(const std::string& value);
 // A runtime's dispatcher from its creation to just before its end. [thread-safe]
 void count_in(core::Dispatcher* dispatcher);
-void count_out(core::Dispatcher* dispatcher);
+void count_out(core::Dispatcher* dispatcher) noexcept;
 
 }  // namespace rlk::loader

@@ -19,7 +19,10 @@
 #include "loader/api/process.hpp"
 
 struct rlk_runtime {
-  explicit rlk_runtime(std::shared_ptr<rlk::loader::Process> shared) : process(std::move(shared)) {}
+  // Starts the process: what is counted there as one more runtime is one less when this object ends.
+  rlk_runtime(std::shared_ptr<rlk::loader::Process> shared, bool wait) : process(std::move(shared)) {
+    process->start(wait);
+  }
   ~rlk_runtime() {
     if (dispatcher != nullptr) rlk::loader::count_out(dispatcher.get());
     dispatcher.reset();
@@ -28,7 +31,7 @@ struct rlk_runtime {
   rlk_runtime(const rlk_runtime&) = delete;
   rlk_runtime& operator=(const rlk_runtime&) = delete;
 
-  const std::shared_ptr<rlk::loader::Process> process;  // started
+  const std::shared_ptr<rlk::loader::Process> process;
   std::unique_ptr<rlk::core::Dispatcher> dispatcher;
 };
 

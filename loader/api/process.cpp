@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <system_error>
 
 #include <unistd.h>
@@ -124,7 +125,6 @@ Process::Process(Environment environment, Config config, const char* plugin_path
       registrar_(&registry_, core::host_services()),
       pid_(getpid()) {
   registry_.on_compared([this](const core::ComparedClass& compared) { compared_.note(compared); });
-  core::set_kernel_cache(kernel_cache(&store_));
   registry_.on_quarantine([this](const core::Quarantined& unit, bool only_suspected) {
     const std::lock_guard lock(mutex_);
     evidence_.push_back({unit, only_suspected, unix_us_now()});
@@ -132,7 +132,13 @@ Process::Process(Environment environment, Config config, const char* plugin_path
   });
   core::set_patience(timeout_scale_of(environment_));
   tell_counters_at_exit(environment_);
-  core::set_tracer([this](const core::FirstUse& use) { return first_uses_.leave(use); });
+}
+
+void Process::serve_plugins() {
+  if (!has_kernel_cache_) core::set_kernel_cache(kernel_cache(&store_));
+  has_kernel_cache_ = true;
+  if (!has_tracer_) core::set_tracer([this](const core::FirstUse& use) { return first_uses_.leave(use); });
+  has_tracer_ = true;
 }
 
 std::mutex& Process::its_mutex() {
@@ -176,6 +182,8 @@ rlk_status Process::get(const rlk_runtime_options& options, std::shared_ptr<Proc
                        "('%s') needs another process",
                        (*process)->config_path_.c_str(), options.config_path);
   }
+  // Only of a process that stays: what is set there is never taken back.
+  (*process)->serve_plugins();
   *out = *process;
   return RLK_OK;
 }
@@ -261,7 +269,9 @@ void Process::search() {
     records = find_and_publish();
   } catch (const std::exception& e) {
     // Memory ran out while looking for plugins; the CPU serves.
-    core::log_line(RLK_LOG_ERROR, "rlk", std::string("the search for plugins ended early: ") + e.what());
+    char text[256];
+    std::snprintf(text, sizeof(text), "the search for plugins ended early: %s", e.what());
+    core::log_line(RLK_LOG_ERROR, "rlk", text);
   }
   const std::lock_guard lock(mutex_);
   if (!records.empty()) records_ = std::move(records);

@@ -59,6 +59,8 @@ private:
   static std::mutex& its_mutex();
   static std::shared_ptr<Process>& the_one();
   explicit Process(Environment environment, Config config, const char* plugin_path, std::string config_path);
+  // The kernel cache and the tracer of all plugins. Under the mutex of this process's one.
+  void serve_plugins();
   void wait_for_search();
   void search();
   std::vector<PluginRecord> find_and_publish();
@@ -76,6 +78,7 @@ private:
   FirstUses first_uses_;
   Registrar registrar_;
   const pid_t pid_;
+  bool has_kernel_cache_ = false, has_tracer_ = false;
   std::mutex reload_mutex_;           // held by the one reload
   mutable std::mutex mutex_;          // of what follows
   std::condition_variable searched_;  // done_ or ending_ changed

@@ -98,8 +98,7 @@ rlk_status rlk_runtime_create(const rlk_runtime_options* options, rlk_runtime** 
       return status;
     std::shared_ptr<Process> process;
     if (const rlk_status status = Process::get(wanted, &process, error); status != RLK_OK) return status;
-    process->start(wanted.wait_for_probes != 0);
-    auto runtime = std::make_unique<rlk_runtime>(std::move(process));
+    auto runtime = std::make_unique<rlk_runtime>(std::move(process), wanted.wait_for_probes != 0);
     if (const rlk_status status = runtime->process->check_required(error); status != RLK_OK) return status;
     rlk::core::Policy policy;
     const rlk_status status = rlk::core::Policy::of_process(runtime->process->config().policy, &policy, error);

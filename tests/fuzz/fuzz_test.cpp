@@ -20,6 +20,7 @@
 
 #include "framework/fs.hpp"
 #include "framework/process.hpp"
+#include "fuzz/calls.hpp"
 #include "fuzz/mutate.hpp"
 #include "loader/api/config.hpp"
 #include "loader/cli/call.hpp"
@@ -238,6 +239,7 @@ const std::vector<Target>& targets() {
       {"allow", 4000, [] { return seeds_of("allow"); }, {"\n", "#", "\\"}, allow},
       {"npy", 4000, [] { return seeds_of("npy"); }, {"(", "'descr': ", "None", "\n"}, npy},
       {"call", 4000, [] { return seeds_of("call"); }, {"--shape\n", "--param\n", "=", ",", "inf"}, call},
+      {"accepted", 6000, call_seeds, {}, odd_call},
   };
   return all;
 }

@@ -320,6 +320,11 @@ TEST(BadInput, ParametersOfAnotherSize) {
       set_size(size);
       expect_refused(call, about, "struct_size is " + std::to_string(size), std::to_string(decl.params_size));
     }
+    // No byte behind the caller's struct is read for it.
+    for (const uint32_t size : {core::kMaxParamsBytes + 8, 0x7ffffff8u, 0xfffffff8u}) {
+      set_size(size);
+      expect_refused(call, about, "struct_size is " + std::to_string(size), std::to_string(core::kMaxParamsBytes));
+    }
     const uint32_t reserved = 1;
     set_size(decl.params_size);
     std::memcpy(reinterpret_cast<char*>(call.params.data()) + 4, &reserved, 4);

@@ -107,7 +107,17 @@ public:
     const auto owned = std::make_shared<OwnedRun>(run, OpType::kInputs, OpType::kOutputs);
     if (owned->record == nullptr) owned->record = &own->record;
     ++running_;
-    own->push([this, owned] {
+    try {
+      own->push(work_of(owned));
+    } catch (...) {  // nothing of it will run
+      --running_;
+      throw;
+    }
+  }
+
+private:
+  Work work_of(const std::shared_ptr<OwnedRun>& owned) {
+    return [this, owned] {
       const int now = ++script_.in_flight;
       int most = script_.most_in_flight;
       while (most < now && !script_.most_in_flight.compare_exchange_weak(most, now)) {
@@ -121,10 +131,9 @@ public:
       ++script_.runs;
       --script_.in_flight;
       --running_;
-    });
+    };
   }
 
-private:
   Script& script_;
   const typename OpType::Params params_;
   std::atomic<int> running_{0};
