@@ -27,8 +27,6 @@ void refuse(Option& option, Verdict verdict, const std::string& code, const std:
 // A plan that was not ready is asked for again after these times.
 constexpr std::chrono::milliseconds kFirstDelay{10}, kLongestDelay{1000};
 
-constexpr const char* kNotReady = "NOT_READY";
-
 struct NotReady {
   Option* option = nullptr;  // the best
   std::chrono::steady_clock::time_point ask_again{};
