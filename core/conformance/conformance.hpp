@@ -38,6 +38,8 @@ struct UnitResult {
 
 // reason_code of a unit that is verified because the build's tests verified it, and a canary passed here.
 inline constexpr const char* kCanary = "CANARY";
+// reason_code of a unit that was not tried because its plans were still being compiled.
+inline constexpr const char* kNotReady = "NOT_READY";
 
 struct ShownCase;  // core/conformance/shown.hpp
 
@@ -50,6 +52,9 @@ struct Target {
   rlk_plugin_instance* owner_instance = nullptr;  // for extensions (graph capture); may be nullptr
   uint32_t owner_flags = 0;                       // RLK_DEVICE_* of the owner's device
   uint64_t owner_memory_bytes = 0;                // of the owner's device, as described; 0: not known
+  // Called with true before the plugin is asked for a plan and with false when it has answered: making one may take
+  // longer than everything else. May be empty.
+  std::function<void(bool)> planning = nullptr;
 };
 
 struct ConformanceOptions {

@@ -193,6 +193,26 @@ Claim Rig::query(const rlk_implementation& implementation, const ConcreteCall& c
   return claim;
 }
 
+namespace {
+
+// Also when the plugin throws.
+class Planning {
+public:
+  explicit Planning(const std::function<void(bool)>& told) : told_(told) {
+    if (told_) told_(true);
+  }
+  ~Planning() {
+    if (told_) told_(false);
+  }
+  Planning(const Planning&) = delete;
+  Planning& operator=(const Planning&) = delete;
+
+private:
+  const std::function<void(bool)>& told_;
+};
+
+}  // namespace
+
 std::optional<Failure> Rig::make_plan(const rlk_implementation& implementation, const ConcreteCall& call,
                                       uint32_t numerics, const Claim& claim, OwnedPlan& out) {
   const Description description(call, numerics);
@@ -202,6 +222,7 @@ std::optional<Failure> Rig::make_plan(const rlk_implementation& implementation, 
   out.info_ = {};
   out.info_.struct_size = sizeof(out.info_);
   const auto make = [&] {
+    const Planning told(target_.planning);
     return call_plugin(implementation.plan_create, &implementation, target_.device, &description.desc, &out.plan_,
                        &out.info_, &error);
   };
@@ -214,6 +235,10 @@ std::optional<Failure> Rig::make_plan(const rlk_implementation& implementation, 
   }
   if (status != RLK_OK) {
     out.plan_ = nullptr;
+    if (status == RLK_NOT_READY) {
+      return Failure{kNotReady, fmt::format("its plan was not ready after {} s: {}", kLongestCompilation.count(),
+                                            text_of(error.text))};
+    }
     return failed(status, "CONTRADICTION", "query said yes, but plan_create", error);
   }
   if (out.info_.persistent_bytes != 0) {

@@ -246,7 +246,8 @@ private:
     } catch (...) {
       verdict.failure = Failure{"EXCEPTION", "an exception of unknown type left the plugin"};
     }
-    event.kind = verdict.failure ? Event::Kind::failed : Event::Kind::passed;
+    const bool was_not_ready = verdict.failure && verdict.failure->code == kNotReady;
+    event.kind = was_not_ready ? Event::Kind::unrun : verdict.failure ? Event::Kind::failed : Event::Kind::passed;
     event.quality = verdict.quality;
     event.numerics = verdict.numerics;
     if (options_.show && seen.call.decl != nullptr && (verdict.failure || !options_.only.empty())) {
@@ -257,6 +258,7 @@ private:
     event.reason =
         fmt::format("{}{}: {}", what, job.claim.variant.empty() ? "" : " (variant " + job.claim.variant + ")",
                     verdict.failure->text);
+    if (was_not_ready) return;
     failed_.push_back({job.implementation, work.spec});
     has_failed_[job.implementation] = true;
   }

@@ -64,7 +64,7 @@ public:
 
 private:
   rlk_status copy_from_device(uint64_t wanted, rlk_error* error);
-  void gather(size_t input, const char* first_element);
+  void gather(size_t input, const rlk_tensor& tensor, const char* first_element);
 
   const Call& call_;
   std::array<const void*, kMaxArguments> pointers_{};

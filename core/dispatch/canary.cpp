@@ -2,6 +2,7 @@
 #include "core/dispatch/canary.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <memory>
 #include <utility>
@@ -9,6 +10,7 @@
 
 #include "core/conformance/conformance.hpp"
 #include "core/dispatch/host.hpp"
+#include "core/dispatch/planning.hpp"
 #include "core/dispatch/trace.hpp"
 #include "core/dispatch/within.hpp"
 
@@ -19,7 +21,8 @@ constexpr double kBudgetSeconds = 20.0;
 
 // Failures that say nothing about the implementation: the machine is out of memory or slow, or the engine is at fault.
 bool says_nothing(const UnitResult& unit) {
-  return unit.reason_code == "NO_MEMORY" || unit.reason_code == "BUDGET" || unit.reason_code == "ENGINE";
+  return unit.reason_code == "NO_MEMORY" || unit.reason_code == "BUDGET" || unit.reason_code == "ENGINE" ||
+         unit.reason_code == kNotReady;
 }
 
 bool is_to_try(const Candidate& candidate, const DeviceEntry& device, const OpDecl& decl, const std::string& dtype) {
@@ -44,9 +47,11 @@ bool Canaries::find_wrong(const Snapshot& snapshot, const DeviceEntry& device, c
     if (!is_to_try(candidate, device, decl, dtype)) continue;
     const auto attempt = attempt_of({candidate.plugin->api, &device, &decl, dtype});
     const std::lock_guard lock(attempt->mutex);
-    if (attempt->is_over) continue;
-    found |= try_one(*candidate.plugin, device, *candidate.device, decl, dtype);
-    attempt->is_over = true;  // not where there was no memory to try it
+    // What is left behind inside the plugin would hold this up, too; until it has come back no plan is ready.
+    if (attempt->is_over || is_held_up(*candidate.plugin->api)) continue;
+    bool is_over = true;
+    found |= try_one(*candidate.plugin, device, *candidate.device, decl, dtype, &is_over);
+    attempt->is_over = is_over;  // not where there was no memory to try it
   }
   return found || registry_.current().get() != &snapshot;
 }
@@ -59,7 +64,7 @@ std::shared_ptr<Canaries::Attempt> Canaries::attempt_of(Key key) {
 }
 
 bool Canaries::try_one(const PluginBinding& plugin, const DeviceEntry& on, PluginDevice& device, const OpDecl& decl,
-                       const std::string& dtype) {
+                       const std::string& dtype, bool* is_over) {
   rlk_error error{};
   error.struct_size = sizeof(error);
   rlk_plugin_device *owners = nullptr, *its = nullptr;
@@ -71,6 +76,7 @@ bool Canaries::try_one(const PluginBinding& plugin, const DeviceEntry& on, Plugi
     ConformanceOptions options;
     std::vector<UnitResult> results;
     std::vector<Trace> traces;
+    std::atomic<bool> plans{false};  // the plugin is asked for a plan at the moment
   };
   const auto work = std::make_shared<Work>();
   Target& target = work->target;
@@ -92,17 +98,30 @@ bool Canaries::try_one(const PluginBinding& plugin, const DeviceEntry& on, Plugi
     names.emplace_back(one.name);
     work->traces.push_back(trace({plugin.id, decl.name, one.name, dtype, "the canary", plugin.api}));
   }
+  // A limit for each of its calls, and that of plans for the plans it needs: as many seconds as dispatch would allow.
   const double seconds = longest_seconds_ > 0 ? std::min(longest_seconds_ / patience(), kOpenSeconds) : kOpenSeconds;
-  const bool returned = within(seconds, [work] {
+  std::atomic<bool>& plans = work->plans;
+  const Ended ended = within_phases(*plugin.api, {kPlanSeconds, seconds}, [work](PlanPhases& phases) {
+    work->target.planning = [&](bool begins) {
+      work->plans = begins;
+      begins ? phases.begin_plan() : phases.end_plan();
+    };
+    work->options.progress = [&](const std::string&) { phases.next(); };
     work->results = run_conformance(work->target, work->options);
     work->traces.clear();
   });
-  if (!returned) {
+  if (ended == Ended::held_up) {
+    *is_over = false;  // it only waited: tried again when that is over
+    return false;
+  }
+  if (ended == Ended::late) {
+    const bool in_plan = plans;
     char text[160];
     std::snprintf(text, sizeof(text),
-                  "a first small call in this process has not returned for %.3g s; it is given up, "
+                  "%s in this process has not returned for %.3g s; it is given up, "
                   "and its thread left behind",
-                  seconds * patience());
+                  in_plan ? "plan_create of a first small call" : "a first small call",
+                  (in_plan ? kPlanSeconds : seconds) * patience());
     for (const std::string& name : names) registry_.quarantine(plugin, decl.name, name, dtype, "TIMEOUT", text);
     return true;
   }

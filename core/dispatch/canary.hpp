@@ -14,7 +14,8 @@ namespace rlk::core {
 
 class Canaries {
 public:
-  // longest_seconds: of one canary, which is then left behind on its thread; 0: as long as opening a device may take.
+  // longest_seconds: of each of a canary's calls, which is then left behind on its thread; 0: as long as opening a
+  // device may take. Its plans may take as long as any plan.
   Canaries(Registry& registry, bool enabled, double longest_seconds)
       : registry_(registry), enabled_(enabled), longest_seconds_(longest_seconds) {}
 
@@ -30,9 +31,9 @@ private:
     bool is_over = false;
   };
   std::shared_ptr<Attempt> attempt_of(Key key);
-  // Its plugin and the device.
+  // Its plugin and the device. *is_over becomes false when it is to be tried again.
   bool try_one(const PluginBinding& plugin, const DeviceEntry& on, PluginDevice& device, const OpDecl& decl,
-               const std::string& dtype);
+               const std::string& dtype, bool* is_over);
 
   Registry& registry_;
   const bool enabled_;

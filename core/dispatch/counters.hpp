@@ -14,6 +14,12 @@ namespace rlk::core {
 
 using Counter = std::atomic<uint64_t>;
 
+// What staged calls cost. Of a device with host functions the copies run while nobody waits: the time is the caller's,
+// who hands the call over, and the CPU's, which computes.
+struct StagedCost {
+  Counter to_host_bytes{0}, to_device_bytes{0}, nanoseconds{0};
+};
+
 struct OpCounters {
   Counter calls{0};        // accepted calls: validated ones
   Counter plan_hits{0};    // served by a plan that was there
@@ -21,6 +27,7 @@ struct OpCounters {
   Counter decisions{0};    // candidates had to be asked
   Counter staged{0};       // ran on the CPU for a device's stream
   Counter blocking{0};     // of these, on a device without host functions: the host waited
+  StagedCost staged_cost;  // of these
   Counter host_copies{0};  // host-readable inputs that rlk copied from the device itself, which waits
   Counter data_errors{0};  // told to the caller
   Counter failures{0};     // an implementation failed at run time
@@ -35,6 +42,12 @@ struct ImplementationCounter {
 struct FallbackCounter {
   std::string op, reason_code, reason;
   Counter calls{0};
+  Counter staged{0};  // of these
+  StagedCost staged_cost;
+  // The first staged call is timed and logged with this text and this advice.
+  enum Announcement : int { none, in_writing, ready, taken };
+  std::atomic<int> announcement{none};
+  std::string text, advice;
 };
 
 // [thread-safe; what is returned lives as long as this]
@@ -59,6 +72,9 @@ private:
 
 inline void count(Counter& counter) {
   counter.fetch_add(1, std::memory_order_relaxed);
+}
+inline void add_to(Counter& counter, uint64_t more) {
+  counter.fetch_add(more, std::memory_order_relaxed);
 }
 
 }  // namespace rlk::core

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
 #include <thread>
 
 #include "core/declaration/error.hpp"
@@ -10,6 +11,7 @@
 #include "core/dispatch/accept.hpp"
 #include "core/dispatch/dispatcher.hpp"
 #include "core/dispatch/host.hpp"
+#include "core/dispatch/host_layout.hpp"
 #include "core/dispatch/trace.hpp"
 
 namespace rlk::core {
@@ -28,7 +30,9 @@ void refuse(Option& option, Verdict verdict, const std::string& code, const std:
 // A plan that was not ready is asked for again after these times.
 constexpr std::chrono::milliseconds kFirstDelay{10}, kLongestDelay{1000};
 
-constexpr const char* kNotReady = "NOT_READY";
+bool is_staged(const Call& call, const Candidate& candidate) {
+  return candidate.on != &call.stream.device().entry;
+}
 
 struct NotReady {
   Option* option = nullptr;  // the best
@@ -65,12 +69,17 @@ rlk_status Dispatcher::plan_in(const Call& call, PlanList& list, const Candidate
         call.decl().name, candidate.plugin->id.c_str(), candidate.implementation->name);
   }
   std::shared_ptr<CachedPlan> made;
+  // Of a staged call the CPU sees the copies.
+  std::optional<HostTensors> host;
+  if (is_staged(call, candidate)) host.emplace(call.bound, call.inputs, call.outputs);
   const auto make = [&] {
     const Trace first = trace({candidate.plugin->id, candidate.decl->name, candidate.implementation->name,
                                first_dtype(call.bound), "plan_create", candidate.plugin->api});
     return CachedPlan::create(
-        candidate, CallDescription(call.bound, call.inputs, call.outputs, call.options.numerics, call.privates), &made,
-        error);
+        candidate,
+        CallDescription(call.bound, host ? host->inputs() : call.inputs, host ? host->outputs() : call.outputs,
+                        call.options.numerics, call.privates),
+        &made, error);
   };
   rlk_status status = make();
   if (status == RLK_OUT_OF_MEMORY) {
@@ -92,6 +101,17 @@ rlk_status Dispatcher::plan_in(const Call& call, PlanList& list, const Candidate
   return RLK_OK;
 }
 
+// A staged call's tensors have other strides on the host: its plans are those of calls with these. The key has as many
+// parts as the call's own, which fits: it is never cut short.
+std::unique_ptr<PlanKey> Dispatcher::host_key(const Call& call, const Snapshot& snapshot) const {
+  const HostTensors host(call.bound, call.inputs, call.outputs);
+  auto key = std::make_unique<PlanKey>();
+  const PlanKey::Scope scope = {
+      id_, snapshot.generation, &call.stream.device().entry, call.capturing, call.options.pin, &call.privates};
+  static_cast<void>(key->build(scope, call.bound, host.inputs(), host.outputs(), call.options.numerics));
+  return key;
+}
+
 // The option's verdict changes when its plan cannot be had or is not what was asked for. RLK_OK with *plan nullptr: ask
 // the next.
 rlk_status Dispatcher::plan_for(const Call& call, const Snapshot& snapshot, const PlanKey& key,
@@ -105,7 +125,7 @@ rlk_status Dispatcher::plan_for(const Call& call, const Snapshot& snapshot, cons
     refuse(option, Verdict::failed, name_of_status(opened), text_of(own));
     return RLK_OK;
   }
-  *list = plans_.list_for(key, candidate, *home);
+  *list = plans_.list_for(is_staged(call, candidate) ? *host_key(call, snapshot) : key, candidate, *home);
   const rlk_status status = plan_in(call, **list, candidate, ask_now, plan, planned_now, &own);
   if (status == RLK_CAPTURE_FORBIDS) return fail(error, status, text_of(own));
   if (status == RLK_NOT_READY) {
@@ -198,6 +218,10 @@ rlk_status Dispatcher::decide(const Call& call, const Snapshot& snapshot, const 
     made->key.assign(key.words().begin(), key.words().end());
     made->candidate = option.candidate;
     made->staged = option.staged;
+    if (option.staged) {
+      const auto on_host = host_key(call, snapshot);
+      made->host_structure.assign(on_host->structure().begin(), on_host->structure().end());
+    }
     made->plans = std::move(list);
     made->served = counters_.implementation(call.decl(), option.plugin, option.implementation);
     made->fallback = fallback;
@@ -278,14 +302,28 @@ rlk_status Dispatcher::note_fallback(const Call& call, const FallbackReason& rea
   }
   bool is_new = false;
   *counter = counters_.fallback(call.decl(), why.code, why.text, &is_new);
-  if (!is_new || policy_.fallback() == Fallback::allow) return RLK_OK;
+  if (policy_.fallback() == Fallback::allow) return RLK_OK;
   std::string text = fmt::format("{} on {} is served by {}", call.decl().name, call.stream.name(), who(taken));
-  if (taken.staged) {
-    text += call.stream.device().host_functions
-                ? ", staged through host memory"
-                : ", staged through host memory, and the host waits: the backend has no host functions";
+  if (!taken.staged) {
+    if (!is_new) return RLK_OK;
+    log_line(RLK_LOG_WARN, "dispatch", fmt::format("{} ({}): {}. Said once; counted always", text, why.code, why.text));
+    return RLK_OK;
   }
-  log_line(RLK_LOG_WARN, "dispatch", fmt::format("{} ({}): {}. Said once; counted always", text, why.code, why.text));
+  // What it costs is known when the first such call is through: the call tells it.
+  FallbackCounter& told = **counter;
+  int none = FallbackCounter::none;
+  if (!told.announcement.compare_exchange_strong(none, FallbackCounter::in_writing)) return RLK_OK;
+  text += call.stream.device().host_functions
+              ? ", staged through host memory"
+              : ", staged through host memory, and the host waits: the backend has no host functions";
+  told.text = fmt::format("{} ({}): {}", text, why.code, why.text);
+  told.advice = fmt::format(
+      "rlk-plugins scope {} tells what the device serves, rlk-plugins explain {} who could serve the call{}. Said "
+      "once; "
+      "counted always (RLK_COUNTERS=1)",
+      call.stream.device().entry.owner->id, call.decl().name,
+      reason.code.empty() ? "" : ", RLK_FALLBACK=strict makes it an error");
+  told.announcement = FallbackCounter::ready;
   return RLK_OK;
 }
 
@@ -358,6 +396,7 @@ rlk_status Dispatcher::explain(Stream& stream, const OpDecl& decl, const void* p
     out->refused = describe_refusals(request, selection);
   }
   out->op = decl.name;
+  out->staged = staged_bytes(bound, inputs, outputs);
   out->options = std::move(selection.options);
   return RLK_OK;
 }

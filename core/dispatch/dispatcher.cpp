@@ -5,6 +5,7 @@
 #include <fmt/core.h>
 #include <rlk/sdk/thread_own.hpp>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 
@@ -198,13 +199,19 @@ rlk_status Dispatcher::find_or_decide(const Call& call, const Snapshot& snapshot
   auto& slots = sdk::thread_own<ThreadSlots>().all;
   ThreadSlot& slot = slots[key.hash() % slots.size()];
   out->from = slot.found;
+  const auto fits = [&](const Decision& decision) {
+    if (!decision.staged) return true;
+    const auto on_host = host_key(call, snapshot);
+    return std::ranges::equal(on_host->structure(), decision.host_structure);
+  };
   const bool known = out->from != nullptr && slot.hash == key.hash() && out->decision().is_for(key.words()) &&
-                     !out->decision().is_due() && call.passed_over.empty();
+                     !out->decision().is_due() && call.passed_over.empty() && fits(out->decision());
   if (known && out->plan()->covers(call.bound.symbols.data())) out->inside = InsidePlan::enter(*out->plan());
   if (!out->inside) {
     std::shared_ptr<const Decision> decision = known ? out->from->decision : plans_.find(key);
     EnteredPlan plan;
-    if (decision != nullptr && (decision->is_due() || !call.passed_over.empty())) decision = nullptr;
+    if (decision != nullptr && (decision->is_due() || !call.passed_over.empty() || !fits(*decision)))
+      decision = nullptr;
     if (decision != nullptr) {
       // Its plan may not cover these sizes, or was dropped. One that the units do not allow is another decision.
       const Candidate& candidate = *decision->candidate;
@@ -266,7 +273,8 @@ rlk_status Dispatcher::run(const Call& call, const Served& served, bool* impleme
   }
   std::shared_ptr<CpuStreams> streams;
   if (const rlk_status status = cpu_streams(&streams, error); status != RLK_OK) return status;
-  return stage(call, served.candidate(), served.plan(), std::move(streams), counters, error);
+  return stage(call, served.candidate(), served.plan(), std::move(streams), counters, *served.decision().fallback,
+               error);
 }
 
 // ---- the log that RLK_LOG_DISPATCH=1 asks for

@@ -30,6 +30,7 @@ struct Explanation {
   std::vector<Option> options;
   FallbackReason fallback;  // empty code: what was wished for
   std::string refused;      // the call's own error when nobody takes it, or strict forbids who would
+  StagedBytes staged;       // what a staged option copies
 };
 
 class Dispatcher {
@@ -123,6 +124,7 @@ private:
   // ask_now: also when the plan was not ready a moment ago.
   rlk_status plan_in(const Call& call, PlanList& list, const Candidate& candidate, bool ask_now, EnteredPlan* plan,
                      bool* planned_now, rlk_error* error);
+  std::unique_ptr<PlanKey> host_key(const Call& call, const Snapshot& snapshot) const;
   Refusal refuse_plan(const Call& call, const Snapshot& snapshot, const Candidate& candidate, CachedPlan& plan,
                       const std::vector<std::string>& features) const;
   rlk_status note_fallback(const Call& call, const FallbackReason& reason, const Option& taken,

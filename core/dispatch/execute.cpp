@@ -66,8 +66,11 @@ rlk_status execute(const Call& call, const Candidate& candidate, const std::shar
   if (const rlk_status status = stream.handle_for(candidate, &handle, error); status != RLK_OK) return status;
   Lease lease(*plan, stream, call.capturing);
   if (const rlk_status status = lease.take(error); status != RLK_OK) {
-    *implementation_failed = status != RLK_CAPTURE_FORBIDS;
-    return status;
+    *implementation_failed = status != RLK_CAPTURE_FORBIDS && status != RLK_NOT_READY;
+    if (status != RLK_NOT_READY) return status;
+    return fail(error, RLK_TIMEOUT,
+                "every instance of its plan is in use, and another one is still being compiled; synchronize the stream "
+                "and make the call again");
   }
 
   if (call.capturing) {

@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "core/dispatch/host.hpp"
+#include "core/dispatch/planning.hpp"
 #include "core/dispatch/stream.hpp"
 
 namespace rlk::core {
@@ -162,6 +163,10 @@ void HangWatch::tell(Slot& slot) {
   }
   held.reset();
   if (in_time) return;
+  if (is_planning(*api)) {  // which it may wait for; the plan has a limit of its own
+    slot.inside_seconds = 0;
+    return;
+  }
   slot.told = true;
   char seconds[32];
   std::snprintf(seconds, sizeof(seconds), "%.3g s", slot.inside_seconds);

@@ -4,10 +4,20 @@
 #include "core/declaration/error.hpp"
 #include "core/declaration/overlap.hpp"
 #include "core/dispatch/call.hpp"
+#include "core/dispatch/host_layout.hpp"
 #include "core/dispatch/release.hpp"
 #include "core/dispatch/runs.hpp"
 
 namespace rlk::core {
+namespace {
+
+// What lies at the layout's places.
+rlk_tensor on_host(rlk_tensor tensor, const HostLayout& layout) {
+  tensor.strides = layout.strides();
+  return tensor;
+}
+
+}  // namespace
 
 HostInputs::~HostInputs() {
   for (void* memory : pinned_) {
@@ -30,7 +40,7 @@ rlk_status HostInputs::read(uint64_t wanted, OpCounters& counters, rlk_error* er
     } else if (is_contiguous(*t)) {
       pointers_[i] = reinterpret_cast<const void*>(address_of(*t));
     } else {
-      gather(i, reinterpret_cast<const char*>(address_of(*t)));
+      gather(i, *t, reinterpret_cast<const char*>(address_of(*t)));
     }
   }
   if (from_device == 0) return RLK_OK;
@@ -50,13 +60,17 @@ rlk_status HostInputs::copy_from_device(uint64_t wanted, rlk_error* error) {
   for (size_t i = 0; i < call_.inputs.size(); ++i) {
     if ((wanted >> i & 1) == 0) continue;
     const rlk_tensor& t = *call_.inputs[i];
-    const ByteRange range = byte_range_of(t);
-    const auto bytes = static_cast<uint64_t>(range.high - range.low);
-    const auto* source = reinterpret_cast<const char*>(address_of(t)) + range.low;
-    rlk_status status = device.pinned.allocate(*call_.stream.clock(), bytes, &pinned_[i], error);
+    const HostLayout layout = HostLayout::of_input(t);
+    const ByteRange range = byte_range_of(on_host(t, layout));
+    const auto* source = reinterpret_cast<const char*>(address_of(t));
+    rlk_status status = device.pinned.allocate(*call_.stream.clock(), static_cast<uint64_t>(range.high - range.low),
+                                               &pinned_[i], error);
     if (status == RLK_OK) {
-      status = call_of(device.api, "copy", device.api.stream->copy, call_.stream.handle(), pinned_[i], source, bytes,
-                       RLK_COPY_DEVICE_TO_HOST, error);
+      auto* first = static_cast<char*>(pinned_[i]) - range.low;
+      status = layout.for_each([&](int64_t from, int64_t to, uint64_t bytes) {
+        return call_of(device.api, "copy", device.api.stream->copy, call_.stream.handle(), first + to, source + from,
+                       bytes, RLK_COPY_DEVICE_TO_HOST, error);
+      });
     }
     if (status != RLK_OK) {
       call_.stream.wait_quietly(nullptr);  // earlier copies must not land in memory that is free again
@@ -66,18 +80,19 @@ rlk_status HostInputs::copy_from_device(uint64_t wanted, rlk_error* error) {
   if (const rlk_status status = call_.stream.wait_quietly(error); status != RLK_OK) return status;
   for (size_t i = 0; i < call_.inputs.size(); ++i) {
     if ((wanted >> i & 1) == 0) continue;
-    const auto* first = static_cast<const char*>(pinned_[i]) - byte_range_of(*call_.inputs[i]).low;
-    if (is_contiguous(*call_.inputs[i])) {
+    const HostLayout layout = HostLayout::of_input(*call_.inputs[i]);
+    const rlk_tensor t = on_host(*call_.inputs[i], layout);
+    const auto* first = static_cast<const char*>(pinned_[i]) - byte_range_of(t).low;
+    if (is_contiguous(t)) {
       pointers_[i] = first;
     } else {
-      gather(i, first);
+      gather(i, t, first);
     }
   }
   return RLK_OK;
 }
 
-void HostInputs::gather(size_t input, const char* first_element) {
-  const rlk_tensor& t = *call_.inputs[input];
+void HostInputs::gather(size_t input, const rlk_tensor& t, const char* first_element) {
   std::vector<char>& values = gathered_.emplace_back();
   values.resize(static_cast<size_t>(element_count(t)) * (t.dtype.bits / 8));
   size_t at = 0;

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "core/declaration/error.hpp"
+#include "core/dispatch/planning.hpp"
 #include "core/dispatch/release.hpp"
 
 namespace rlk::core {
@@ -42,13 +43,26 @@ rlk_status CachedPlan::make(rlk_plugin_plan** out, rlk_plan_info* info, rlk_erro
   };
   const auto making = std::make_shared<Making>();
   making->plan = shared_from_this();
-  const bool returned = within(kPlanSeconds, [making] {
+  const char* op = implementation_.op;
+  if (is_held_up(api_)) {
+    return failf(error, RLK_NOT_READY,
+                 "%s/%s: another plan of plugin %s has not come back, and this one would wait for it", op,
+                 implementation_.name, api_.id);
+  }
+  const Ended ended = within_phases(api_, {kPlanSeconds, kPlanSeconds}, [making](PlanPhases& phases) {
+    phases.begin_plan();
     making->status = making->plan->make_here(&making->handle, &making->info, &making->error);
   });
-  if (!returned) {
+  if (ended == Ended::held_up) {
+    return failf(error, RLK_NOT_READY,
+                 "%s/%s: plan_create has not returned while other plans of plugin %s were being made, which it may "
+                 "wait for; it is left behind",
+                 op, implementation_.name, api_.id);
+  }
+  if (ended == Ended::late) {
     return failf(error, RLK_TIMEOUT,
-                 "%s/%s: plan_create took longer than %.3g s; it is given up, and its thread left behind",
-                 implementation_.op, implementation_.name, kPlanSeconds * patience());
+                 "%s/%s: plan_create took longer than %.3g s; it is given up, and its thread left behind", op,
+                 implementation_.name, kPlanSeconds * patience());
   }
   making->plan = nullptr;
   if (making->status == RLK_NOT_READY) return fail_not_ready(error);
@@ -147,10 +161,14 @@ rlk_status CachedPlan::lease(bool capturing, rlk_plugin_plan** handle, Instance*
   rlk_status status = make(&fresh->handle, &info, error);
   const auto deadline = std::chrono::steady_clock::now() + kLongestCompilation;
   while (status == RLK_NOT_READY && std::chrono::steady_clock::now() < deadline) {
+    // One that has run to its end meanwhile does as well.
+    for (size_t i = 0; i < instances_.size(); ++i) {
+      if (!instances_[i]->leased && idle(*instances_[i])) return lease_at(i);
+    }
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
     status = make(&fresh->handle, &info, error);
   }
-  if (status != RLK_OK) return status == RLK_NOT_READY ? RLK_TIMEOUT : status;
+  if (status != RLK_OK) return status;
   fresh->leased = true;
   *handle = fresh->handle;
   *instance = instances_.emplace_back(std::move(fresh)).get();

@@ -36,6 +36,7 @@ struct Decision {
   std::vector<uint64_t> key;
   std::shared_ptr<const Candidate> candidate;
   bool staged = false;
+  std::vector<uint64_t> host_structure;  // of a staged call: what its plans are made for, which sizes may change
   std::shared_ptr<PlanList> plans;
   ImplementationCounter* served = nullptr;
   FallbackCounter* fallback = nullptr;       // nullptr: it is what was wished for

@@ -9,6 +9,7 @@
 #include "core/declaration/error.hpp"
 #include "core/declaration/plugin_call.hpp"
 #include "core/declaration/text.hpp"
+#include "core/dispatch/planning.hpp"
 #include "core/dispatch/registry.hpp"
 #include "core/dispatch/within.hpp"
 
@@ -32,7 +33,7 @@ rlk_status call_of(const rlk_plugin& plugin, const char* what, rlk_status (*slot
 }
 
 // The same where the host need not wait for ever: `work` fills what it owns, a Deed, on a thread of its own. One that
-// does not come back is RLK_TIMEOUT, and switches the plugin off.
+// does not come back is RLK_TIMEOUT, and switches the plugin off unless it may have waited for a plan.
 struct Deed {
   rlk_status status = RLK_PLUGIN_EXCEPTION;
   rlk_error error = fresh_error();
@@ -46,6 +47,12 @@ rlk_status call_within(double seconds, const rlk_plugin& plugin, const char* wha
     if (deed->status == RLK_OK) return RLK_OK;
     return fail(error, deed->status, text_of(deed->error), deed->error.native_code,
                 text_of(deed->error.domain).c_str());
+  }
+  if (is_planning(plugin)) {
+    return failf(error, RLK_TIMEOUT,
+                 "%s of plugin %s took longer than %.3g s while plans of the plugin were being made, which it may wait "
+                 "for; its thread is left behind, try again when they are made",
+                 what, plugin.id, seconds * patience());
   }
   rlk_error late = fresh_error();
   failf(&late, RLK_TIMEOUT,

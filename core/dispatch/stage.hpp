@@ -29,8 +29,25 @@ private:
 
 // The plan (entered by the caller, who leaves it) is one of the CPU's candidate. The call does not capture. What goes
 // wrong inside the host function is told by the stream's next query or synchronize. cpu_streams outlives the stream's
-// work. [the stream's thread]
+// work. The cost is counted, in both counters; a call that `fallback` wants announced is logged with it.
+// [the stream's thread]
 rlk_status stage(const Call& call, const Candidate& candidate, const std::shared_ptr<CachedPlan>& plan,
-                 std::shared_ptr<CpuStreams> cpu_streams, OpCounters& counters, rlk_error* error);
+                 std::shared_ptr<CpuStreams> cpu_streams, OpCounters& counters, FallbackCounter& fallback,
+                 rlk_error* error);
+
+// What a call of these tensors would copy, were it staged. Data pointers may be NULL.
+struct StagedBytes {
+  uint64_t to_host = 0, to_device = 0;  // bytes
+  uint64_t copies = 0;
+
+  // At the speed of a bus as most machines have it: an estimate before anything was measured.
+  static constexpr double kAssumedBytesPerSecond = 12e9, kAssumedCopyUs = 5;
+  double estimated_us() const {
+    return static_cast<double>(to_host + to_device) / kAssumedBytesPerSecond * 1e6 +
+           static_cast<double>(copies) * kAssumedCopyUs;
+  }
+};
+StagedBytes staged_bytes(const BoundCall& call, std::span<const rlk_tensor* const> inputs,
+                         std::span<const rlk_tensor* const> outputs);
 
 }  // namespace rlk::core

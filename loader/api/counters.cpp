@@ -44,6 +44,33 @@ constexpr struct {
 };
 static_assert(std::size(kNumbers) == Counts::kNumbers);
 
+// What staged calls cost, of an operator and of each of its reasons.
+constexpr struct {
+  const char* name;
+  core::Counter core::StagedCost::*counter;
+  const char* help;
+} kCosts[] = {
+    {"staged_to_host_bytes", &core::StagedCost::to_host_bytes, "Bytes that staged calls copied to the host."},
+    {"staged_to_device_bytes", &core::StagedCost::to_device_bytes, "Bytes that staged calls copied back."},
+    {"staged_ns", &core::StagedCost::nanoseconds,
+     "Nanoseconds that the CPU computed for staged calls, and that their callers took to hand them over; copies that "
+     "the device makes meanwhile are not in it."},
+};
+static_assert(std::size(kCosts) == Counts::kCosts);
+
+template <class Costs>
+void read_costs(const core::StagedCost& from, Costs* to) {
+  for (size_t k = 0; k < std::size(kCosts); ++k) (*to)[k] += (from.*kCosts[k].counter).load();
+}
+
+std::string text_of_bytes(uint64_t bytes) {
+  constexpr const char* kUnits[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
+  size_t unit = 0;
+  auto value = static_cast<double>(bytes);
+  for (; value >= 10240 && unit + 1 < std::size(kUnits); ++unit) value /= 1024;
+  return fmt::format("{:.0f} {}", value, kUnits[unit]);
+}
+
 // A label's value between quotes.
 std::string label(const std::string& value) {
   std::string out = "\"";
@@ -63,8 +90,9 @@ struct Report {
   std::mutex mutex;
   std::vector<core::Dispatcher*> live;
   Counts ended;
-  std::string wanted;  // the value of RLK_COUNTERS; empty: nothing
-  std::string who;     // set it: the variable, or a line of the policy file
+  bool tells_staged = false;  // an end of the process was asked to
+  std::string wanted;         // the value of RLK_COUNTERS; empty: nothing
+  std::string who;            // set it: the variable, or a line of the policy file
   pid_t pid = 0;
 };
 Report& report() {
@@ -109,6 +137,19 @@ void tell_now() {
   if (lines.empty()) core::log_always("counters", "no operator was called");
 }
 
+// Of those whose policy does not say that fallbacks are no news.
+void tell_staged_now() {
+  Report& all = report();
+  if (all.pid != getpid()) return;
+  Counts sum;
+  {
+    const std::lock_guard lock(all.mutex);
+    sum = all.ended;
+    for (core::Dispatcher* dispatcher : all.live) sum.add(Counts(*dispatcher));
+  }
+  if (const std::string text = sum.staged(); !text.empty()) core::log_line(RLK_LOG_WARN, "counters", text);
+}
+
 }  // namespace
 
 Counts::Counts(core::Dispatcher& dispatcher) : watch_(dispatcher.watcher().statistics()) {
@@ -120,8 +161,15 @@ Counts::Counts(core::Dispatcher& dispatcher) : watch_(dispatcher.watcher().stati
     for (size_t k = 0; k < kNumbers; ++k) op.numbers[k] = (of.*loader::kNumbers[k].counter).load();
     for (const auto* one : counters.implementations(declarations[i]))
       op.implementations[{one->plugin, one->implementation}] += one->calls.load();
-    for (const auto* one : counters.fallbacks(declarations[i]))
-      op.fallbacks[one->reason_code] = {one->reason, one->calls.load()};
+    read_costs(of.staged_cost, &op.costs);
+    for (const auto* one : counters.fallbacks(declarations[i])) {
+      Fallback& fallback = op.fallbacks[one->reason_code];
+      fallback.reason = one->reason;
+      fallback.calls = one->calls.load();
+      fallback.staged = one->staged.load();
+      read_costs(one->staged_cost, &fallback.costs);
+      fallback.is_news = dispatcher.policy().fallback() != core::Fallback::allow;
+    }
   }
 }
 
@@ -133,9 +181,14 @@ void Counts::add(const Counts& other) {
     Operator& op = ops_[i];
     for (size_t k = 0; k < kNumbers; ++k) op.numbers[k] += theirs.numbers[k];
     for (const auto& [who, calls] : theirs.implementations) op.implementations[who] += calls;
+    for (size_t k = 0; k < kCosts; ++k) op.costs[k] += theirs.costs[k];
     for (const auto& [code, fallback] : theirs.fallbacks) {
-      op.fallbacks[code].first = fallback.first;
-      op.fallbacks[code].second += fallback.second;
+      Fallback& mine = op.fallbacks[code];
+      mine.reason = fallback.reason;
+      mine.calls += fallback.calls;
+      mine.staged += fallback.staged;
+      mine.is_news |= fallback.is_news;
+      for (size_t k = 0; k < kCosts; ++k) mine.costs[k] += fallback.costs[k];
     }
   }
 }
@@ -148,12 +201,17 @@ std::string Counts::json() const {
   for (const auto& [i, counted] : ops_) {
     ordered_json op = {{"name", core::declarations()[i].name}};
     for (size_t k = 0; k < kNumbers; ++k) op[loader::kNumbers[k].name] = counted.numbers[k];
+    for (size_t k = 0; k < kCosts; ++k) op[loader::kCosts[k].name] = counted.costs[k];
     op["implementations"] = ordered_json::array();
     for (const auto& [who, calls] : counted.implementations)
       op["implementations"].push_back({{"plugin", who.first}, {"implementation", who.second}, {"calls", calls}});
     op["fallbacks"] = ordered_json::array();
-    for (const auto& [code, fallback] : counted.fallbacks)
-      op["fallbacks"].push_back({{"reason_code", code}, {"reason", fallback.first}, {"calls", fallback.second}});
+    for (const auto& [code, fallback] : counted.fallbacks) {
+      ordered_json one = {
+          {"reason_code", code}, {"reason", fallback.reason}, {"calls", fallback.calls}, {"staged", fallback.staged}};
+      for (size_t k = 0; k < kCosts; ++k) one[loader::kCosts[k].name] = fallback.costs[k];
+      op["fallbacks"].push_back(std::move(one));
+    }
     document["ops"].push_back(std::move(op));
   }
   return document.dump(2, ' ', false, ordered_json::error_handler_t::replace);
@@ -173,6 +231,16 @@ std::string Counts::prometheus() const {
       out += name + "{" + labels + "} " + std::to_string(op.numbers[k]) + "\n";
     });
   }
+  for (size_t k = 0; k < kCosts; ++k) {
+    const std::string name = std::string("rlk_") + loader::kCosts[k].name + "_total";
+    head(name, loader::kCosts[k].help, &out);
+    each([&](const std::string& labels, const Operator& op) {
+      for (const auto& [code, fallback] : op.fallbacks) {
+        if (fallback.staged == 0) continue;
+        out += name + "{" + labels + ",reason_code=" + label(code) + "} " + std::to_string(fallback.costs[k]) + "\n";
+      }
+    });
+  }
   head("rlk_implementation_calls_total", "Calls by who served them.", &out);
   each([&](const std::string& labels, const Operator& op) {
     for (const auto& [who, calls] : op.implementations)
@@ -182,7 +250,7 @@ std::string Counts::prometheus() const {
   head("rlk_fallbacks_total", "Calls that did not go where the policy or the data are.", &out);
   each([&](const std::string& labels, const Operator& op) {
     for (const auto& [code, fallback] : op.fallbacks)
-      out += "rlk_fallbacks_total{" + labels + ",reason_code=" + label(code) + "} " + std::to_string(fallback.second) +
+      out += "rlk_fallbacks_total{" + labels + ",reason_code=" + label(code) + "} " + std::to_string(fallback.calls) +
              "\n";
   });
   head("rlk_watch_total", "Rows of results that were compared with the reference at run time.", &out);
@@ -204,8 +272,8 @@ std::vector<std::string> Counts::lines() const {
     uint64_t fallbacks = 0;
     std::string reasons;
     for (const auto& [code, fallback] : op.fallbacks) {
-      fallbacks += fallback.second;
-      reasons += (reasons.empty() ? "" : ", ") + fmt::format("{} {}", fallback.second, code);
+      fallbacks += fallback.calls;
+      reasons += (reasons.empty() ? "" : ", ") + fmt::format("{} {}", fallback.calls, code);
     }
     line += fmt::format("{} {}", fallbacks, fallbacks == 1 ? "fallback" : "fallbacks");
     lines.push_back(line + (reasons.empty() ? "" : " (" + reasons + ")"));
@@ -213,13 +281,57 @@ std::vector<std::string> Counts::lines() const {
   return lines;
 }
 
+std::string Counts::staged() const {
+  struct Row {
+    std::string text;
+    uint64_t nanoseconds, bytes;
+  };
+  std::vector<Row> rows;
+  uint64_t calls = 0;
+  for (const auto& [i, op] : ops_) {
+    for (const auto& [code, fallback] : op.fallbacks) {
+      if (fallback.staged == 0 || !fallback.is_news) continue;
+      const auto& [to_host, to_device, nanoseconds] = fallback.costs;
+      calls += fallback.staged;
+      rows.push_back(
+          {fmt::format("{} {} {} ({}): {} to the host, {} back, {:.3g} s", core::declarations()[i].name,
+                       fallback.staged, fallback.staged == 1 ? "call" : "calls", code, text_of_bytes(to_host),
+                       text_of_bytes(to_device), static_cast<double>(nanoseconds) * 1e-9),
+           nanoseconds, to_host + to_device});
+    }
+  }
+  if (rows.empty()) return "";
+  std::sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) {
+    return std::pair(a.nanoseconds, a.bytes) > std::pair(b.nanoseconds, b.bytes);
+  });
+  constexpr size_t kMostRows = 8;
+  std::string text = fmt::format("{} {} of a device ran on the CPU, by time there (copies not counted): ", calls,
+                                 calls == 1 ? "call" : "calls");
+  for (size_t i = 0; i < std::min(rows.size(), kMostRows); ++i) text += (i == 0 ? "" : "; ") + rows[i].text;
+  if (rows.size() > kMostRows) text += fmt::format("; and {} more", rows.size() - kMostRows);
+  return text + ". RLK_FALLBACK=strict makes such a call an error, RLK_FALLBACK=allow keeps it out of the log";
+}
+
 std::string problem_of_counters(const std::string& value) {
   if (value.empty() || value == "0" || value == "1" || value[0] == '/') return "";
   return "is '" + value + "'; expected 1 (log them), 0, or the absolute path of a file for Prometheus";
 }
 
+namespace {
+
+void tell_staged_at_exit() {
+  Report& all = report();
+  const std::lock_guard lock(all.mutex);
+  if (std::exchange(all.tells_staged, true)) return;
+  all.pid = getpid();
+  std::atexit(tell_staged_now);
+}
+
+}  // namespace
+
 void tell_counters_at_exit(const Environment& environment) {
   // In a privileged process nobody else chooses what is written where.
+  tell_staged_at_exit();
   const std::string value = environment.path("RLK_COUNTERS").value_or("");
   const std::string who = environment.origin("RLK_COUNTERS");
   if (const std::string problem = problem_of_counters(value); !problem.empty()) return warn(who + " " + problem);
@@ -243,7 +355,7 @@ void count_out(core::Dispatcher* dispatcher) noexcept {
   const std::lock_guard lock(all.mutex);
   all.live.erase(std::remove(all.live.begin(), all.live.end(), dispatcher), all.live.end());
   try {
-    if (!all.wanted.empty()) all.ended.add(Counts(*dispatcher));
+    all.ended.add(Counts(*dispatcher));
   } catch (const std::bad_alloc&) {
     core::log_line(RLK_LOG_WARN, "counters", "host memory is exhausted: what a runtime has counted is lost");
   }

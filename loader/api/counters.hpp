@@ -17,6 +17,7 @@ namespace rlk::loader {
 class Counts {
 public:
   static constexpr size_t kNumbers = 10;  // of an operator: those of core::OpCounters
+  static constexpr size_t kCosts = 3;     // of its staged calls: those of core::StagedCost
 
   Counts() = default;
   explicit Counts(core::Dispatcher& dispatcher);
@@ -28,12 +29,21 @@ public:
   std::string prometheus() const;
   // "logp: 16001 cuda/segments, 0 fallbacks", a line for every operator that was called.
   std::vector<std::string> lines() const;
+  // What staged calls cost, the costliest first; "" where there was none, or the policy allows them (RLK_FALLBACK).
+  std::string staged() const;
 
 private:
+  struct Fallback {
+    std::string reason;  // the first
+    uint64_t calls = 0, staged = 0;
+    std::array<uint64_t, kCosts> costs{};
+    bool is_news = false;
+  };
   struct Operator {
     std::array<uint64_t, kNumbers> numbers{};
     std::map<std::pair<std::string, std::string>, uint64_t> implementations;  // by plugin and name
-    std::map<std::string, std::pair<std::string, uint64_t>> fallbacks;        // by code: the first reason, how many
+    std::array<uint64_t, kCosts> costs{};
+    std::map<std::string, Fallback> fallbacks;  // by code
   };
   std::map<size_t, Operator> ops_;  // by declaration
   core::WatchStatistics watch_;
@@ -41,7 +51,7 @@ private:
 
 // RLK_COUNTERS: at the end of the process the counters of all its runtimes are logged (1), or written as Prometheus
 // text to a file (an absolute path, in which %p is the process id).
-// A warning when the value is neither; the first call of a process decides.
+// A warning when the value is neither; the first call of a process decides. What was staged is told in any case.
 void tell_counters_at_exit(const Environment& environment);
 // What is wrong with the variable's value, "" when nothing is.
 std::string problem_of_counters(const std::string& value);

@@ -203,6 +203,13 @@ std::string explain_json(const core::Explanation& explanation) {
                                  {"numerics", core::names_of_numerics(option.numerics)},
                                  {"cost_us", option.cost_us},
                                  {"staged", option.staged}});
+    if (!option.staged) continue;
+    const core::StagedBytes& bytes = explanation.staged;
+    out["candidates"].back()["staged_cost"] = {{"to_host_bytes", bytes.to_host},
+                                               {"to_device_bytes", bytes.to_device},
+                                               {"copies", bytes.copies},
+                                               {"estimated_copy_us", bytes.estimated_us()},
+                                               {"assumed_bytes_per_s", core::StagedBytes::kAssumedBytesPerSecond}};
   }
   if (!explanation.refused.empty()) out["refused"] = explanation.refused;
   if (!explanation.fallback.code.empty()) {

@@ -25,6 +25,7 @@ struct Row {
   double limit_bytes_per_s = 0;
   std::string problem;   // why there is no timing
   bool is_first = true;  // of its backend: dispatch would take it
+  ordered_json staged;   // what a call copies, where the CPU serves the device's tensors; else null
 };
 
 uint64_t bytes_of(const OpCall& call) {
@@ -78,7 +79,7 @@ std::vector<std::string> disagreements(const std::string& op, const std::vector<
     if (row.problem.empty() && row.is_first && row.backend == chosen) first = &row;
   }
   for (const Row& row : rows) {
-    if (!row.problem.empty()) continue;
+    if (!row.problem.empty() || !row.staged.is_null()) continue;
     const auto own = std::find_if(rows.begin(), rows.end(), [&](const Row& other) {
       return other.is_first && other.backend == row.backend && other.problem.empty();
     });
@@ -99,6 +100,14 @@ std::vector<std::string> disagreements(const std::string& op, const std::vector<
   return found;
 }
 
+// Of the candidate that takes the call; null where its data stay where they are.
+ordered_json staged_cost_of(const std::string& explained) {
+  const ordered_json document = ordered_json::parse(explained);
+  for (const auto& candidate : document.at("candidates"))
+    if (candidate.at("verdict") == "taken" && candidate.at("staged") == true) return candidate.at("staged_cost");
+  return nullptr;
+}
+
 Row measure(Session* session, const OpCall& call, const Arrays& inputs, const std::string& backend,
             const std::string& pin, uint32_t numerics, double seconds) {
   Row row;
@@ -106,7 +115,9 @@ Row measure(Session* session, const OpCall& call, const Arrays& inputs, const st
   try {
     session->open(backend);
     Execution execution(session, call, &inputs, pin, numerics);
-    row.implementation = chosen_of(session->explain_json(execution.call(), execution.options()));
+    const std::string explained = session->explain_json(execution.call(), execution.options());
+    row.implementation = chosen_of(explained);
+    row.staged = staged_cost_of(explained);
     row.timing = time_calls(session, &execution, seconds);
     row.limit_bytes_per_s = copy_bytes_per_second(session);
   } catch (const std::exception& error) {
@@ -182,6 +193,7 @@ ordered_json document(Session* session, const OpCall& call, const std::vector<Ro
                            {"flops", 0},  // not counted: declarations state what is moved, not what is computed
                            {"extra_bytes", 0},
                            {"ratio_to_limit", ratio_of(row, bytes)}});
+    if (!row.staged.is_null()) out["rows"].back()["staged"] = row.staged;
   }
   out["warnings"] = warnings;
   return out;
@@ -203,9 +215,15 @@ void print(const OpCall& call, const std::vector<Row>& rows) {
       table.note(row.problem);
       continue;
     }
-    table.row({row.backend, row.implementation, number("%.1f", row.timing.median_us), number("%.1f", row.timing.min_us),
+    table.row({row.backend, row.implementation + (row.staged.is_null() ? "" : ", staged"),
+               number("%.1f", row.timing.median_us), number("%.1f", row.timing.min_us),
                number("%.2f", static_cast<double>(bytes) / row.timing.median_us * 1e-3),
                number("%.0f %%", 100.0 * ratio_of(row, bytes)), std::to_string(row.timing.repeats)});
+    if (!row.staged.is_null()) {
+      table.note(fmt::format("the CPU serves tensors of {}: {} to the host and {} back per call", row.backend,
+                             bytes_text(row.staged.at("to_host_bytes").get<uint64_t>()),
+                             bytes_text(row.staged.at("to_device_bytes").get<uint64_t>())));
+    }
   }
   table.print();
 }
@@ -226,6 +244,11 @@ void measure_all(Session* session, const OpCall& call, const Arrays& inputs, con
     rows->push_back(measure(session, call, inputs, backend, pin, numerics, seconds));
     rows->back().is_first = pin == pins.front();
   }
+  // What the same call costs where the CPU has to serve the device's tensors.
+  if (backend == "cpu") return;
+  Row staged = measure(session, call, inputs, backend, "cpu", numerics, seconds);
+  staged.is_first = false;
+  if (staged.problem.empty() && !staged.staged.is_null()) rows->push_back(std::move(staged));
 }
 
 int run_bench(const Arguments& arguments) {
@@ -275,7 +298,10 @@ Verb verb_bench() {
       "Inputs are random and obey the operator's domains. Times are per call, planning not included; devices are\n"
       "timed by their own events. GB/s counts each tensor once. Copy speed is measured on the same device: bytes\n"
       "read plus bytes written per second of a large copy; calls whose data stay in a cache exceed it.\n"
-      "Where another implementation or device than the one that dispatch takes is clearly faster, a warning says so.",
+      "Where another implementation or device than the one that dispatch takes is clearly faster, a warning says so.\n"
+      "Rows with \"staged\" are the CPU's with tensors of the device, copied there and back: what a call costs that "
+      "no\n"
+      "plugin of the device serves.",
       "rlk-plugins bench logp --dtype bf16 --shape N=512,V=32000",
       {{"OP", true}},
       std::move(options),

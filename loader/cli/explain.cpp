@@ -15,6 +15,34 @@ namespace {
 
 using nlohmann::ordered_json;
 
+std::string text_of_cost(const ordered_json& cost) {
+  return fmt::format(
+      "{} to the host and {} back per call, about {:.3g} ms for the copies alone (an estimate at {:.0f} "
+      "GB/s; rlk-plugins bench measures it)",
+      bytes_text(cost.at("to_host_bytes").get<uint64_t>()), bytes_text(cost.at("to_device_bytes").get<uint64_t>()),
+      cost.at("estimated_copy_us").get<double>() * 1e-3, cost.at("assumed_bytes_per_s").get<double>() * 1e-9);
+}
+
+// What being served by the CPU costs a device's tensors, here and elsewhere.
+void print_staged(const ordered_json& explained) {
+  for (const auto& candidate : explained.at("candidates")) {
+    if (candidate.at("verdict") != "taken" || candidate.at("staged") != true) continue;
+    std::fprintf(output(), "\n%s",
+                 wrapped("staged: the CPU serves it: " + text_of_cost(candidate.at("staged_cost")), 0).c_str());
+  }
+  const auto elsewhere = explained.find("staged_elsewhere");
+  if (elsewhere == explained.end()) return;
+  for (const auto& one : *elsewhere) {
+    std::fprintf(
+        output(), "\n%s",
+        wrapped(fmt::format("with tensors on {} the call would be staged on the CPU by {}/{}: {}. {}: {}",
+                            one.value("backend", ""), one.value("plugin", ""), one.value("implementation", ""),
+                            text_of_cost(one.at("staged_cost")), one.value("reason_code", ""), one.value("reason", "")),
+                0)
+            .c_str());
+  }
+}
+
 void print(const OpCall& call, const std::string& backend, const ordered_json& explained, const std::string& chosen) {
   std::string arguments;
   for (size_t i = 0; i < call.inputs.size(); ++i) {
@@ -57,6 +85,7 @@ void print(const OpCall& call, const std::string& backend, const ordered_json& e
                 0)
             .c_str());
   }
+  print_staged(explained);
 }
 
 bool has_candidate(const ordered_json& explained, const std::string& plugin, const ordered_json* implementation) {
@@ -86,6 +115,16 @@ void add_other_devices(Session* session, const OpCall& call, const rlk_call_opti
     } catch (const Failure& failure) {  // the answer about the call's own device stands
       (*explained)["candidates"].push_back(refused(backend, true, "DEVICE_FAILED", failure.what()));
       continue;
+    }
+    for (const ordered_json& candidate : there.at("candidates")) {
+      if (candidate.at("verdict") != "taken" || candidate.at("staged") != true) continue;
+      const ordered_json why = there.value("fallback", ordered_json::object());
+      (*explained)["staged_elsewhere"].push_back({{"backend", backend},
+                                                  {"plugin", candidate.at("plugin")},
+                                                  {"implementation", candidate.at("implementation")},
+                                                  {"reason_code", why.value("reason_code", "STAGED")},
+                                                  {"reason", why.value("reason", "as was asked for")},
+                                                  {"staged_cost", candidate.at("staged_cost")}});
     }
     for (ordered_json candidate : there.at("candidates")) {
       const std::string plugin = candidate.at("plugin").get<std::string>();

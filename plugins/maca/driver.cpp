@@ -88,8 +88,9 @@ const void* image_of(const char* kernels, int device) {
   char name[128] = "";
   driver().device_name(name, sizeof(name), device);
   // The compiler takes the current device's architecture (site: no published call names one).
+  const Place place = ThreadPlace::current();
   return compiled_image(compiler(), kernels, std::string(name) + "-" + architecture(device),
-                        {"-std=c++17", "-O3", "-ffp-contract=off", "-fno-strict-aliasing"});
+                        {"-std=c++17", "-O3", "-ffp-contract=off", "-fno-strict-aliasing"}, &place);
 }
 
 std::string kernel_driver_version() {

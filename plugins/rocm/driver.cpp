@@ -65,7 +65,8 @@ const void* image_of(const char* kernels, int device) {
   if (!compiler().usable()) return nullptr;
   std::vector<std::string> options = {"-O3", "-std=c++17", "-ffp-contract=off", "-fno-strict-aliasing"};
   if (!target.empty()) options.push_back("--offload-arch=" + target);
-  return compiled_image(compiler(), kernels, target.empty() ? cache_name(device) : target, options);
+  const Place place = ThreadPlace::current();
+  return compiled_image(compiler(), kernels, target.empty() ? cache_name(device) : target, options, &place);
 }
 
 std::string kernel_driver_version() {

@@ -73,6 +73,7 @@ class Schemas(command.Case):
     def test_of_calls_that_are_taken_and_refused(self):
         self.add_plugin("golden")
         self.keeps("explain", self.json("explain", "logp"))
+        self.keeps("explain", self.json("explain", "whiten", "--shape", "B=1,L=3"))  # golden has none
         self.keeps("explain", self.json("explain", "whiten", "--shape", "B=1,L=3", code=1, RLK_BACKEND="golden",
                                         RLK_FALLBACK="strict"))
 

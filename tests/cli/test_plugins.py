@@ -160,6 +160,26 @@ class Good(command.Case):
         self.assertEqual(self.json(*words, RLK_OP_LOGP="cpu")["warnings"], [])
         self.assertEqual(self.json(*words, RLK_PLUGINS_DISABLE="golden")["warnings"], [])
 
+    def test_what_the_cpu_would_serve_for_a_device_names_its_cost(self):
+        self.add_plugin("golden")
+        words = ("whiten", "--shape", "B=2,L=300")  # golden has none
+        [staged] = self.json("explain", *words)["staged_elsewhere"]
+        self.assertEqual((staged["backend"], staged["plugin"]), ("golden", "cpu"))
+        cost = staged["staged_cost"]
+        self.assertGreaterEqual(cost["to_host_bytes"], 2 * 300 * 4)
+        self.assertEqual(cost["to_device_bytes"], 2 * 300 * 4)
+        self.assertGreater(cost["estimated_copy_us"], 0)
+        text = " ".join(self.output("explain", *words).split())
+        self.assertIn("with tensors on golden the call would be staged on the CPU by cpu/", text)
+        self.assertIn("an estimate", text)
+        self.assertNotIn("staged_elsewhere", self.json("explain", "logp"))  # golden has it
+        rows = self.json("bench", *words, "--seconds", "0.02")["rows"]
+        [row] = [row for row in rows if "staged" in row]
+        self.assertTrue(row["case"].endswith("on golden"), row)
+        self.assertEqual(row["staged"]["to_device_bytes"], cost["to_device_bytes"])
+        self.assertGreater(row["median_us"], 0)
+        self.assertIn(", staged", self.output("bench", *words, "--seconds", "0.02"))
+
     def test_a_filtered_plugin_is_no_fault(self):
         self.add_plugin("golden")
         plugins = {p["id"]: p for p in self.json("list", RLK_PLUGINS_DISABLE="gold*")["plugins"]}

@@ -6,7 +6,7 @@ import textwrap
 import pytest
 import rlk
 import rlk.integrations
-from rlk.integrations import _hooks
+from rlk.integrations import _hooks, _served
 from rlk.integrations._replace import Replacement, require
 from rlk.integrations._source import definitions, digest
 
@@ -106,6 +106,32 @@ def test_enabled_it_says_what_it_replaced_and_serves(trainer):
     assert "made-trainer 1.0\n  made_trainer.loss.mean (" in str(state)
     assert user.train([1, 3]) == "rlk" and sys.modules["made_trainer.loss"].REGISTRY["top"]([1]) == "most"
     assert rlk.integrations.enabled() == ("made",)
+
+
+def test_enabled_it_says_what_rlk_serves_on_each_device(trainer, monkeypatch):
+    units = {"cpu": ["mean", "mean_backward", "max", "topk"], "cuda-x": ["max", "topk"], "gone": []}
+    plugins = [{"id": name, "backend": name.partition("-")[0], "devices": [{}] if name != "cpu" else [],
+                "ops": {"verified": len(names)}} for name, names in units.items()]
+    verified = lambda name: [{"op": op, "verdict": "verified"} for op in units[name]] + [{"op": "mean", "verdict": "declined"}]
+    monkeypatch.setattr(_served, "_ask", lambda *words: (
+        {"plugins": plugins} if words == ("list",) else {"units": verified(words[1])}))
+    _served.by_backend.cache_clear()
+    try:
+        trainer("mean", "top")
+        text = str(rlk.integrations.enable("made")).splitlines()
+        assert text[-2:] == ["  on cuda: rlk serves REGISTRY[top]; the original serves mean: nothing here has mean for it",
+                             "  on cpu: rlk serves mean, REGISTRY[top]"]
+        units["cuda-x"].append("mean")  # its forward alone
+        _served.by_backend.cache_clear()
+        assert "mean only without gradients: nothing here has mean_backward for it" in str(rlk.integrations.enable("made"))
+
+        def broken(*words):
+            raise FileNotFoundError("no rlk-plugins")
+        monkeypatch.setattr(_served, "_ask", broken)
+        _served.by_backend.cache_clear()
+        assert "not known here" in str(rlk.integrations.enable("made")).splitlines()[-1]
+    finally:
+        _served.by_backend.cache_clear()
 
 
 def test_disabled_every_binding_is_the_trainers_again(trainer):

@@ -3,12 +3,21 @@
 
 #include <rlk/sdk/kernel_cache.hpp>
 
+#include <unistd.h>
+
 #include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdlib>
+#include <exception>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <sstream>
+#include <system_error>
+#include <thread>
 
 // The sources, embedded by the assembler. RLK_SIMT_SOURCES: the folder of this file's parent.
 #define RLK_SIMT_TEXTS(X)                              \
@@ -125,6 +134,84 @@ private:
 
 std::atomic<const sdk::Host*> current_host{nullptr};
 
+// The thread that begins a compilation waits so long for its end: most calls then need no other implementation.
+constexpr std::chrono::milliseconds kFirstWait{10'000};
+std::atomic<std::chrono::milliseconds> first_wait{kFirstWait};
+// The end of the process and of the plugin wait so long for what is being compiled: the compiler's library and the
+// host's cache must not go away underneath. A compiler that hangs may not hold them for ever.
+constexpr std::chrono::seconds kLongestEnd{60};
+
+struct Compilation {
+  enum class State { running, done, elsewhere, failed } state = State::running;
+  std::string image;
+  std::exception_ptr failure;
+};
+
+// Every kernel that this process compiles or has compiled. Never destroyed: modules are loaded from the images until
+// the very end.
+struct Compilations {
+  std::mutex mutex;  // of what follows; never held while something is compiled
+  std::condition_variable changed;
+  std::map<std::string, std::shared_ptr<Compilation>> by_key;
+  int running = 0;
+  pid_t pid = getpid();  // whose threads compile
+
+  // A forked process has what its parent began and none of the threads that would end it.
+  void forget_the_parents() {
+    if (pid == getpid()) return;
+    pid = getpid();
+    running = 0;
+    for (auto one = by_key.begin(); one != by_key.end();)
+      one = one->second->state == Compilation::State::running ? by_key.erase(one) : std::next(one);
+  }
+  void wait_for_all() {
+    std::unique_lock<std::mutex> lock(mutex);
+    forget_the_parents();
+    changed.wait_for(lock, kLongestEnd, [this] { return running == 0; });
+  }
+};
+Compilations& compilations() {
+  static auto& all = []() -> Compilations& {
+    auto* made = new Compilations;
+    // Runs before the destructors of what was loaded before: the compiler's library among it.
+    std::atexit([] { compilations().wait_for_all(); });
+    return *made;
+  }();
+  return all;
+}
+
+struct Order {
+  const Compiler& compiler;
+  std::string key, source, kernels;
+  std::vector<std::string> options;
+  std::optional<sdk::Host> host;  // in whose cache the kernels are kept
+  std::optional<Place> place;     // current on the thread that compiles
+};
+
+void compile_now(const Order& order, Compilation* one) {
+  std::optional<std::string> image;
+  std::exception_ptr failure;
+  try {
+    std::optional<PlaceScope> scope;
+    if (order.place) scope.emplace(*order.place);
+    const auto compile = [&] {
+      return Program(order.compiler, order.source, order.kernels + ".cu").compile(order.options);
+    };
+    image = order.host ? sdk::cached_kernel(*order.host, order.key, compile) : std::optional<std::string>(compile());
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  Compilations& all = compilations();
+  const std::lock_guard<std::mutex> lock(all.mutex);
+  one->failure = failure;
+  one->state = failure != nullptr ? Compilation::State::failed
+               : image            ? Compilation::State::done
+                                  : Compilation::State::elsewhere;
+  if (image) one->image = std::move(*image);
+  --all.running;
+  all.changed.notify_all();
+}
+
 }  // namespace
 
 HostScope::HostScope(const sdk::Host& host) : host_(host) {
@@ -133,6 +220,11 @@ HostScope::HostScope(const sdk::Host& host) : host_(host) {
 HostScope::~HostScope() {
   const sdk::Host* mine = &host_;
   current_host.compare_exchange_strong(mine, nullptr);
+  compilations().wait_for_all();
+}
+
+void set_first_wait(std::chrono::milliseconds longest) {
+  first_wait = longest;
 }
 
 std::string kernel_source(const std::string& kernels, const std::string& platform) {
@@ -144,26 +236,45 @@ std::string kernel_source(const std::string& kernels, const std::string& platfor
 }
 
 const void* compiled_image(const Compiler& compiler, const std::string& kernels, const std::string& device,
-                           const std::vector<std::string>& options) {
-  static std::mutex mutex;
-  // Never destroyed: modules may be loaded from it until the very end.
-  static auto& images = *new std::map<std::string, std::unique_ptr<const std::string>>;
+                           const std::vector<std::string>& options, const Place* place) {
   const std::string source = kernel_source(kernels, compiler.platform);
   std::string all_options;
   for (const std::string& option : options) all_options += " " + option;
   const std::string key = kernels + "-" + device + "-" + compiler.version +
                           sdk::format("-%016llx", static_cast<unsigned long long>(hash_of(source + all_options)));
-  const std::lock_guard<std::mutex> lock(mutex);
-  const auto found = images.find(key);
-  if (found != images.end()) return found->second->data();
-  const auto compile = [&] { return Program(compiler, source, kernels + ".cu").compile(options); };
-  const sdk::Host* const host = current_host;
-  const std::optional<std::string> image =
-      host != nullptr ? sdk::cached_kernel(*host, key, compile) : std::optional<std::string>(compile());
-  if (!image) {
-    throw sdk::Error(RLK_NOT_READY, "another process compiles the kernels of " + kernels + " now; ask again");
+  Compilations& all = compilations();
+  std::unique_lock<std::mutex> lock(all.mutex);
+  all.forget_the_parents();
+  std::shared_ptr<Compilation> one = all.by_key[key];
+  if (one == nullptr) {
+    one = all.by_key[key] = std::make_shared<Compilation>();
+    ++all.running;
+    lock.unlock();
+    const sdk::Host* const host = current_host;
+    const auto order = std::make_shared<const Order>(
+        Order{compiler, key, source, kernels, options, host != nullptr ? std::optional<sdk::Host>(*host) : std::nullopt,
+              place != nullptr ? std::optional<Place>(*place) : std::nullopt});
+    try {
+      std::thread([order, one] { compile_now(*order, one.get()); }).detach();
+    } catch (const std::system_error&) {  // no thread is to be had
+      compile_now(*order, one.get());
+    }
+    lock.lock();
+    all.changed.wait_for(lock, first_wait.load(), [&] { return one->state != Compilation::State::running; });
   }
-  return images.emplace(key, std::make_unique<const std::string>(*image)).first->second->data();
+  switch (one->state) {
+    case Compilation::State::done:
+      return one->image.data();
+    case Compilation::State::running:
+      throw sdk::Error(RLK_NOT_READY, "the kernels of " + kernels + " are being compiled; ask again");
+    default:
+      break;
+  }
+  // Who asks again begins anew.
+  const auto known = all.by_key.find(key);
+  if (known != all.by_key.end() && known->second == one) all.by_key.erase(known);
+  if (one->failure != nullptr) std::rethrow_exception(one->failure);
+  throw sdk::Error(RLK_NOT_READY, "another process compiles the kernels of " + kernels + " now; ask again");
 }
 
 }  // namespace rlk::simt::host

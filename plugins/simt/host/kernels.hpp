@@ -16,13 +16,21 @@ public:
   ~Kernels();  // with the device current
   Kernels(const Kernels&) = delete;
   Kernels& operator=(const Kernels&) = delete;
-  // In a RelaxedScope: loading may allocate. dynamic_shared: bytes that launches will ask for. [thread-safe]
+  // In a RelaxedScope: loading may allocate. dynamic_shared: bytes that launches will ask for. Throws RLK_NOT_READY
+  // while the image is compiled. [thread-safe]
   FunctionHandle get(const char* image, const std::string& name, int dynamic_shared = 0);
 
 private:
+  // Compiling and loading take their time: what needs one image does not wait for another.
+  struct Image {
+    std::mutex mutex;  // held while it is loaded
+    ModuleHandle module = nullptr;
+  };
+  ModuleHandle module_of(const char* image);
+
   const int device_;
-  std::mutex mutex_;
-  std::map<std::string, ModuleHandle> modules_;
+  std::mutex mutex_;                     // of the maps
+  std::map<std::string, Image> images_;  // an entry stays where it is
   std::map<std::string, FunctionHandle> functions_;
 };
 

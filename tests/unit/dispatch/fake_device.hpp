@@ -5,6 +5,7 @@
 #include <rlk/abi/ext/draft/graph.h>
 #include <rlk/sdk.hpp>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -25,6 +26,7 @@ using Work = std::function<void()>;
 // What happened to all fake devices of a test. Reset by World.
 struct FakeLog {
   std::atomic<uint64_t> allocations{0}, deallocations{0}, live_bytes{0}, host_functions{0}, copies{0}, waits{0};
+  std::atomic<uint64_t> to_host{0}, most_bytes{0};  // copied from the device; that were allocated at once
   std::atomic<uint64_t> limit_bytes{UINT64_MAX};
   std::atomic<int> violations{0};                    // of the rules that the ABI gives the host
   std::atomic<int> delay_us{0};                      // before every piece of work
@@ -35,6 +37,7 @@ struct FakeLog {
     opens = attaches = asked = 0;
     fail_open = lacks_optional = false;
     allocations = deallocations = live_bytes = host_functions = copies = waits = 0;
+    to_host = most_bytes = 0;
     limit_bytes = UINT64_MAX;
     violations = 0;
     delay_us = 0;
@@ -163,8 +166,9 @@ public:
     return tell(error);
   }
   void wait(sdk::Event& event) override;
-  void copy(void* to, const void* from, uint64_t bytes, int32_t) override {
+  void copy(void* to, const void* from, uint64_t bytes, int32_t kind) override {
     ++fake_log().copies;
+    if (kind == RLK_COPY_DEVICE_TO_HOST) fake_log().to_host += bytes;
     push([=] { std::memcpy(to, from, bytes); });
   }
   void fill(void* memory, uint8_t value, uint64_t bytes) override {
@@ -301,6 +305,7 @@ public:
     }
     ++log.allocations;
     log.live_bytes += bytes;
+    log.most_bytes = std::max<uint64_t>(log.most_bytes, log.live_bytes);
     auto* block = static_cast<char*>(std::aligned_alloc(256, (bytes + 511) / 256 * 256 + 256));
     std::memcpy(block, &bytes, sizeof(bytes));
     return block + 256;

@@ -332,6 +332,7 @@ TEST(Selection, AFallbackIsSaidOncePerReason) {
   testing::internal::CaptureStderr();
   for (int i = 0; i < 3; ++i) ASSERT_EQ(world.call(*stream, call), RLK_OK);
   ASSERT_EQ(world.call(*stream, other), RLK_OK);
+  ASSERT_EQ(world.synchronize(*stream), RLK_OK);  // what it cost is told when it is through
   const std::string log = testing::internal::GetCapturedStderr();
   for (const char* part : {"logp", "cpu/first", "staged", "DTYPE"}) EXPECT_NE(log.find(part), std::string::npos) << log;
   EXPECT_EQ(log.find("DTYPE"), log.rfind("DTYPE")) << log;

@@ -10,6 +10,7 @@ import sys
 from typing import Callable, NamedTuple, Tuple
 
 from rlk.errors import NotFound, Unsupported
+from rlk.integrations import _served
 from rlk.integrations._replace import Replacement, log
 from rlk.integrations._source import definitions, digest
 
@@ -190,7 +191,8 @@ class Enabled:
 
     def __repr__(self):
         head = f"{self.integration.package} {self.version}" + ("" if self.active else " (put back)")
-        return "\n".join([head] + [f"  {r.function} ({r.file}) -> rlk.torch.{r.operator}" for r in self.replaced])
+        replaced = [f"  {r.function} ({r.file}) -> rlk.torch.{r.operator}" for r in self.replaced]
+        return "\n".join([head, *replaced, *_served.lines([(r.function.rpartition(".")[2], r.operator) for r in self.replaced])])
 
 
 class _Attributes:
