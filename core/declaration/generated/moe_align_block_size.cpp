@@ -24,16 +24,17 @@ constexpr Dim moe_align_block_size_12[] = {{-1, 1}};
 constexpr ShapeDecl moe_align_block_size_13[] = {{ShapeDecl::Kind::dims, moe_align_block_size_12, "[1]"}};
 constexpr double moe_align_block_size_14[] = {3.0, 64.0};
 constexpr double moe_align_block_size_15[] = {1.0, 4.0};
-constexpr FeatureSetting moe_align_block_size_16[] = {{0, {"2147483648", []([[maybe_unused]] const Values& v) -> int64_t { return 2147483648; }}}, {1, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
+constexpr double moe_align_block_size_16[] = {-1.0};
+constexpr FeatureSetting moe_align_block_size_17[] = {{0, {"2147483648", []([[maybe_unused]] const Values& v) -> int64_t { return 2147483648; }}}, {1, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
 constexpr rlk_moe_align_block_size_params moe_align_block_size_defaults = RLK_MOE_ALIGN_BLOCK_SIZE_PARAMS_INIT;
-constexpr const char* moe_align_block_size_17[] = {"vLLM's moe_align_block_size; InfiniOps' MoeAlignBlockSize"};
-constexpr const char* moe_align_block_size_18[] = {""};
-constexpr DtypeVariable moe_align_block_size_19[] = {{"I", moe_align_block_size_1}};
-constexpr SymbolDecl moe_align_block_size_20[] = {{"N", "tokens", true, 0, -1, moe_align_block_size_2, moe_align_block_size_3}, {"K", "experts of each token", false, 0, -1, moe_align_block_size_4, moe_align_block_size_5}};
-constexpr ArgDecl moe_align_block_size_21[] = {{"topk_ids", "experts of each token, as topk_softmax chooses them", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, moe_align_block_size_7, {.kind = Domain::id, .low = {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, .high = {"experts", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_moe_align_block_size_params, experts)); }}}, {}, 0.0, {}, {}, ""}};
-constexpr ArgDecl moe_align_block_size_22[] = {{"sorted_token_ids", "places of topk_ids by expert, N K where there is padding", {DtypeExpr::Kind::fixed, Dtype::i32, -1}, false, false, -1, moe_align_block_size_9, {}, {}, 0.0, {}, {}, ""}, {"expert_ids", "expert of each block, or -1", {DtypeExpr::Kind::fixed, Dtype::i32, -1}, false, false, -1, moe_align_block_size_11, {}, {}, 0.0, {}, {}, ""}, {"num_tokens_post_pad", "how many of sorted_token_ids the blocks have", {DtypeExpr::Kind::fixed, Dtype::i32, -1}, false, false, -1, moe_align_block_size_13, {}, {}, 0.0, {}, {}, ""}};
-constexpr ParamDecl moe_align_block_size_23[] = {{"experts", "how many experts there are", ParamType::i64, offsetof(rlk_moe_align_block_size_params, experts), 0.0, 8, true, false, false, 1.0, {}, moe_align_block_size_14}, {"block_size", "places of a block", ParamType::i64, offsetof(rlk_moe_align_block_size_params, block_size), 0.0, 16, true, false, false, 1.0, {}, moe_align_block_size_15}};
-constexpr RuleDecl moe_align_block_size_24[] = {{"i32_places", {"experts <= 2147483647 && block_size <= 2147483647 && N * K + experts * (block_size - 1) <= 2147483647", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_moe_align_block_size_params, experts)) <= 2147483647 && v.i64(offsetof(rlk_moe_align_block_size_params, block_size)) <= 2147483647 && v.symbol(0) * v.symbol(1) + v.i64(offsetof(rlk_moe_align_block_size_params, experts)) * (v.i64(offsetof(rlk_moe_align_block_size_params, block_size)) - 1) <= 2147483647; }}, "the outputs are i32: experts and places, N K + experts (block_size - 1) with padding, are below 2^31", {}, moe_align_block_size_16, 0x0}};
+constexpr const char* moe_align_block_size_18[] = {"vLLM's moe_align_block_size; InfiniOps' MoeAlignBlockSize"};
+constexpr const char* moe_align_block_size_19[] = {""};
+constexpr DtypeVariable moe_align_block_size_20[] = {{"I", moe_align_block_size_1}};
+constexpr SymbolDecl moe_align_block_size_21[] = {{"N", "tokens", true, 0, -1, moe_align_block_size_2, moe_align_block_size_3}, {"K", "experts of each token", false, 0, -1, moe_align_block_size_4, moe_align_block_size_5}};
+constexpr ArgDecl moe_align_block_size_22[] = {{"topk_ids", "experts of each token, as topk_softmax chooses them", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, moe_align_block_size_7, {.kind = Domain::id, .low = {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, .high = {"experts", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_moe_align_block_size_params, experts)); }}, .ignore_param = 2}, {}, 0.0, {}, {}, ""}};
+constexpr ArgDecl moe_align_block_size_23[] = {{"sorted_token_ids", "places of topk_ids by expert, N K where there is padding", {DtypeExpr::Kind::fixed, Dtype::i32, -1}, false, false, -1, moe_align_block_size_9, {}, {}, 0.0, {}, {}, ""}, {"expert_ids", "expert of each block, or -1", {DtypeExpr::Kind::fixed, Dtype::i32, -1}, false, false, -1, moe_align_block_size_11, {}, {}, 0.0, {}, {}, ""}, {"num_tokens_post_pad", "how many of sorted_token_ids the blocks have", {DtypeExpr::Kind::fixed, Dtype::i32, -1}, false, false, -1, moe_align_block_size_13, {}, {}, 0.0, {}, {}, ""}};
+constexpr ParamDecl moe_align_block_size_24[] = {{"experts", "how many experts there are", ParamType::i64, offsetof(rlk_moe_align_block_size_params, experts), 0.0, 8, true, false, false, 1.0, {}, moe_align_block_size_14}, {"block_size", "places of a block", ParamType::i64, offsetof(rlk_moe_align_block_size_params, block_size), 0.0, 16, true, false, false, 1.0, {}, moe_align_block_size_15}, {"ignore_index", "an id of an expert that is not here; the default is no id", ParamType::i64, offsetof(rlk_moe_align_block_size_params, ignore_index), 0.0, -9223372036854775807, false, false, false, 0.0, {}, moe_align_block_size_16}};
+constexpr RuleDecl moe_align_block_size_25[] = {{"i32_places", {"experts <= 2147483647 && block_size <= 2147483647 && N * K + experts * (block_size - 1) <= 2147483647", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_moe_align_block_size_params, experts)) <= 2147483647 && v.i64(offsetof(rlk_moe_align_block_size_params, block_size)) <= 2147483647 && v.symbol(0) * v.symbol(1) + v.i64(offsetof(rlk_moe_align_block_size_params, experts)) * (v.i64(offsetof(rlk_moe_align_block_size_params, block_size)) - 1) <= 2147483647; }}, "the outputs are i32: experts and places, N K + experts (block_size - 1) with padding, are below 2^31", {}, moe_align_block_size_17, 0x0}};
 
 }  // namespace
 
@@ -44,8 +45,8 @@ constexpr OpDecl kMoeAlignBlockSizeDeclaration
      "moe",
      "Tokens in order of their experts, each expert's padded to whole blocks: what a grouped product reads.",
      "The places i = n K + j of topk_ids[n, j] in order of their experts, of one expert in their own order; after each expert's as\nmany N K as make its count a multiple of block_size: sorted_token_ids, filled up with N K\nexpert_ids[b] = the expert of block b, -1 where there is none; num_tokens_post_pad = how many places the blocks have",
-     "i / K is the token. An id outside [0, experts) is a data error (row = i), and is left out. The outputs have room for the\nworst case, and all of it is written.",
-     moe_align_block_size_17,
+     "i / K is the token. An id that is ignore_index names an expert that is not here: its place is in no block and no count.\nWith expert parallel pass ids of this process's experts, -1 for those of others (as vLLM's expert_map has them), and\nignore_index -1. Another id outside [0, experts) is a data error (row = i), and is left out. The outputs have room for the\nworst case, and all of it is written.",
+     moe_align_block_size_18,
      "",
      0.0,
      "",
@@ -56,14 +57,14 @@ constexpr OpDecl kMoeAlignBlockSizeDeclaration
      sizeof(rlk_moe_align_block_size_params),
      &moe_align_block_size_defaults,
      -1,
-     moe_align_block_size_18,
      moe_align_block_size_19,
      moe_align_block_size_20,
      moe_align_block_size_21,
      moe_align_block_size_22,
      moe_align_block_size_23,
-     {},
      moe_align_block_size_24,
+     {},
+     moe_align_block_size_25,
      {}};
 
 }  // namespace rlk::core

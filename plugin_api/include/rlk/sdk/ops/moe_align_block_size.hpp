@@ -20,6 +20,7 @@ struct Params {
   uint32_t reserved = 0;
   int64_t experts = 8;  // how many experts there are
   int64_t block_size = 16;  // places of a block
+  int64_t ignore_index = -9223372036854775807;  // an id of an expert that is not here; the default is no id
 };
 static_assert(sizeof(Params) == sizeof(rlk_moe_align_block_size_params), "the same layout");
 

@@ -34,6 +34,8 @@ enum class ExcludeEmptySequences : int64_t { off, on };
 enum class RolloutGate : int64_t { ratio, binary_kl, tv };
 enum class RolloutMissing : int64_t { nan, one };
 enum class GmpoMean : int64_t { active, selected };
+enum class RolloutSequence : int64_t { sum, mean };
+enum class RolloutGated : int64_t { ratio, truncated };
 
 // rlk_policy_loss_params, its enumerations as types.
 struct Params {
@@ -123,6 +125,11 @@ struct Params {
   int64_t cov_seed = 0;  // key of the numbers by which clip_cov draws; all 64 bits count
   // tokens whose mean gmpo takes: all active ones, or those that the entropy selects (their sequence keeps its loss)
   GmpoMean gmpo_mean = GmpoMean::active;
+  // the log ratio of a sequence to the sampler in sequence_truncate and sequence_mask: the sum of its tokens' r, or
+  // their mean
+  RolloutSequence rollout_sequence = RolloutSequence::sum;
+  // what geometric_mask keeps: the ratios as they are, or clamped to rollout_is_min and rollout_is_max
+  RolloutGated rollout_gated = RolloutGated::ratio;
 };
 static_assert(sizeof(Params) == sizeof(rlk_policy_loss_params), "the same layout");
 

@@ -36,6 +36,8 @@ using ExcludeEmptySequences = policy_loss::ExcludeEmptySequences;
 using RolloutGate = policy_loss::RolloutGate;
 using RolloutMissing = policy_loss::RolloutMissing;
 using GmpoMean = policy_loss::GmpoMean;
+using RolloutSequence = policy_loss::RolloutSequence;
+using RolloutGated = policy_loss::RolloutGated;
 using ClampGradient = grpo_loss_backward::ClampGradient;
 
 // rlk_policy_loss_backward_params, its enumerations as types.
@@ -126,6 +128,11 @@ struct Params {
   int64_t cov_seed = 0;  // key of the numbers by which clip_cov draws; all 64 bits count
   // tokens whose mean gmpo takes: all active ones, or those that the entropy selects (their sequence keeps its loss)
   GmpoMean gmpo_mean = GmpoMean::active;
+  // the log ratio of a sequence to the sampler in sequence_truncate and sequence_mask: the sum of its tokens' r, or
+  // their mean
+  RolloutSequence rollout_sequence = RolloutSequence::sum;
+  // what geometric_mask keeps: the ratios as they are, or clamped to rollout_is_min and rollout_is_max
+  RolloutGated rollout_gated = RolloutGated::ratio;
   // what a clamp passes of the gradient at a bound: nothing (torch.clamp of 2.15), half (torch.min and torch.max,
   // torch.clamp of 2.15 with bounds that are tensors), all (torch.clamp before 2.15)
   ClampGradient clamp_gradient = ClampGradient::zero;
@@ -242,6 +249,8 @@ struct Args {
     visit(self.params.cov_high, forward.params.cov_high);
     visit(self.params.cov_coefficient, forward.params.cov_coefficient);
     visit(self.params.cov_seed, forward.params.cov_seed); visit(self.params.gmpo_mean, forward.params.gmpo_mean);
+    visit(self.params.rollout_sequence, forward.params.rollout_sequence);
+    visit(self.params.rollout_gated, forward.params.rollout_gated);
   }
 };
 
