@@ -204,12 +204,16 @@ class Checker:
             self.table(f"{where} domain", a["domain"], DOMAINS[a["domain"]["kind"]] | {"kind": str, "hidden_by": list})
             for name in a["domain"].get("hidden_by", []):
                 self.known(f"{where} domain", name, self.names("input"), "input")
+            if "close_to" in a["domain"]:
+                self.known(f"{where} domain", a["domain"]["close_to"], self.names("input"), "input")
             if "ignore" in a["domain"]:
                 self.known(f"{where} domain", a["domain"]["ignore"], self.names("param"), "parameter")
             if a["domain"]["kind"] == "block_table":
                 self.check_block_table(where, a["domain"])
         for name in a.get("may_alias", []):
             self.known(where, name, self.names("input"), "input")
+        if "at_least_when" in a and "at_least" not in a:
+            self.fail(where, "at_least_when says where at_least holds, and there is no at_least")
         if "domain" in a:
             self.check_nan(where, a)
 

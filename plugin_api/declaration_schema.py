@@ -58,6 +58,7 @@ TABLES = {
               "nan_when": list, "nan_text": str},
     "output": {"name": str, "doc": str, "dtype": str, "shape": (str, list, dict), "optional": bool, "form": str,
                "may_alias": list, "must_alias": str, "absolute_error": NUMBER, "at_least": NUMBER, "at_most": NUMBER,
+               "at_least_when": str,
                "elements": list, "inout": str,
                "list": bool},
     "param": {"name": str, "doc": str, "type": {"f64", "i64", "enum"}, "default": VALUE, "values": list, "min": NUMBER,
@@ -85,8 +86,8 @@ LISTS = {"symbols": "symbol", "inputs": "input", "outputs": "output", "params": 
 # What describes the values of an input, by its kind.
 DOMAINS = {
     "real": {"scale": NUMBER, "wide": NUMBER, "step": NUMBER, "minus_inf": bool, "nan_rows": bool,
-             "extreme": {"scores", "single", "certain"}},
-    "uniform": {"min": NUMBER, "max": NUMBER, "extreme": {"scores"}},
+             "extreme": {"scores", "single", "certain"}, "close_to": str},
+    "uniform": {"min": NUMBER, "max": NUMBER, "extreme": {"scores"}, "close_to": str},
     "integer": {"low": VALUE, "high": VALUE},
     "id": {"low": VALUE, "high": VALUE, "ignore": str},
     "mask": {},

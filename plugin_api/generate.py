@@ -24,8 +24,8 @@ from declaration_load import load
 from declaration_schema import DeclarationError
 from generate_calls import call_header
 from generate_headers import c_header
-from generate_lists import cpu_implementations, golden_table, table_of_extremes
-from generate_tables import list_of_tables, op_table, slope_list
+from generate_lists import cpu_implementations, golden_table
+from generate_tables import list_of_tables, op_table, slope_list, table_of_extremes
 from generate_text import NOTE
 from generate_views import all_views, view_header
 

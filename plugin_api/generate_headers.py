@@ -1,6 +1,6 @@
 """The C headers, include/rlk/ops/<op>.h: an operator's meaning, its parameters, and the places of its arguments."""
 from declaration_load import elements, hidden_by, nan_rules
-from generate_text import NOTE, WIDTH, documented, flags, folded, shape_text
+from generate_text import NOTE, WIDTH, documented, flags, folded, limits_text, shape_text
 
 
 def c_default(p):
@@ -68,7 +68,7 @@ def c_header(op, note=NOTE):
         out.append(f"/* {kind}s: index, dtype, shape */")
         for i, a in enumerate(op[kind]):
             out += documented(f"#define RLK_{upper}_{tag}_{a['name'].upper()} {i}",
-                              f"{flags(op, kind, a)}{a['dtype']} {shape_text(a['shape'])}: {a['doc']}")
+                              f"{flags(op, kind, a)}{a['dtype']} {shape_text(a['shape'])}: {a['doc']}{limits_text(a)}")
         out.append(f"#define RLK_{upper}_N_{kind.upper()}S {len(op[kind])}")
         out.append("")
     for a in op["output"]:

@@ -228,6 +228,38 @@ def slope_list(ops):
     return "\n".join(out)
 
 
+def table_of_extremes(ops):
+    """core/declaration/extremes.hpp: limits of outputs, inputs of scores, and inputs that cases bring close to others."""
+    limit = lambda output, key, none: repr(float(output[key])) if key in output else none
+    limited = [(op, a) for op in ops for a in op["output"] if "at_least" in a or "at_most" in a]
+    when = lambda op, a: f", {Tables(op).expr(a['at_least_when'])}" if "at_least_when" in a else ""
+    limits = [f'{{"{op["name"]}", "{a["name"]}", {{{limit(a, "at_least", "-kNone")}, {limit(a, "at_most", "kNone")}'
+              f'{when(op, a)}}}}},' for op, a in limited]
+    said = lambda an_input, key: an_input.get("domain", {}).get(key)
+    inputs = [(op, a) for op in ops for a in op.get("input", [])]
+    scores = [f'{{"{op["name"]}", "{a["name"]}", Extreme::{said(a, "extreme")}}},' for op, a in inputs if said(a, "extreme")]
+    close = [f'{{"{op["name"]}", "{a["name"]}", "{said(a, "close_to")}"}},' for op, a in inputs if said(a, "close_to")]
+    lookup = lambda rows, column, found, otherwise: [
+        f"  for (const auto& row : {rows}) {{", f"    if (row.op == op && row.{column} == {column}) return {found};", "  }",
+        f"  return {otherwise};", "}", ""]
+    return "\n".join([
+        f"// {NOTE.format('*.toml')}", '#include "core/declaration/extremes.hpp"', "", "#include <cstddef>", "",
+        *(f"#include <rlk/ops/{name}.h>" for name in dict.fromkeys(op["name"] for op, a in limited if when(op, a))),
+        "", "// clang-format off", "namespace rlk::core {", "namespace {", "",
+        "constexpr double kNone = std::numeric_limits<double>::infinity();", "",
+        "struct LimitsRow {", "  std::string_view op, output;", "  Limits limits;", "};",
+        "constexpr LimitsRow kLimits[] = {", *(f"    {row}" for row in limits), "};", "",
+        "struct InputRow {", "  std::string_view op, input;", "  Extreme extreme;", "};",
+        "constexpr InputRow kExtreme[] = {", *(f"    {row}" for row in scores), "};", "",
+        "struct CloseRow {", "  std::string_view op, input, other;", "};",
+        "constexpr CloseRow kClose[] = {", *(f"    {row}" for row in close), "};", "", "}  // namespace", "",
+        "Limits limits_of(std::string_view op, std::string_view output) {", *lookup("kLimits", "output", "row.limits", "{}"),
+        "Extreme extreme_of(std::string_view op, std::string_view input) {",
+        *lookup("kExtreme", "input", "row.extreme", "Extreme::none"),
+        "std::string_view close_to(std::string_view op, std::string_view input) {",
+        *lookup("kClose", "input", "row.other", "{}"), "}  // namespace rlk::core", ""])
+
+
 def list_of_tables(ops, note=NOTE):
     """Each table is in a file of its own, so that a change to one operator compiles one file."""
     out = [f"// {note.format('*.toml')}", '#include "core/declaration/declaration.hpp"', "", "// clang-format off",

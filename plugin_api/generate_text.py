@@ -46,3 +46,11 @@ def shape_text(shape):
     if isinstance(shape, dict):
         return " or ".join(f"{form} {shape_text(s)}" for form, s in shape.items())
     return "[" + ", ".join(map(str, shape)) + "]"
+
+
+def limits_text(a):
+    """What a comment says behind the doc of an output that no rounding may take beyond a limit."""
+    when = f" where {a['at_least_when']}" if "at_least_when" in a else ""
+    words = [f"at least {a['at_least']:g}{when}"] if "at_least" in a else []
+    words += [f"at most {a['at_most']:g}"] if "at_most" in a else []
+    return "".join("; " + word for word in words)

@@ -308,6 +308,17 @@ bool hides_rows(const Case& base) {
   return resolve(base, call) && (find_row_mask(call) != nullptr || find_ignorable_ids(call) != nullptr);
 }
 
+// Whether the case has two inputs of which one can be brought close to the other.
+bool compares_inputs(const Case& base) {
+  ConcreteCall call;
+  if (!resolve(base, call)) return false;
+  for (size_t i = 0; i < call.inputs.size(); ++i) {
+    const int other = input_index(*base.decl, close_to(base.decl->name, base.decl->inputs[i].name));
+    if (other >= 0 && call.inputs[i].present && call.inputs[static_cast<size_t>(other)].present) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 std::vector<Case> content_cases(const Case& base) {
@@ -329,6 +340,7 @@ std::vector<Case> content_cases(const Case& base) {
   if (hides_rows(base)) add(Content::none_counts);
   add(Content::wide);
   if (extreme) add(Content::extreme);
+  if (compares_inputs(base)) add(Content::close);
   add(Content::tiny);
   Case c = base;
   c.misaligned_by = 1;

@@ -295,8 +295,8 @@ void append_members(std::string& text, const Case& c, const ConcreteCall& call) 
 
 const char* name_of(Content content) {
   static constexpr const char* kNames[] = {
-      "",        "with -inf", "with a row of -inf", "with NaN", "with one NaN in",          "wide",
-      "extreme", "tiny",      "data error",         "positive", "with nothing that counts", "sparse"};
+      "",      "with -inf", "with a row of -inf", "with NaN", "with one NaN in",          "wide",  "extreme",
+      "close", "tiny",      "data error",         "positive", "with nothing that counts", "sparse"};
   return kNames[static_cast<size_t>(content)];
 }
 

@@ -34,6 +34,7 @@ enum class Content : uint8_t {
   one_nan,        // one NaN in one input: nan.hpp
   wide,           // magnitudes at which exp overflows unless the maximum is subtracted
   extreme,        // one score certain, or all close together, at magnitudes up to the largest of the dtype
+  close,          // two inputs that are compared nearly agree: distributions whose divergence is about 0
   tiny,           // magnitudes about the smallest numbers of the dtype: results are subnormal
   fault,          // one element breaks its domain: data_errors.hpp
   positive,       // no negative number: sums only grow, and errors that lean to one side add up

@@ -364,6 +364,29 @@ void repeat_first_slice(Argument& argument) {
   }
 }
 
+// Inputs that are compared get the numbers of the other one, moved by little and, in some rows, not at all. Where their
+// last dimensions differ (hidden states of two models) both are 0 in the columns that only one has.
+void bring_close(uint64_t seed, ConcreteCall& call) {
+  constexpr double kMoves[] = {1e-4, 0, 1e-6, 3e-4};
+  for (size_t i = 0; i < call.inputs.size(); ++i) {
+    const int at = input_index(*call.decl, close_to(call.decl->name, call.decl->inputs[i].name));
+    if (at < 0 || !call.inputs[i].present || !call.inputs[static_cast<size_t>(at)].present) continue;
+    Argument &moved = call.inputs[i], &other = call.inputs[static_cast<size_t>(at)];
+    const int64_t columns = moved.shape.back(), of_other = other.shape.back();
+    const Random random(seed ^ 0xc105e, i);
+    for (int64_t k = 0; k < other.count(); ++k) {
+      if (k % of_other >= columns) set(other, k, 0);
+    }
+    for (int64_t k = 0; k < moved.count(); ++k) {
+      const int64_t row = k / columns, from = row * of_other + k % columns;
+      const bool is_shared = k % columns < of_other && from < other.count();
+      const double move = kMoves[(moved.shape.size() == 1 ? k : row) % 4] * random.normal(static_cast<uint64_t>(k));
+      set(moved, k, is_shared ? get(other, from) + move : 0);
+    }
+    repeat_first_slice(moved);
+  }
+}
+
 // Any of the rows that have no finite score, or keep none, may be the one that is told: whichever is met first. A bias
 // of -inf leaves none in any row; where rows are named by an index, several may read the same scores.
 void note_hopeless_rows(ConcreteCall& call) {
@@ -410,6 +433,7 @@ void fill_inputs(const Case& c, uint64_t seed, ConcreteCall& call) {
     if (domain.kind == Domain::block_table) fill_blocks(call, domain, random, argument);
     repeat_first_slice(argument);
   }
+  if (c.content == Content::close) bring_close(seed, call);
   if (c.content == Content::wide || c.content == Content::extreme) choose_certain(c.content, call);
   if (c.content == Content::none_counts) leave_out_every_row(call);
   spoil_ignored(call);

@@ -103,7 +103,7 @@ public:
       // Where a rounded score says nothing of its power, nothing is asked of p.
       const bool vague = !score.exact && (score.magnitude + std::fabs(score.s)) * call_.epsilon > 0x1p-8 &&
                          std::isfinite(score.s - lse);
-      const double p = vague ? 0 : std::exp(score.s - lse);
+      const double p = vague ? 0 : std::min(std::exp(score.s - lse), 1.0);
       // A score that is not rounded has a difference to lse that is rounded once. Else s - lse is off by eps (magnitude
       // + |s| + |lse|); p by that relatively and once more for exp, and p may be flushed.
       const double apart =

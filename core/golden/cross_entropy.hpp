@@ -6,6 +6,7 @@
 
 #include <cmath>
 
+#include "core/golden/factors.hpp"
 #include "core/golden/logp_rows.hpp"
 
 namespace rlk::golden {
@@ -60,12 +61,12 @@ DataError answer_cross_entropy(Call& call, Scores&& scores) {
       }
       keep_first(first, error);
       row = error.kind == kNoDataError ? logp_of(z, target) : nan_row();
-      loss =
-          Tracked(1 - smoothing, smoothing) * class_weight(call, error.kind == kIdOutOfRange ? 0 : target) * -row.logp;
+      const Tracked weight = class_weight(call, error.kind == kIdOutOfRange ? 0 : target);
+      loss = times(Tracked(1 - smoothing, smoothing) * weight, -row.logp);
       if (smoothing > 0) {
         TrackedSum spread;
         for (size_t v = 0; v < z.size(); ++v) {
-          spread.add(class_weight(call, static_cast<int64_t>(v)) * (row.lse - Tracked(z[v].z, z[v].z_error)));
+          spread.add(times(class_weight(call, static_cast<int64_t>(v)), row.lse - Tracked(z[v].z, z[v].z_error)));
         }
         loss = loss + Tracked(smoothing, smoothing) * spread.total() / Tracked(static_cast<double>(call.V));
       }

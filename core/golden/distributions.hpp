@@ -5,6 +5,7 @@
 
 #include <vector>
 
+#include "core/golden/above_tangent.hpp"
 #include "core/golden/logp_rows.hpp"
 #include "core/golden/operator.hpp"
 #include "core/golden/optional.hpp"
@@ -47,16 +48,26 @@ private:
 
 // Of one token: of the student (q), of the teacher (p), and of their mixture (m).
 struct Probabilities {
-  Tracked log_q, log_p, q, p, log_m;
+  Tracked log_q, log_p, q, p, m, log_m;
 
   // Of scores, which are logits over the temperature.
   Probabilities(Tracked score, Tracked teacher_score, Tracked lse, Tracked teacher_lse, double beta_of_call)
-      : log_q(score - lse), log_p(teacher_score - teacher_lse), q(exp(log_q)), p(exp(log_p)) {
-    const Tracked beta(beta_of_call, beta_of_call), m = beta * p + (Tracked(1.0) - beta) * q;
+      : log_q(log_probability(score, lse)),
+        log_p(log_probability(teacher_score, teacher_lse)),
+        q(exp(log_q)),
+        p(exp(log_p)) {
+    const Tracked beta(beta_of_call, beta_of_call);
+    m = beta * p + (Tracked(1.0) - beta) * q;
     log_m = m.value < 0x1p-1000 && std::max(p.value, q.value) > 0 ? log_of_tiny_mixture(beta_of_call) : log(m);
+    if (log_p.value == log_q.value) log_m.value = log_p.value;  // what two have alike is not rounded apart
   }
 
 private:
+  // At most 0, however lse was rounded.
+  static Tracked log_probability(const Tracked& score, const Tracked& lse) {
+    const Tracked difference = score - lse;
+    return {std::min(difference.value, 0.0), difference.error};
+  }
   // The logarithm of what loses its last digits, or is 0 although p or q is not.
   Tracked log_of_tiny_mixture(double beta) const {
     const Tracked& high = log_p.value > log_q.value ? log_p : log_q;
@@ -78,17 +89,31 @@ inline Tracked relative(const Tracked& x, const Tracked& log_x, const Tracked& l
   return x.value == 0 ? Tracked(0.0, x.error) : x * (log_x - log_y);
 }
 
+// sum x log(x / y), off by no more than the sum of these terms as they stand.
+class DivergenceSum {
+public:
+  void add(const Tracked& x, const Tracked& log_x, const Tracked& y, const Tracked& log_y) {
+    of_formula_.add(relative(x, log_x, log_y));
+    terms_.add(divergence_term(x.value, log_x.value, y.value, log_y.value));
+  }
+  Tracked total() const { return {terms_.value(), of_formula_.total().error}; }
+
+private:
+  TrackedSum of_formula_;
+  Sum terms_;
+};
+
 // A row's loss and student_kl. at(v): its Probabilities.
 struct Divergence {
   Tracked loss = 0.0, student_kl = 0.0;
 };
 template <typename At>
 Divergence divergence(double beta, int64_t vocab, Tracked lse, Tracked teacher_lse, At&& at) {
-  TrackedSum of_teacher, of_student;
+  DivergenceSum of_teacher, of_student;
   for (int64_t v = 0; v < vocab; ++v) {
     const Probabilities token = at(v);
-    of_teacher.add(relative(token.p, token.log_p, beta == 0 ? token.log_q : token.log_m));
-    of_student.add(relative(token.q, token.log_q, beta == 1 ? token.log_p : token.log_m));
+    of_teacher.add(token.p, token.log_p, beta == 0 ? token.q : token.m, beta == 0 ? token.log_q : token.log_m);
+    of_student.add(token.q, token.log_q, beta == 1 ? token.p : token.m, beta == 1 ? token.log_p : token.log_m);
   }
   Divergence row;
   row.student_kl = beta == 0 ? Tracked(0.0) : of_student.total();

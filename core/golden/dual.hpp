@@ -5,6 +5,7 @@
 // selected branch and half of each at a tie, clamp passes at equality unless a rule is given, detach stops.
 #pragma once
 
+#include "core/golden/above_tangent.hpp"
 #include "core/golden/tracked.hpp"
 
 namespace rlk::golden {
@@ -83,6 +84,7 @@ Dual clamp(const Dual& a, double low, double high, ClampGradient rule) {
 inline Dual k3(const Dual& d) {
   const Dual power = exp(d);
   Dual estimate = power - d - Dual(1.0);
+  estimate.value.value = above_tangent(d.value.value);
   if (std::isinf(power.value.value)) estimate.value = power.value;
   return estimate;
 }

@@ -11,6 +11,7 @@ DataError moe_align_block_size(CallOf<sdk::ops::MoeAlignBlockSize>& call) {
   const int64_t places = call.N * call.K, block = call.params.block_size;
   std::vector<int64_t> sorted, blocks;
   for (int64_t e = 0; e < call.params.experts; ++e) {
+    if (e == call.params.ignore_index) continue;
     for (int64_t i = 0; i < places; ++i) {
       if (call.topk_ids.load_int(i / call.K, i % call.K) == e) sorted.push_back(i);
     }
@@ -19,6 +20,7 @@ DataError moe_align_block_size(CallOf<sdk::ops::MoeAlignBlockSize>& call) {
   }
   for (int64_t i = 0; i < places && error.kind == kNoDataError; ++i) {
     const int64_t id = call.topk_ids.load_int(i / call.K, i % call.K);
+    if (id == call.params.ignore_index) continue;
     if (id < 0 || id >= call.params.experts) error = {kIdOutOfRange, i, id};
   }
   put_integer(call.num_tokens_post_pad, static_cast<int64_t>(sorted.size()));

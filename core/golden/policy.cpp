@@ -6,6 +6,8 @@
 #include <cmath>
 #include <limits>
 
+#include "core/golden/factors.hpp"
+
 namespace rlk::golden {
 using namespace sdk::ops::policy_loss;  // NOLINT(google-build-using-namespace): its enumerations
 
@@ -160,8 +162,10 @@ void PolicyBatch::weigh(std::vector<Token>& tokens) const {
   }
   const bool by_ratio = p_.rollout_gate == RolloutGate::ratio;
   const double mean_divergence = sum_of_divergences / static_cast<double>(tokens.size());
+  const Tracked mean = sum / count(tokens.size());
   for (Token& token : tokens) {
-    const Tracked of_token = ratio(token.rollout), of_sequence = ratio(sum);
+    const Tracked of_token = ratio(token.rollout);
+    const Tracked of_sequence = ratio(p_.rollout_sequence == RolloutSequence::mean ? mean : sum);
     switch (p_.rollout_is) {
       case RolloutIs::token_truncate:
         token.weight = truncated(of_token);
@@ -176,8 +180,8 @@ void PolicyBatch::weigh(std::vector<Token>& tokens) const {
         token.weight = kept(of_sequence) ? of_sequence : Tracked{};
         break;
       default:
-        token.weight =
-            kept(by_ratio ? ratio(sum / count(tokens.size())) : Tracked{mean_divergence}) ? of_token : Tracked{};
+        token.weight = p_.rollout_gated == RolloutGated::truncated ? truncated(of_token) : of_token;
+        if (!kept(by_ratio ? ratio(mean) : Tracked{mean_divergence})) token.weight = {};
     }
     if (weight_divisor_.value != 1) token.weight = token.weight / weight_divisor_;
   }
@@ -221,7 +225,7 @@ PolicyBatch::Sequence PolicyBatch::summarise(const std::vector<Token>& active, P
   const bool by_sum = p_.importance_ratio == ImportanceRatio::sequence_sum;
   sequence.mean_x = {(by_sum ? sum_x : sum_x / n).value, slope};
   sequence.meant = std::max<size_t>(meant, 1);
-  sequence.geometric = -(sum_advantage / n) * exp(Dual(sum_l.value / count(sequence.meant), slope));
+  sequence.geometric = times(-(sum_advantage / n), exp(Dual(sum_l.value / count(sequence.meant), slope)));
   sequence.geometric_weight = exp(sum_log_w / n.value);
   sequence.log_weight = clamp(Dual(u), std::log(1e-8), 20).value;
   sequence.off_policy = (sum_off / n.value).value;
@@ -240,10 +244,13 @@ Dual PolicyBatch::policy(const Token& token, const Sequence& sequence, const Dua
   out.below = ratio.value.value < low && a < 0;
   out.above = ratio.value.value > high && a > 0;
   const double p = std::exp(token.logp.value.value), q = std::exp(token.old_logp.value.value);
+  const auto weighted_logp = [&](const Tracked& weight) {
+    return times(Dual(-times(weight, token.advantage)), token.logp);
+  };
   switch (p_.kind) {
     case Kind::ppo:
     case Kind::clip_cov: {
-      const Dual first = -capped * advantage, second = -clipped * advantage;
+      const Dual first = -times(capped, advantage), second = -times(clipped, advantage);
       out.clipped = second.value.value > first.value.value;
       const Dual loss = max(first, second);
       if (p_.dual_clip <= 0 || a >= 0) return loss;
@@ -253,7 +260,7 @@ Dual PolicyBatch::policy(const Token& token, const Sequence& sequence, const Dua
     }
     case Kind::cispo:
       out.clipped = clipped.value.value != ratio.value.value;
-      return -detach(clipped) * advantage * token.logp;
+      return weighted_logp(clipped.value);
     case Kind::sapo: {
       out.below = out.above = false;
       const Dual tau(parameter(a > 0 ? p_.sapo_tau_positive : p_.sapo_tau_negative));
@@ -269,7 +276,7 @@ Dual PolicyBatch::policy(const Token& token, const Sequence& sequence, const Dua
       const Tracked u = sequence.log_weight;
       out.phi = exp(lambda + k * u - lambda * exp(u));
       if (!std::isfinite(out.phi.value)) out.phi = {};
-      return -((out.phi * token.advantage) * token.logp);
+      return weighted_logp(out.phi);
     }
     case Kind::gmpo: {
       const double x = s.value.value;
@@ -282,16 +289,16 @@ Dual PolicyBatch::policy(const Token& token, const Sequence& sequence, const Dua
     }
     case Kind::gpg:
       out.below = out.above = false;
-      return -(token.advantage * token.logp);
+      return weighted_logp(Tracked(1.0));
     case Kind::dro: {
       out.below = out.above = false;
       const Dual half_beta(parameter(p_.dro_beta / 2));
-      return -(token.logp * advantage - half_beta * (token.x * token.x));
+      return -(times(token.logp, advantage) - half_beta * (token.x * token.x));
     }
     case Kind::kl_cov: {
       out.below = out.above = false;
       out.clipped = token.taken;
-      const Dual loss = -ratio * advantage;
+      const Dual loss = -times(ratio, advantage);
       return token.taken ? loss + Dual(parameter(p_.cov_coefficient)) * max(token.x, -token.x) : loss;
     }
     case Kind::dppo_tv:
@@ -307,7 +314,7 @@ Dual PolicyBatch::policy(const Token& token, const Sequence& sequence, const Dua
   if (std::isnan(a) || std::isnan(p) || std::isnan(q)) out.clipped = false;  // which the loss is to show
   if (out.clipped) return {};
   out.clipped_lower = ratio.value.value > upper(p_.delta);
-  return -advantage * detach(capped) * token.logp;
+  return weighted_logp(capped.value);
 }
 
 Dual PolicyBatch::kl(const Token& token, const Dual& ratio) const {
@@ -328,12 +335,12 @@ Dual PolicyBatch::kl(const Token& token, const Dual& ratio) const {
     default:
       f = k3(d);
   }
-  if (p_.kl_bias_correction != KlBiasCorrection::off) f = f * ratio;
+  if (p_.kl_bias_correction != KlBiasCorrection::off) f = times(f, ratio);
   f = clamp(f, -bound, bound, rule_);
   if (p_.kl_gradient != KlGradient::value) f.slope = (difference * difference * Dual(0.5)).slope;
   if (p_.kl_gradient == KlGradient::k2_weighted) {
     const Dual weight = clamp(exp(detach(token.x)), 0, p_.kl_gradient_weight_max);
-    f.slope = weight.value * f.slope;
+    f.slope = times(weight.value, f.slope);
   }
   return f;
 }
@@ -389,11 +396,11 @@ std::vector<PolicyToken> PolicyBatch::losses(int64_t b, PolicySeed seed) const {
     if (p_.opsm != Opsm::off && drops) loss = {};
     out.selected = is_selected(token);
     if (!out.selected && !means_selected()) loss = {};
-    loss = Tracked{token.own_weight, 0} * loss;
+    loss = weighted(Tracked{token.own_weight, 0}, loss);
     if (p_.kind == Kind::gmpo) {
-      loss = sequence.geometric_weight * loss;
+      loss = weighted(sequence.geometric_weight, loss);
     } else if (p_.kind != Kind::vespo) {
-      loss = token.weight * loss;
+      loss = weighted(token.weight, loss);
     }
     if (call_.ref_logp.present()) {
       const Dual own = exp(clamped(token.x));

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "core/golden/factors.hpp"
 #include "core/golden/policy.hpp"
 
 namespace rlk::golden {
@@ -45,12 +46,12 @@ DataError policy_loss_backward(CallOf<sdk::ops::PolicyLossBackward>& call) {
     Tracked of_mean;
     if (has_mean) {
       for (const PolicyToken& token : batch.losses(b, PolicySeed::sequence_mean)) {
-        of_mean = of_mean + gradient_of_loss(token) * token.loss.slope;
+        of_mean = of_mean + weighted(gradient_of_loss(token), token.loss.slope);
       }
     }
     for (const PolicyToken& token : batch.losses(b, PolicySeed::own_logp)) {
-      const Tracked own = gradient_of_loss(token) * token.loss.slope;
-      put(call.grad_logp, batch.flat(b, token.t), has_mean ? own + of_mean * token.share : own);
+      const Tracked own = weighted(gradient_of_loss(token), token.loss.slope);
+      put(call.grad_logp, batch.flat(b, token.t), has_mean ? own + times(of_mean, token.share) : own);
       if (!token.selected) continue;
       const Tracked of_bonus =
           batch.has_own_bonus() ? grad_loss / batch.bonus_divisor(selected) : gradient_of_loss(token);

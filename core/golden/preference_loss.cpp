@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-#include "core/golden/dual.hpp"
+#include "core/golden/factors.hpp"
 #include "core/golden/operator.hpp"
 #include "core/golden/optional.hpp"
 
@@ -46,7 +46,7 @@ Dual pair_loss(const Params& p, const Dual& c, const Dual& r, const Dual& hc, co
   const Dual half_inverse = one / (Tracked(2.0) * beta);
   switch (p.kind) {
     case Kind::sigmoid:
-      return -((one - s) * log_sigmoid(z)) - s * log_sigmoid(-z);
+      return -weighted(one - s, log_sigmoid(z)) - weighted(s, log_sigmoid(-z));
     case Kind::hinge: {
       const Dual rest = 1.0 + -z;
       if (std::isnan(rest.value.value)) return {rest.value, rest.value};
@@ -56,12 +56,17 @@ Dual pair_loss(const Params& p, const Dual& c, const Dual& r, const Dual& hc, co
       return square(hc - hr - half_inverse);
     case Kind::exo_pair: {
       const Tracked log_rest_of_e = rounded(std::log1p(-e.value), 1), log_e = log(e);
-      return sigmoid(z) * (log_sigmoid(z) - Dual(log_rest_of_e)) + sigmoid(-z) * (log_sigmoid(-z) - Dual(log_e));
+      const Dual win = sigmoid(z), lose = sigmoid(-z), log_win = log_sigmoid(z), log_lose = log_sigmoid(-z);
+      Dual loss = win * (log_win - Dual(log_rest_of_e)) + lose * (log_lose - Dual(log_e));
+      if (std::isinf(z.value.value)) loss.slope = {};  // flat, which 0 times infinity is not
+      loss.value.value = divergence_term(win.value.value, log_win.value.value, 1 - e.value, log_rest_of_e.value) +
+                         divergence_term(lose.value.value, log_lose.value.value, e.value, log_e.value);
+      return loss;
     }
     case Kind::nca_pair:
       return -log_sigmoid(a) - Tracked(0.5) * log_sigmoid(-a) - Tracked(0.5) * log_sigmoid(-b);
     case Kind::robust:
-      return (one / (one - Tracked(2.0) * s)) * (-((one - s) * log_sigmoid(z)) + s * log_sigmoid(-z));
+      return (one / (one - Tracked(2.0) * s)) * (-((one - s) * log_sigmoid(z)) + weighted(s, log_sigmoid(-z)));
     case Kind::bco_pair:
       return -log_sigmoid(a) - log_sigmoid(-b);
     case Kind::sppo_hard:
@@ -75,6 +80,10 @@ Dual pair_loss(const Params& p, const Dual& c, const Dual& r, const Dual& hc, co
       return -(log_sigmoid(z) * sigmoid(-(inverse * z))) + exp(log_sigmoid(inverse * z) - z);
     }
     case Kind::orpo:
+      if (c.value.value == 0 && r.value.value < 0) {  // certain: the limit of both factors, of which one is infinite
+        const Tracked power = exp(r.value), rest = rounded(-std::expm1(r.value.value), power.error);
+        return {Tracked(0.0), -(beta * (c.slope * (power / rest)))};
+      }
       return -(beta * log_sigmoid((c - r) - (log_rest(c) - log_rest(r))));
     case Kind::kto:
       break;
@@ -148,12 +157,12 @@ DataError preference_loss_backward(CallOf<sdk::ops::PreferenceLossBackward>& cal
   const bool is_kto = call.params.kind == Kind::kto;
   for (int64_t n = 0; n < call.N; ++n) {
     const Tracked of_pair = of_loss + Tracked(or_zero(call.grad_pair_loss, n));
-    put(call.grad_chosen_logp, of_pair * chosen_loss(call, n, true).slope);
-    if (!is_kto) put(call.grad_rejected_logp, of_pair * chosen_loss(call, n, false).slope);
+    put(call.grad_chosen_logp, weighted(of_pair, chosen_loss(call, n, true).slope));
+    if (!is_kto) put(call.grad_rejected_logp, weighted(of_pair, chosen_loss(call, n, false).slope));
   }
   for (int64_t m = 0; m < call.M && is_kto; ++m) {
     const Tracked of_sequence = of_loss + Tracked(or_zero(call.grad_rejected_loss, m));
-    put(call.grad_rejected_logp, of_sequence * rejected_loss(call, m).slope);
+    put(call.grad_rejected_logp, weighted(of_sequence, rejected_loss(call, m).slope));
   }
   return {};
 }

@@ -6,6 +6,8 @@
 #include <rlk/sdk/ops/ratio_kl.hpp>
 #include <rlk/sdk/ops/ratio_kl_backward.hpp>
 
+#include "core/golden/above_tangent.hpp"
+#include "core/golden/factors.hpp"
 #include "core/golden/operator.hpp"
 
 namespace rlk::golden {
@@ -16,7 +18,7 @@ Tracked kl_estimate(KlKind kind, Tracked d) {
   if (kind == KlKind::abs) return abs(d);
   // Of two log-probabilities that are off by eps each and are equal, the square is off by eps^2 (eps of fp32).
   if (kind == KlKind::k2) return Tracked(0.5) * d * d + Tracked(0.0, 0x1p-25 * d.error * d.error);
-  return d.value == kInfinity ? Tracked(kInfinity) : exp(d) - d - Tracked(1.0);
+  return d.value == kInfinity ? Tracked(kInfinity) : Tracked(above_tangent(d.value), (exp(d) - d - Tracked(1.0)).error);
 }
 
 namespace {
@@ -62,8 +64,8 @@ TokenRatioKl token_ratio_kl(const Params& params, Tracked logp, std::optional<Tr
   const Tracked difference = *ref_logp - logp;
   const Tracked d = clamp(difference, params.diff_clamp);
   const Tracked f = kl_estimate(params.kl_kind, d);
-  const bool weighted = params.kl_weight == KlWeight::ratio;
-  const Tracked product = weighted ? weight * f : f;
+  const bool is_weighted = params.kl_weight == KlWeight::ratio;
+  const Tracked product = is_weighted ? times(weight, f) : f;
   token.kl = clamp(product, params.value_clamp);
   if constexpr (requires { params.kl_gradient; }) {
     if (params.kl_gradient == KlGradient::k2) {
@@ -73,12 +75,12 @@ TokenRatioKl token_ratio_kl(const Params& params, Tracked logp, std::optional<Tr
     if (params.kl_gradient == KlGradient::k2_weighted) {
       const bool capped = weight.value > params.kl_gradient_weight_max;
       token.d_kl =
-          (capped ? Tracked(params.kl_gradient_weight_max, params.kl_gradient_weight_max) : weight) * -difference;
+          times(capped ? Tracked(params.kl_gradient_weight_max, params.kl_gradient_weight_max) : weight, -difference);
       return token;
     }
   }
   const Tracked through_d = clamped_slope(params, -slope(params.kl_kind, d), difference, params.diff_clamp);
-  const Tracked d_product = weighted ? d_weight * f + weight * through_d : through_d;
+  const Tracked d_product = is_weighted ? times(d_weight, f) + times(weight, through_d) : through_d;
   token.d_kl = clamped_slope(params, d_product, product, params.value_clamp);
   return token;
 }
@@ -107,8 +109,8 @@ DataError ratio_kl_backward(CallOf<sdk::ops::RatioKlBackward>& call) {
     if (is_kept(call.mask, n)) {
       const TokenRatioKl token =
           token_ratio_kl(call.params, call.logp.load(n), maybe(call.old_logp, n), maybe(call.ref_logp, n));
-      gradient = Tracked(call.grad_ratio.load(n)) * token.d_ratio;
-      if (call.grad_kl.present()) gradient = gradient + Tracked(call.grad_kl.load(n)) * token.d_kl;
+      gradient = weighted(call.grad_ratio.load(n), token.d_ratio);
+      if (call.grad_kl.present()) gradient = gradient + weighted(call.grad_kl.load(n), token.d_kl);
     }
     put(call.grad_logp, gradient);
   }

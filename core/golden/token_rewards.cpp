@@ -39,7 +39,7 @@ DataError token_rewards(CallOf<sdk::ops::TokenRewards>& call) {
                                              : Tracked(whole);
           reward = reward + own;
         }
-        reward = reward - Tracked(params.coefficient, std::fabs(params.coefficient)) * kl;
+        if (params.coefficient != 0) reward = reward - Tracked(params.coefficient, std::fabs(params.coefficient)) * kl;
         sum.add(kl);
         active += 1;
       }

@@ -2,11 +2,13 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <string_view>
 #include <tuple>
 
+#include "core/declaration/extremes.hpp"
 #include "loader/cli/call.hpp"
 #include "loader/cli/output.hpp"
 #include "loader/cli/session.hpp"
@@ -54,6 +56,16 @@ std::string default_text(double value) {
   return text;
 }
 
+// "at least 0 where kl_kind != k1"
+std::string limits_text(const OpDecl& decl, const ArgDecl& output) {
+  const core::Limits limits = core::limits_of(decl.name, output.name);
+  std::string text;
+  if (std::isfinite(limits.at_least)) text = "at least " + default_text(limits.at_least);
+  if (limits.when.text != nullptr) text += std::string(" where ") + limits.when.text;
+  if (std::isfinite(limits.at_most)) text += (text.empty() ? "at most " : ", at most ") + default_text(limits.at_most);
+  return text;
+}
+
 constexpr size_t kLine = 130;  // what declarations keep to
 
 void print_arguments(const OpDecl& decl, bool inputs) {
@@ -63,6 +75,7 @@ void print_arguments(const OpDecl& decl, bool inputs) {
     if (arg.host) remarks += ", host readable";
     for (const int input : arg.may_alias)
       remarks += std::string(", may be ") + decl.inputs[static_cast<size_t>(input)].name;
+    if (const std::string limits = inputs ? "" : limits_text(decl, arg); !limits.empty()) remarks += ", " + limits;
     if (arg.must_alias >= 0) {
       remarks += std::string(", written over ") + decl.inputs[static_cast<size_t>(arg.must_alias)].name;
     }

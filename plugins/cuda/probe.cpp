@@ -45,6 +45,8 @@ std::string without_nvidia(sdk::Evidence& evidence) {
   return std::string("no card of vendor 0x10de, no ") + kModule + ", no " + nodes().front();
 }
 
+constexpr Result kStubLibrary = 34;  // CUDA_ERROR_STUB_LIBRARY
+
 sdk::Verdict foreign(const Lookalike* found, const std::string& reason) {
   return sdk::Verdict::not_mine("FOREIGN_RUNTIME", reason, advice(found));
 }
@@ -56,6 +58,16 @@ sdk::Verdict no_driver(const Driver& table) {
   }
   return sdk::Verdict::absent("RUNTIME_LIBRARY_MISSING", table.problem(),
                               "install the NVIDIA driver, or give the container access to it (libcuda.so.1)");
+}
+
+// The toolkit brings one to link against where no driver is installed. Every call of it fails, also where a driver is.
+sdk::Verdict stub(const Driver& table) {
+  return sdk::Verdict::not_mine(
+      "STUB_LIBRARY",
+      "libcuda.so.1 is " + table.path +
+          ", the CUDA toolkit's stub, which programs link against and which reaches no card (" +
+          table.describe(kStubLibrary) + ")",
+      "take the toolkit's stubs folder out of LD_LIBRARY_PATH, so that the driver's own libcuda.so.1 is found");
 }
 
 }  // namespace
@@ -97,6 +109,7 @@ sdk::Verdict probe(sdk::Evidence& evidence) {
   if (code == kSuccess) code = table.device_count(&count);
   if (code != kSuccess) {
     evidence.contradicts("driver", table.describe(code));
+    if (code == kStubLibrary) return stub(table);
     return sdk::Verdict::absent("NO_DEVICE", "the driver at " + table.path + " says " + table.describe(code),
                                 "check nvidia-smi, the device nodes and CUDA_VISIBLE_DEVICES");
   }

@@ -194,6 +194,10 @@ std::deque<Liar> liars_about(const OpDecl& decl, const rlk_implementation& hones
     return -1;
   };
   const int lse_output = index_of(decl.outputs, "lse"), lse_input = index_of(decl.inputs, "lse");
+  // A divergence of two models has an lse of each, whose roundings are no part of it.
+  const bool compares_inputs = std::any_of(decl.inputs.begin(), decl.inputs.end(), [&](const ArgDecl& input) {
+    return !close_to(decl.name, input.name).empty();
+  });
   for (size_t i = 0; i < decl.outputs.size(); ++i) {
     const std::string output = decl.outputs[i].name;
     const Limits limits = limits_of(decl.name, output);
@@ -202,7 +206,8 @@ std::deque<Liar> liars_about(const OpDecl& decl, const rlk_implementation& hones
     if (has_least) add(static_cast<int>(i), -1, 0, output + " below its limit", true);
     if (!has_most && !has_least) continue;
     const float towards = has_most ? -HUGE_VALF : HUGE_VALF;
-    if (lse_output >= 0) add(static_cast<int>(i), lse_output, towards, output + " from the rounded lse");
+    if (lse_output >= 0 && (has_most || !compares_inputs))
+      add(static_cast<int>(i), lse_output, towards, output + " from the rounded lse");
   }
   const bool of_scores = std::any_of(decl.inputs.begin(), decl.inputs.end(), [&](const ArgDecl& input) {
     return extreme_of(decl.name, input.name) != Extreme::none;

@@ -74,6 +74,30 @@ def test_attention_with_every_option(enabled, dtype):
     assert set(enabled.calls()[NAME]) == {"rlk"}
 
 
+PACKED = [((0, 3, 3, 7), (0, 3, 3, 7)), ((0, 1, 2, 3), (0, 4, 6, 9)), ((0, 7), (0, 7))]
+
+
+@pytest.mark.parametrize("masked", [False, True])  # with a mask, here one that hides nothing, torch's attention serves
+@pytest.mark.parametrize("lengths", PACKED)
+@pytest.mark.parametrize("causal", [True, False])
+def test_packed_sequences_see_only_themselves(enabled, lengths, causal, masked):
+    cu_q, cu_k = (torch.tensor(x, dtype=torch.int32) for x in lengths)
+    module = types.SimpleNamespace(is_causal=causal, num_key_value_groups=2)
+    q = made(1, 4, lengths[0][-1], 16)
+    k, v = (made(1, 2, lengths[1][-1], 16, seed=seed) for seed in (2, 3))
+    leaves = [x.clone().requires_grad_() for x in (q, k, v)]
+    mask = torch.ones(1, 1, lengths[0][-1], lengths[1][-1], dtype=torch.bool) if masked else None
+    out, _ = AttentionInterface()["rlk"](module, *leaves, mask, cu_seq_lens_q=cu_q, cu_seq_lens_k=cu_k, max_length_q=4,
+                                         max_length_k=4)
+    for a, b, c, d in zip(lengths[0], lengths[0][1:], lengths[1], lengths[1][1:]):
+        if a < b:
+            alone = truth(q[:, :, a:b], k[:, :, c:d], v[:, :, c:d], None, causal, None, None, torch.zeros(1, b - a, 4, 16))
+            torch.testing.assert_close(out[:, a:b].double(), alone[0][0], atol=1e-5, rtol=1e-5)
+    out.sum().backward()
+    assert all(torch.isfinite(x.grad).all() for x in leaves)
+    assert set(enabled.calls()[NAME]) == {"a mask that is more than causality and padding" if masked else "rlk"}
+
+
 def model(name, implementation, **more):
     config_class = getattr(transformers, f"{name}Config")
     sizes = dict(vocab_size=61, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,

@@ -41,6 +41,12 @@ class Cuda(command.Case):
         for name in ("cuLaunchHostFunc", "cuEventRecord"):
             self.assertIn(name, plugin["reason"])
 
+    def test_the_toolkits_stub_is_told_as_one(self):
+        plugin = self.cuda(LD_LIBRARY_PATH=EMULATED, RLK_FAKE_CUDA_FAIL="cuInit:0:34")
+        self.assertEqual((plugin["state"], plugin["reason_code"]), ("rejected", "STUB_LIBRARY"))
+        self.assertIn("(34)", plugin["reason"])
+        self.assertIn("LD_LIBRARY_PATH", plugin["hint"])
+
     def test_every_kernel_is_verified_on_the_emulated_device(self):
         if not HAS_KERNELS:
             self.skipTest("built without nvcc: the plugin has no kernels to launch")

@@ -39,7 +39,8 @@ DataError token_rewards(const TokenRewardsCall& call, const Context& context) {
   const auto reward_with = [=](double whole) {
     return [=](auto d, auto logp, auto ref_logp, auto score, auto mask) HWY_ATTR {
       const auto kl = kl_of(d, logp, ref_logp, score, mask);
-      const auto reward = hn::NegMulAdd(hn::Set(d, coefficient), kl, hn::Add(score, hn::Set(d, whole)));
+      auto reward = hn::Add(score, hn::Set(d, whole));
+      if (coefficient != 0) reward = hn::NegMulAdd(hn::Set(d, coefficient), kl, reward);
       return if_kept(d, mask, reward);
     };
   };

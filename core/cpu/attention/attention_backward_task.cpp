@@ -267,7 +267,8 @@ private:
         if (kCapped) score = tanh_scaled(d_, score, cap_factor, slope);
         const V lse = task_.of_keys ? hn::Set(d_, row_lse_[j]) : hn::LoadU(d_, lane_lse_ + t);
         const V offset = task_.of_keys ? hn::Set(d_, row_offset_[j]) : hn::LoadU(d_, lane_offset_ + t);
-        V p = exp2(d_, hn::Mul(factor.times_minus(score, lse), log2e));
+        // No weight is above 1, also where lse has no digits left for the difference.
+        V p = exp2(d_, at_most(d_, 0, hn::Mul(factor.times_minus(score, lse), log2e)));
         V ds = hn::Mul(p, hn::Add(hn::LoadU(d_, dps + t), offset));
         if (kCapped) ds = hn::Mul(ds, slope);
         if (!all_visible) {

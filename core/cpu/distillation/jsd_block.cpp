@@ -10,6 +10,7 @@
 #include <hwy/contrib/math/math-inl.h>
 
 #include "core/cpu/logp/logp_gather-inl.hpp"
+#include "core/cpu/simd/above_tangent-inl.hpp"
 
 HWY_BEFORE_NAMESPACE();
 namespace rlk::cpu::HWY_NAMESPACE {
@@ -20,7 +21,8 @@ using V = hn::VFromD<D>;
 HWY_INLINE V log_probability(V x, const RowScale& scale) {
   const D d;
   const V difference = hn::Sub(x, hn::Set(d, scale.max));
-  return hn::Sub(hn::Div(difference, hn::Set(d, scale.temperature)), hn::Set(d, scale.log_sum));
+  const V y = hn::Sub(hn::Div(difference, hn::Set(d, scale.temperature)), hn::Set(d, scale.log_sum));
+  return at_most(d, 0, y);  // no probability is above 1, however lse was rounded
 }
 
 // exp(y); 0 for -inf, and a NaN stays one.
@@ -33,25 +35,23 @@ HWY_INLINE V probability(V y) {
 }
 
 struct Terms {
-  V log_q, log_p, q, p, log_m;
+  V log_q, log_p, q, p, m, log_m;  // m: what is compared with
 };
 HWY_INLINE Terms terms_of(V x, V y, const RowScale& of_student, const RowScale& of_teacher, double beta) {
   const D d;
-  Terms terms{log_probability(x, of_student), log_probability(y, of_teacher), x, y, x};
+  Terms terms{log_probability(x, of_student), log_probability(y, of_teacher), x, y, x, x};
   terms.q = probability(terms.log_q);
   terms.p = probability(terms.log_p);
+  terms.m = beta == 0 ? terms.q : terms.p;
   terms.log_m = beta == 0 ? terms.log_q : terms.log_p;
   if (beta > 0 && beta < 1) {
     const V m = hn::MulAdd(hn::Set(d, beta), terms.p, hn::Mul(hn::Set(d, 1 - beta), terms.q));
     const V tiny = hn::Set(d, 0x1p-1000);  // nothing below is multiplied by a probability that is not 0
-    terms.log_m = hn::IfThenElse(hn::IsNaN(m), m, hn::Log(d, hn::Max(m, tiny)));
+    const V log_m = hn::IfThenElse(hn::IsNaN(m), m, hn::Log(d, hn::Max(m, tiny)));
+    terms.m = m;
+    terms.log_m = hn::IfThenElse(hn::Eq(terms.log_p, terms.log_q), terms.log_p, log_m);  // no rounding parts the equal
   }
   return terms;
-}
-
-// x (log x - log y); 0 where x is.
-HWY_INLINE V relative(V x, V log_x, V log_y) {
-  return hn::IfThenZeroElse(hn::Eq(x, hn::Zero(D())), hn::Mul(x, hn::Sub(log_x, log_y)));
 }
 
 JsdSums sums_of(const Scores& student, const void* row, const RowScale& of_student, const Scores& teacher,
@@ -66,10 +66,12 @@ JsdSums sums_of(const Scores& student, const void* row, const RowScale& of_stude
   for (int64_t i = 0; i < end - begin; i += lanes) {
     const Terms terms = terms_of(hn::Load(d, xs + i), hn::Load(d, ys + i), of_student, of_teacher, beta);
     const auto here = hn::FirstN(d, static_cast<size_t>(std::min(lanes, end - begin - i)));
-    const V p = relative(terms.p, terms.log_p, beta == 0 ? terms.log_q : terms.log_m);
-    const V q = relative(terms.q, terms.log_q, terms.log_m);
-    of_p = hn::Add(of_p, hn::IfThenElseZero(here, p));
-    of_q = hn::Add(of_q, hn::IfThenElseZero(here, q));
+    if (beta < 1) {
+      of_p = hn::Add(of_p, hn::IfThenElseZero(here, divergence_term(d, terms.p, terms.log_p, terms.m, terms.log_m)));
+    }
+    if (beta > 0) {
+      of_q = hn::Add(of_q, hn::IfThenElseZero(here, divergence_term(d, terms.q, terms.log_q, terms.m, terms.log_m)));
+    }
   }
   return {hn::GetLane(hn::SumOfLanes(d, of_p)), hn::GetLane(hn::SumOfLanes(d, of_q))};
 }

@@ -12,7 +12,7 @@ struct RowScale {
 };
 
 // The sums over columns [begin, end) of p log(p / to) and q log(q / to), where `to` is the other distribution for beta
-// 0 and 1, else their mixture. Only the one that beta asks for counts at 0 and 1; at 0 that of the student is 0.
+// 0 and 1, else their mixture. Only the one that beta asks for is there at 0 and 1.
 struct JsdSums {
   double teacher = 0, student = 0;
 

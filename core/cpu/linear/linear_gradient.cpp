@@ -161,7 +161,8 @@ private:
       const auto masked = hn::Eq(x, minus_inf);
       V derivative = one;
       const V capped = kCap ? cap(d_, x, scores_.softcap, derivative) : x;
-      const V y = hn::MulSub(hn::Sub(capped, base), slope, base_low);                 // log2 p
+      // log2 p, at most what rounds to little above 1 where lse has no digits behind the point.
+      const V y = at_most(d_, T{1} / 64, hn::MulSub(hn::Sub(capped, base), slope, base_low));
       const V weight_of = hn::MulAdd(at_least(d_, T{-2000}, y), weight_log, weight);  // 0 * -inf is not wanted
       V gradient = hn::Mul(exp2(d_, y), weight_of);
       if (kScores) gradient = hn::MulAdd(of_score, hn::Set(d_, column_weights_[j]), gradient);

@@ -94,7 +94,10 @@ private:
   // Of one row of a block, in fp64: a score may be large, and equal terms round the same way.
   double weighted_scores(const T* scores, int64_t columns, int64_t width) const {
     double sums[4] = {};
-    for (int64_t j = 0; j < columns; ++j) sums[j % 4] += column_weights_[j] * static_cast<double>(scores[j * width]);
+    for (int64_t j = 0; j < columns; ++j) {
+      const double weight = column_weights_[j], score = static_cast<double>(scores[j * width]);
+      sums[j % 4] += weight == 0 ? 0 : weight * score;  // of -inf too; a NaN is in lse
+    }
     return (sums[0] + sums[1]) + (sums[2] + sums[3]);
   }
 

@@ -37,7 +37,8 @@ public:
   // x becomes the derivative of the cap.
   HWY_INLINE V log2_p(D d, V& x) const {
     const V capped = kCap ? cap(d, x, softcap_, x) : x;
-    return hn::MulSub(hn::Sub(capped, hn::Set(d, base_.high)), hn::Set(d, slope_), hn::Set(d, base_.low_power));
+    const V y = hn::MulSub(hn::Sub(capped, hn::Set(d, base_.high)), hn::Set(d, slope_), hn::Set(d, base_.low_power));
+    return at_most(d, kMostLog2, y);
   }
   // weights: those of the scores' own sum, or null.
   HWY_INLINE V finish(D d, V derivative, V y, V p, const TC* weights) const {
@@ -49,6 +50,10 @@ public:
   }
 
 private:
+  // p passes 1 by the rounding of lse; where that has no digits behind the point, by no more than this, and stays
+  // finite.
+  static constexpr TC kMostLog2 = TC{1} / 64;
+
   double softcap_;
   TC slope_;
   Base<TC> base_;

@@ -40,6 +40,12 @@ Scores make_scores(Dtype dtype, double temperature, double softcap, int64_t col_
 double capped_logit(const Scores& scores, const void* row, int64_t column);
 // z[column] of the declaration.
 double score_of(const Scores& scores, const void* row, int64_t column);
+// A log-probability by a saved lse: above 0 by what rounding gives, and no more where lse has no digits behind the
+// point.
+inline double logp_by_lse(double score, double lse) {
+  const double logp = score - lse;
+  return logp > 1.0 / 64 ? 1.0 / 64 : logp;
+}
 
 // Sums over a block relative to one of its capped logits, `max`: with y[v] = (cap(x[v] + bias[v]) - max) slope, sum =
 // sum_v 2^y[v], weighted = sum_v 2^y[v] y[v] and squares = sum_v 2^(2 y[v]). It is the largest, or one that has much of

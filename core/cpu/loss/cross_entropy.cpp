@@ -28,7 +28,8 @@ void score_sums(const CallOf<sdk::ops::CrossEntropy>& call, const Context& conte
   const Line weights = or_one(line_of(call.class_weight));
   const auto weighted = [softcap](auto d, auto x, auto weight) HWY_ATTR {
     auto derivative = x;  // not needed here
-    return hn::Mul(weight, softcap > 0 ? cap(d, x, softcap, derivative) : x);
+    const auto z = softcap > 0 ? cap(d, x, softcap, derivative) : x;
+    return hn::IfThenZeroElse(hn::Eq(weight, hn::Zero(d)), hn::Mul(weight, z));  // of -inf too; a NaN is in lse
   };
   for_each_row(context, call.N, call.V, [&](int64_t n) HWY_ATTR {
     if (is_ignored(call, n) || row_error(call, n).kind != kNoDataError) return;

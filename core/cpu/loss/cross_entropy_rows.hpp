@@ -62,7 +62,8 @@ void put_cross_entropies(const Call& call, Scores&& scores) {
       lse = row.lse;
       loss = row.logp;
       if (row_error(call, n).kind == kNoDataError) {
-        loss = (1 - smoothing) * class_weight(call, call.ids.integer(n)) * -row.logp;
+        const double weight = (1 - smoothing) * class_weight(call, call.ids.integer(n));
+        loss = weight == 0 && std::isinf(row.logp) ? 0 : weight * -row.logp;
         if (smoothing > 0) loss += smoothing / static_cast<double>(call.V) * (weights * lse - row.score_sum);
       }
       if (scale > 0) z_loss = scale * lse * lse;

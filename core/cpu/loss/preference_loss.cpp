@@ -24,6 +24,21 @@ double log_sigmoid(double x) {
   return x < 0 ? x - rest : -rest;
 }
 
+// The part of one outcome in KL(x || y), x log(x / y), plus y - x, which is 0 over all outcomes: never negative.
+double divergence_term(double x, double log_x, double y, double log_y) {
+  const double d = log_y - log_x;
+  if (x == 0) return y;
+  if (std::fabs(d) < 0x1p-7) {
+    return x * d * d * (1.0 / 2 + d * (1.0 / 6 + d * (1.0 / 24 + d * (1.0 / 120 + d * (1.0 / 720 + d / 5040)))));
+  }
+  return std::max(y - x - x * d, 0.0);  // whose first operand a NaN stays
+}
+
+// What a weight of 0 takes out is not looked at: the logarithm may be -inf.
+double weighted(double weight, double x) {
+  return weight == 0 ? 0 : weight * x;
+}
+
 // A loss and its slopes along the log-probabilities of the preferred and of the rejected sequence.
 struct Loss {
   double value, chosen, rejected;
@@ -43,8 +58,8 @@ Loss pair_loss(const Params& p, const Pair& pair) {
   const double difference = pair.hc - pair.hr, a = beta * pair.hc, b = beta * pair.hr, z = beta * difference - p.margin;
   switch (p.kind) {
     case Kind::sigmoid:
-      return of_difference(-(1 - s) * log_sigmoid(z) - s * log_sigmoid(-z), s * sigmoid(z) - (1 - s) * sigmoid(-z),
-                           beta);
+      return of_difference(-weighted(1 - s, log_sigmoid(z)) - weighted(s, log_sigmoid(-z)),
+                           s * sigmoid(z) - (1 - s) * sigmoid(-z), beta);
     case Kind::hinge:
       return z >= 1 ? Loss{0, 0, 0} : of_difference(1 - z, std::isnan(z) ? z : -1, beta);
     case Kind::ipo: {
@@ -53,15 +68,18 @@ Loss pair_loss(const Params& p, const Pair& pair) {
     }
     case Kind::exo_pair: {
       const double win = sigmoid(z), lose = sigmoid(-z);
-      const double of_win = log_sigmoid(z) - std::log1p(-e), of_lose = log_sigmoid(-z) - std::log(e);
-      return of_difference(win * of_win + lose * of_lose, win * lose * (of_win - of_lose), beta);
+      const double log_win = log_sigmoid(z), log_lose = log_sigmoid(-z), log_rest = std::log1p(-e), log_e = std::log(e);
+      const double value = divergence_term(win, log_win, 1 - e, log_rest) + divergence_term(lose, log_lose, e, log_e);
+      const double slope = weighted(win * lose, (log_win - log_rest) - (log_lose - log_e));
+      return of_difference(value, slope, beta);
     }
     case Kind::nca_pair:
       return {-log_sigmoid(a) - (log_sigmoid(-a) + log_sigmoid(-b)) / 2, beta * (sigmoid(a) / 2 - sigmoid(-a)),
               beta * sigmoid(b) / 2};
     case Kind::robust: {
       const double slope = -(1 - s) * sigmoid(-z) - s * sigmoid(z);
-      return of_difference((s * log_sigmoid(-z) - (1 - s) * log_sigmoid(z)) / (1 - 2 * s), slope / (1 - 2 * s), beta);
+      return of_difference((weighted(s, log_sigmoid(-z)) - (1 - s) * log_sigmoid(z)) / (1 - 2 * s), slope / (1 - 2 * s),
+                           beta);
     }
     case Kind::bco_pair:
       return {-log_sigmoid(a) - log_sigmoid(-b), -beta * sigmoid(-a), beta * sigmoid(b)};
@@ -84,8 +102,10 @@ Loss pair_loss(const Params& p, const Pair& pair) {
     case Kind::orpo: {
       const double rest_c = -std::expm1(pair.c), rest_r = -std::expm1(pair.r);
       const double odds = (pair.c - pair.r) - (std::log(rest_c) - std::log(rest_r));
-      const double slope = -beta * sigmoid(-odds);
-      return {-beta * log_sigmoid(odds), slope / rest_c, -slope / rest_r};
+      const double lost = sigmoid(-odds);
+      // Where c is certain, lost is 0 and its share in rest_c has a limit.
+      const double of_c = rest_c == 0 && rest_r > 0 ? std::exp(pair.r) / rest_r : lost / rest_c;
+      return {-beta * log_sigmoid(odds), -beta * of_c, beta * lost / rest_r};
     }
     case Kind::kto:
       break;
@@ -189,14 +209,14 @@ DataError preference_loss_backward(const Backward& call, const Context& context)
     for (int64_t n = begin; n < end; ++n) {
       const Loss loss = loss_of_chosen(call, n);
       const double of_pair = of_loss + get_or_zero(call.grad_pair_loss, n);
-      call.grad_chosen_logp.put(n, of_pair * loss.chosen);
-      if (!is_kto) call.grad_rejected_logp.put(n, of_pair * loss.rejected);
+      call.grad_chosen_logp.put(n, weighted(of_pair, loss.chosen));
+      if (!is_kto) call.grad_rejected_logp.put(n, weighted(of_pair, loss.rejected));
     }
   });
   parallel_for(context.parallel, is_kto ? call.M : 0, kStretch, [&](int64_t begin, int64_t end) {
     for (int64_t m = begin; m < end; ++m) {
       const double of_sequence = of_loss + get_or_zero(call.grad_rejected_loss, m);
-      call.grad_rejected_logp.put(m, of_sequence * loss_of_rejected(call, m).slope);
+      call.grad_rejected_logp.put(m, weighted(of_sequence, loss_of_rejected(call, m).slope));
     }
   });
   return {};

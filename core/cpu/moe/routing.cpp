@@ -67,12 +67,13 @@ DataError moe_align_block_size(const Align& call, const Context& context) {
   auto* const next = static_cast<int64_t*>(context.workspace);
   std::fill(next, next + experts, int64_t{0});
   const auto id_of = [&](int64_t i) { return call.topk_ids.integer(i / call.K, i % call.K); };
+  const auto is_here = [&](int64_t id) { return id >= 0 && id < experts && id != call.params.ignore_index; };
   DataError error;
   for (int64_t i = 0; i < places; ++i) {
     const int64_t id = id_of(i);
-    if (id >= 0 && id < experts) {
+    if (is_here(id)) {
       ++next[id];
-    } else if (error.kind == kNoDataError) {
+    } else if (id != call.params.ignore_index && error.kind == kNoDataError) {
       error = {kIdOutOfRange, i, id};
     }
   }
@@ -88,7 +89,7 @@ DataError moe_align_block_size(const Align& call, const Context& context) {
     call.sorted_token_ids.put(i, static_cast<double>(places));
   for (int64_t i = 0; i < places; ++i) {
     const int64_t id = id_of(i);
-    if (id >= 0 && id < experts) call.sorted_token_ids.put(next[id]++, static_cast<double>(i));
+    if (is_here(id)) call.sorted_token_ids.put(next[id]++, static_cast<double>(i));
   }
   call.num_tokens_post_pad.put(0, static_cast<double>(begin));
   return error;

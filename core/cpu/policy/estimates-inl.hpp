@@ -12,10 +12,24 @@
 #include <cmath>
 
 #include "core/cpu/policy/clamp_gradient.hpp"
+#include "core/cpu/simd/above_tangent-inl.hpp"
 #include "core/cpu/simd/functions-inl.hpp"
 
 HWY_BEFORE_NAMESPACE();
 namespace rlk::cpu::HWY_NAMESPACE {
+
+// a b, where a factor of 0 leaves nothing of an infinite number. A NaN stays one.
+template <class D, class V = hn::VFromD<D>>
+HWY_INLINE V times(D /*d*/, V a, V b) {
+  const V product = hn::Mul(a, b);
+  const auto is_undefined = hn::AndNot(hn::Or(hn::IsNaN(a), hn::IsNaN(b)), hn::IsNaN(product));
+  return hn::IfThenZeroElse(is_undefined, product);
+}
+// By a weight, or the gradient of a result: what 0 takes out is not looked at.
+template <class D, class V = hn::VFromD<D>>
+HWY_INLINE V weighted(D d, V weight, V x) {
+  return hn::IfThenZeroElse(hn::Eq(weight, hn::Zero(d)), hn::Mul(weight, x));
+}
 
 // x within [low, high]; a NaN stays one.
 template <class D, class V = hn::VFromD<D>>
@@ -60,7 +74,7 @@ HWY_INLINE KlEstimate<V> kl_estimate(D d, sdk::ops::ratio_kl::KlKind kind, V x) 
       break;
   }
   const V power = exp_minus_one(d, x);
-  return {hn::IfThenElse(hn::IsInf(power), power, hn::Sub(power, x)), power};
+  return {above_tangent(d, x, power), power};
 }
 
 // Of the gradient of k2 in kl_gradient k2_weighted.

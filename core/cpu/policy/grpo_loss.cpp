@@ -261,7 +261,8 @@ DataError grpo_loss_backward(const Backward& call, const Context& context) {
       active[b] += counted ? 1 : 0;
       // An id out of range is logp_backward's to tell.
       counts[row] = counted && id >= 0 && id < call.V ? 1 : 0;
-      gradient[row] = counts[row] != 0 ? score_of(scores, row_of(logits, b, t), id) - call.lse.get(b, t) : 0;
+      gradient[row] =
+          counts[row] != 0 ? logp_by_lse(score_of(scores, row_of(logits, b, t), id), call.lse.get(b, t)) : 0;
     }
   });
   double n = 0;

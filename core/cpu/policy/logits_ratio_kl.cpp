@@ -106,7 +106,7 @@ DataError logits_ratio_kl_backward(const Backward& call, const Context& context)
       grad_logp[n] = 0;
       if (counts[n] == 0) continue;
       const void* row = element(logits.data, n * logits.strides[0], logits.dtype);
-      grad_logp[n] = score_of(scores, row, call.ids.integer(n)) - call.lse.get(n);
+      grad_logp[n] = logp_by_lse(score_of(scores, row, call.ids.integer(n)), call.lse.get(n));
     }
   });
   auto tokens = call_of_tokens<CallOf<sdk::ops::RatioKlBackward>>(call, counts);

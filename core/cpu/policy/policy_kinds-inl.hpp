@@ -64,12 +64,19 @@ HWY_INLINE void mark_bounds(D d, V advantage, V x, double low, double high, Poli
   term.above = hn::And(hn::Gt(x, hn::Set(d, high)), hn::Gt(advantage, zero));
 }
 
+// The ratio as a factor of the advantage: an advantage of 0 leaves nothing of one that overflows.
+template <class D, class V = hn::VFromD<D>>
+HWY_INLINE V ratio_of_advantage(D d, const PolicyInput<D>& token) {
+  return hn::IfThenZeroElse(hn::And(hn::Eq(token.advantage, hn::Zero(d)), hn::IsInf(token.ratio)), token.ratio);
+}
+
 template <class D, class V = hn::VFromD<D>>
 HWY_INLINE PolicyTerm<D> ppo(D d, const PolicyBatch& batch, const PolicyInput<D>& token) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   const PolicyRules& rules = batch.rules;
   PolicyTerm<D> term(d);
-  const V half = hn::Set(d, 0.5), zero = hn::Zero(d), minus_a = hn::Neg(token.advantage), ratio = token.ratio;
+  const V half = hn::Set(d, 0.5), zero = hn::Zero(d), minus_a = hn::Neg(token.advantage);
+  const V ratio = ratio_of_advantage(d, token);
   mark_bounds(d, token.advantage, ratio, rules.ratio_low, rules.ratio_high, term);
   const V loss1 = hn::Mul(minus_a, at_most(d, rules.delta, ratio));
   const V loss2 = hn::Mul(minus_a, clamped(d, ratio, rules.ratio_low, rules.ratio_high));
@@ -106,7 +113,7 @@ template <class D, class V = hn::VFromD<D>>
 HWY_INLINE PolicyTerm<D> kl_cov(D d, const PolicyBatch& batch, const PolicyInput<D>& token) {
   PolicyTerm<D> term(d);
   const V x = hn::Sub(token.logp, token.old_logp), coefficient = hn::Set(d, batch.params.cov_coefficient);
-  term.value = term.d_log_ratio = hn::Neg(hn::Mul(token.ratio, token.advantage));
+  term.value = term.d_log_ratio = hn::Neg(hn::Mul(ratio_of_advantage(d, token), token.advantage));
   term.clipped = token.taken;
   const auto changed = hn::And(token.taken, hn::Gt(hn::Abs(x), hn::Zero(d)));
   term.value = hn::IfThenElse(token.taken, hn::MulAdd(coefficient, hn::Abs(x), term.value), term.value);
@@ -117,8 +124,8 @@ HWY_INLINE PolicyTerm<D> kl_cov(D d, const PolicyBatch& batch, const PolicyInput
 template <class D, class V = hn::VFromD<D>>
 HWY_INLINE PolicyTerm<D> weighted_logp(D d, const PolicyInput<D>& token, V weight) {
   PolicyTerm<D> term(d);
-  term.d_logp = hn::Neg(hn::Mul(weight, token.advantage));
-  term.value = hn::Mul(term.d_logp, token.logp);
+  term.d_logp = hn::Neg(times(d, weight, token.advantage));
+  term.value = times(d, term.d_logp, token.logp);
   return term;
 }
 
@@ -173,7 +180,7 @@ HWY_INLINE PolicyTerm<D> dro(D d, const PolicyBatch& batch, const PolicyInput<D>
   PolicyTerm<D> term(d);
   const V x = hn::Sub(token.logp, token.old_logp), beta = hn::Set(d, batch.params.dro_beta);
   const V square = hn::Mul(hn::Mul(hn::Mul(beta, hn::Set(d, 0.5)), x), x);
-  term.value = hn::Sub(square, hn::Mul(token.logp, token.advantage));
+  term.value = hn::Sub(square, times(d, token.logp, token.advantage));
   term.d_logp = hn::Sub(hn::Mul(beta, x), token.advantage);
   return term;
 }
@@ -267,8 +274,8 @@ HWY_INLINE KlTerm<V> kl_term(D d, const PolicyBatch& batch, V logp, V old_logp, 
   KlTerm<V> term = {estimate.value, clamped_slope(d, hn::Neg(estimate.slope), difference, -d_bound, d_bound, at_bound),
                     zero};
   if (params.kl_bias_correction != KlBiasCorrection::off) {
-    term.value = hn::Mul(term.value, ratio);
-    term = {term.value, hn::Mul(term.d_logp, ratio), term.value};
+    term.value = times(d, term.value, ratio);
+    term = {term.value, times(d, term.d_logp, ratio), term.value};
   }
   term.d_logp = clamped_slope(d, term.d_logp, term.value, -bound, bound, at_bound);
   term.d_log_ratio = clamped_slope(d, term.d_log_ratio, term.value, -bound, bound, at_bound);
@@ -276,7 +283,7 @@ HWY_INLINE KlTerm<V> kl_term(D d, const PolicyBatch& batch, V logp, V old_logp, 
   if (params.kl_gradient == KlGradient::k2) term = {term.value, hn::Neg(difference), zero};
   if (params.kl_gradient == KlGradient::k2_weighted) {
     const V weight = k2_weight(d, hn::Sub(logp, old_logp), params.kl_gradient_weight_max);
-    term = {term.value, hn::Neg(hn::Mul(difference, weight)), zero};
+    term = {term.value, hn::Neg(times(d, difference, weight)), zero};
   }
   return term;
 }

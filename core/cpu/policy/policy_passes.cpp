@@ -136,7 +136,7 @@ HWY_INLINE void gradients_of_chunks(const PolicyBatch& batch, const PolicyGradie
           const PolicyVector g = hn::Add(hn::Set(PolicyDoubles(), of_loss), token.grad_per_token);
           // No kind that takes tokens by covariance shares.
           const PolicyLosses loss = losses_of(batch, own, token, counts, ratios.at(i), given);
-          through.add(0, counts.active, hn::Mul(g, loss.d_sequence));
+          through.add(0, counts.active, weighted(PolicyDoubles(), g, loss.d_sequence));
         };
         for_each_policy_vector(block, n, sequence_advantage, of_vector);
       };
@@ -165,8 +165,8 @@ HWY_INLINE void gradients_of_chunks(const PolicyBatch& batch, const PolicyGradie
         const PolicyCounts counts = count_tokens(batch, own, token, given);
         const PolicyVector g = hn::Add(hn::Set(d, of_loss), token.grad_per_token);
         PolicyVector grad =
-            hn::Mul(g, losses_of(batch, own, token, counts, ratios.at(i), kPlain ? given : taken.at(i)).d_own);
-        if (shares) grad = hn::MulAdd(hn::Set(d, through), share_of(batch, own, token, counts), grad);
+            weighted(d, g, losses_of(batch, own, token, counts, ratios.at(i), kPlain ? given : taken.at(i)).d_own);
+        if (shares) grad = hn::Add(times(d, hn::Set(d, through), share_of(batch, own, token, counts)), grad);
         const PolicyVector of_bonus =
             hn::Mul(hn::Set(d, -params.entropy_coefficient), out.own_bonus ? hn::Set(d, out.of_bonus) : g);
         output.put(d, i, hn::IfThenElseZero(counts.active, grad));

@@ -68,7 +68,9 @@ void corrections(const PolicyBatch& batch, PolicyChunkSums* sums, const Parallel
                    !(keeps(batch.rules.sequence_sum, of[kK1], of[kK2], of[kK3]) &&
                      keeps(batch.rules.sequence_mean, of[kK1] / tokens, of[kK2] / tokens, of[kK3] / tokens) &&
                      keeps(batch.rules.sequence_max, 0, of[kLargestK2], of[kLargestK3]));
-    const double low = params.rollout_is_min, high = params.rollout_is_max, ratio = clamped_exp(of[kR]);
+    const bool by_mean = params.rollout_sequence == RolloutSequence::mean;
+    const double low = params.rollout_is_min, high = params.rollout_is_max;
+    const double ratio = clamped_exp(by_mean ? of[kR] / tokens : of[kR]);
     if (params.rollout_is == RolloutIs::sequence_truncate) own.weight = std::min(std::max(ratio, low), high);
     if (params.rollout_is == RolloutIs::sequence_mask) own.weight = ratio >= low && ratio <= high ? ratio : 0.0;
     const bool by_ratio = params.rollout_gate == RolloutGate::ratio;
@@ -153,7 +155,8 @@ void sequence_terms(const PolicyBatch& batch, PolicyChunkSums* sums, const Paral
     own.log_ratio_slope = cpu::clamp_gradient(x, low, high, batch.rules.at_bound);
     own.off_policy = sum(kOff) / n;
     own.meant = std::max(sum(kMeant), 1.0);
-    own.geometric = -(sum(kAdvantage) / n) * std::exp(sum(kL) / own.meant);
+    const double power = std::exp(sum(kL) / own.meant), advantage = sum(kAdvantage) / n;
+    own.geometric = advantage == 0 && std::isinf(power) ? 0 : -advantage * power;
     own.geometric_weight = std::exp(sum(kLogWeight) / n);
     const double u = std::min(std::max(sum(kU), kLeastLog), 20.0);
     const auto phi_of = [u](double k, double given) {

@@ -131,7 +131,10 @@ HWY_INLINE PolicyVector rollout_weight(const PolicyBatch& batch, const PolicySeq
   if (!batch.has_rollout || params.rollout_is == RolloutIs::none) return hn::Set(d, 1.0);
   if (batch.has_sequence_weights()) return hn::Set(d, own.weight);
   const PolicyVector w = exp(d, clamped(d, rollout.r, -batch.rules.r_bound, batch.rules.r_bound));
-  if (params.rollout_is == RolloutIs::geometric_mask) return own.keeps_weights ? w : hn::Zero(d);
+  if (params.rollout_is == RolloutIs::geometric_mask) {
+    if (!own.keeps_weights) return hn::Zero(d);
+    return params.rollout_gated == RolloutGated::truncated ? clamped(d, w, low, high) : w;
+  }
   if (params.rollout_is == RolloutIs::token_truncate) return clamped(d, w, low, high);
   const PolicyVector gate = params.rollout_gate == RolloutGate::ratio ? w : rollout.divergence;
   return hn::IfThenElseZero(hn::And(hn::Ge(gate, hn::Set(d, low)), hn::Le(gate, hn::Set(d, high))), w);
@@ -247,6 +250,7 @@ HWY_INLINE PolicyLosses losses_of(const PolicyBatch& batch, const PolicySequence
   } else if (params.kind != Kind::vespo) {
     factor = hn::Mul(factor, counts.weight);
   }
+  if (batch.has_rollout || batch.call.weight.present()) keeps = hn::AndNot(hn::Eq(factor, zero), keeps);
   loss.value = hn::IfThenElseZero(keeps, hn::Mul(factor, loss.term.value));
   loss.d_sequence = hn::IfThenElseZero(keeps, hn::Mul(factor, loss.term.d_sequence));
   PolicyVector d_logp = hn::IfThenElseZero(keeps, hn::Mul(factor, loss.term.d_logp));

@@ -32,7 +32,7 @@ HWY_INLINE V log_ratio(D /*d*/, bool has_old, V logp, V old_logp) {
 void ratio_kl(const RatioKlForward& call, const Context& context) {
   const auto& params = call.params;
   const bool has_old = call.old_logp.present();
-  const bool weighted = params.kl_weight == KlWeight::ratio;
+  const bool by_ratio = params.kl_weight == KlWeight::ratio;
   const double x_bound = bound_or_none(params.log_ratio_clamp), d_bound = bound_or_none(params.diff_clamp);
   const double bound = bound_or_none(params.value_clamp), masked_ratio = params.masked_ratio;
   const auto kind = params.kl_kind;
@@ -42,7 +42,7 @@ void ratio_kl(const RatioKlForward& call, const Context& context) {
   };
   const auto kl_of = [=](auto d, auto logp, auto old_logp, auto ref_logp, auto mask) HWY_ATTR {
     auto kl = kl_estimate(d, kind, clamped(d, hn::Sub(ref_logp, logp), -d_bound, d_bound)).value;
-    if (weighted) kl = hn::Mul(exp(d, log_ratio(d, has_old, logp, old_logp)), kl);
+    if (by_ratio) kl = times(d, exp(d, log_ratio(d, has_old, logp, old_logp)), kl);
     return if_kept(d, mask, clamped(d, kl, -bound, bound));
   };
   if (!call.kl.present()) return map<double>(context, to(call.ratio), numbers_of(call), ratio_of);
@@ -56,7 +56,7 @@ void ratio_kl(const RatioKlForward& call, const Context& context) {
 void ratio_kl_backward(const RatioKlBackward& call, const Context& context) {
   const auto& params = call.params;
   const bool has_old = call.old_logp.present(), has_kl = call.grad_kl.present();
-  const bool weighted = params.kl_weight == KlWeight::ratio;
+  const bool by_ratio = params.kl_weight == KlWeight::ratio;
   const double x_bound = bound_or_none(params.log_ratio_clamp), d_bound = bound_or_none(params.diff_clamp);
   const double bound = bound_or_none(params.value_clamp), at_bound = gradient_at_bound(params.clamp_gradient);
   const double largest = params.kl_gradient_weight_max;
@@ -64,13 +64,13 @@ void ratio_kl_backward(const RatioKlBackward& call, const Context& context) {
   const auto gradient = params.kl_gradient;
   const auto kl_slope = [=](auto d, auto delta, auto difference) HWY_ATTR {
     if (gradient == KlGradient::k2) return hn::Neg(difference);
-    if (gradient == KlGradient::k2_weighted) return hn::Neg(hn::Mul(difference, k2_weight(d, delta, largest)));
+    if (gradient == KlGradient::k2_weighted) return hn::Neg(times(d, difference, k2_weight(d, delta, largest)));
     const auto f = kl_estimate(d, kind, clamped(d, difference, -d_bound, d_bound));
     auto value = f.value, slope = clamped_slope(d, hn::Neg(f.slope), difference, -d_bound, d_bound, at_bound);
-    if (weighted) {
+    if (by_ratio) {
       const auto weight = exp(d, delta);
-      value = hn::Mul(weight, value);
-      slope = hn::MulAdd(weight, slope, value);
+      value = times(d, weight, value);
+      slope = hn::Add(times(d, weight, slope), value);
     }
     return clamped_slope(d, slope, value, -bound, bound, at_bound);
   };
@@ -78,8 +78,8 @@ void ratio_kl_backward(const RatioKlBackward& call, const Context& context) {
   map<double>(context, to(call.grad_logp), from(logp, old_logp, ref_logp, mask, call.grad_ratio, or_zero(call.grad_kl)),
               [=](auto d, auto own, auto old, auto ref, auto kept, auto of_ratio, auto of_kl) HWY_ATTR {
                 const auto delta = log_ratio(d, has_old, own, old);
-                auto slope = hn::Mul(of_ratio, clamped_slope(d, exp(d, delta), delta, -x_bound, x_bound, at_bound));
-                if (has_kl) slope = hn::MulAdd(of_kl, kl_slope(d, delta, hn::Sub(ref, own)), slope);
+                auto slope = weighted(d, of_ratio, clamped_slope(d, exp(d, delta), delta, -x_bound, x_bound, at_bound));
+                if (has_kl) slope = hn::Add(weighted(d, of_kl, kl_slope(d, delta, hn::Sub(ref, own))), slope);
                 return if_kept(d, kept, slope);
               });
 }

@@ -185,5 +185,70 @@ TEST(CpuJsd, StridedLogitsGiveTheSameBits) {
   }
 }
 
+// KL(x || y) of two rows of logits.
+long double exact_kl(const std::vector<long double>& x, const std::vector<long double>& y) {
+  long double sum = 0;
+  for (size_t v = 0; v < x.size(); ++v) sum += x[v] * std::log(x[v] / y[v]);
+  return sum;
+}
+std::vector<long double> exact_softmax(const Tensor& logits, int64_t row, int64_t vocab) {
+  std::vector<long double> p;
+  long double sum = 0;
+  for (int64_t v = 0; v < vocab; ++v)
+    sum += p.emplace_back(std::exp(static_cast<long double>(logits.get(row * vocab + v))));
+  for (long double& number : p) number /= sum;
+  return p;
+}
+
+TEST(CpuJsd, OfCloseRowsIsRightAndNeverNegative) {
+  for_each_target([] {
+    for (const Dtype dtype : {Dtype::f32, Dtype::f64}) {
+      for (const double move : {0.0, 1e-12, 1e-8, 1e-6, 1e-4, 1e-2}) {
+        for (const double beta : {0.0, 1e-3, 0.1, 0.5, 0.9, 1.0}) {
+          constexpr int64_t kRows = 24, kVocab = 29;
+          Jsd c = make_case(dtype, kRows, kVocab);
+          const Tensor moves = random_tensor(Dtype::f64, {kRows, kVocab}, move, 7);
+          c.teacher_logits.fill([&](int64_t i) { return c.logits.get(i) + moves.get(i); });
+          c.params.beta = beta;
+          const auto got = run(c);
+          const auto right = golden_answer(c);
+          for (int64_t n = 0; n < kRows; ++n) {
+            EXPECT_GE(got.loss.get(n), 0) << move << " beta " << beta;
+            EXPECT_GE(got.student_kl.get(n), 0) << move << " beta " << beta;
+            EXPECT_GE(right.loss.value[static_cast<size_t>(n)], 0) << move << " beta " << beta << " (golden)";
+            if (move == 0) {
+              EXPECT_EQ(got.loss.get(n), 0);
+              EXPECT_EQ(right.loss.value[static_cast<size_t>(n)], 0);
+            }
+            if (move < (dtype == Dtype::f64 ? 1e-6 : 1e-4)) continue;  // an lse of fp32 is off by 1e-7
+            const auto q = exact_softmax(c.logits, n, kVocab), p = exact_softmax(c.teacher_logits, n, kVocab);
+            auto m = q;
+            for (size_t v = 0; v < m.size(); ++v) m[v] = beta * p[v] + (1 - beta) * q[v];
+            const double exact = static_cast<double>(beta == 0   ? exact_kl(p, q)
+                                                     : beta == 1 ? exact_kl(q, p)
+                                                                 : beta * exact_kl(p, m) + (1 - beta) * exact_kl(q, m));
+            if (exact < 1e-13) continue;  // of which long double itself has lost the digits
+            EXPECT_NEAR(got.loss.get(n) / exact, 1, 1e-4) << move << " beta " << beta;
+            EXPECT_NEAR(right.loss.value[static_cast<size_t>(n)] / exact, 1, 1e-4) << move << " beta " << beta;
+          }
+        }
+      }
+    }
+  });
+}
+
+// A probability that fp64 does not keep beside one that it does.
+TEST(CpuJsd, IsNotNegativeWhereOneProbabilityVanishes) {
+  for (const double beta : kBetas) {
+    Jsd c;
+    c.logits = numbers({0, -707.9, 0, -708.001, 0, -745.2, 0, -kInfinity}, {4, 2});
+    c.teacher_logits = numbers({0, -708.001, 0, -707.9, 0, -745, 0, -kInfinity}, {4, 2});
+    c.params.beta = beta;
+    const auto got = run(c);
+    for (int64_t n = 0; n < 4; ++n) EXPECT_GE(got.loss.get(n), 0) << n << " beta " << beta;
+    EXPECT_EQ(got.loss.get(3), 0);
+  }
+}
+
 }  // namespace
 }  // namespace rlk::test

@@ -257,5 +257,29 @@ TEST(CpuPreferenceLoss, LargeDifferencesAreLinearAndNeverInfinite) {
   EXPECT_EQ(got.pair_loss.get(1), 0);
 }
 
+// Where the policy's outcomes are nearly those that it is to have: S(z) = 1 - e.
+TEST(CpuPreferenceLoss, TheDivergenceOfExoIsRightAndNeverNegative) {
+  for (const double e : {0.5, 0.25, 1e-3}) {
+    for (const double move : {0.0, 1e-12, -1e-9, 1e-6, -1e-3, 0.1}) {
+      PreferenceLoss c;
+      c.chosen_logp = numbers({std::log((1 - e) / e) + move - 1});
+      c.rejected_logp = numbers({-1});
+      c.pair_loss = wanted();
+      c.params.kind = Kind::exo_pair;
+      c.params.beta = 1;
+      c.params.exo_epsilon = e;
+      const double got = run(c).pair_loss.get(0), right = golden_answer(c).pair_loss.value[0];
+      EXPECT_GE(got, 0) << e << " " << move;
+      EXPECT_GE(right, 0) << e << " " << move;
+      if (std::fabs(move) < 1e-6) continue;
+      const long double z = static_cast<long double>(c.chosen_logp.get(0)) + 1, win = 1 / (1 + std::exp(-z));
+      const auto wide = static_cast<long double>(e);
+      const auto exact = static_cast<double>(win * std::log(win / (1 - wide)) + (1 - win) * std::log((1 - win) / wide));
+      EXPECT_NEAR(got / exact, 1, 1e-4) << e << " " << move;
+      EXPECT_NEAR(right / exact, 1, 1e-4) << e << " " << move;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace rlk::test

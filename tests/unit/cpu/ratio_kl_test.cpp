@@ -227,5 +227,39 @@ TEST(CpuRatioKl, K3KeepsItsDigitsNearZeroAndIsInfiniteWhereTheTokenIsImpossible)
   EXPECT_EQ(kl.get(2), kInfinity);
 }
 
+// abs, k2 and k3 of log-probabilities that are nearly the same, and of all others.
+TEST(CpuRatioKl, NoEstimateButK1IsEverNegative) {
+  for_each_target([] {
+    for (const Dtype dtype : {Dtype::f32, Dtype::f64}) {
+      List logp, ref_logp;
+      for (const double x : {-1e-30, -1e-9, -0.7, -3.0, -20.0}) {
+        for (int exponent = -60; exponent <= 4; ++exponent) {
+          for (const double sign : {-1.0, 1.0}) {
+            logp.push_back(x);
+            ref_logp.push_back(x + sign * std::ldexp(1.37, exponent));
+          }
+        }
+      }
+      for (const KlKind kind : {KlKind::abs, KlKind::k2, KlKind::k3}) {
+        RatioKl c = call_of(numbers(logp, {}, dtype), Tensor(), numbers(ref_logp, {}, dtype));
+        c.params.kl_kind = kind;
+        const auto got = run(c);
+        const auto right = golden_answer(c);
+        for (int64_t n = 0; n < got.kl.size(); ++n) {
+          const double d = c.ref_logp.get(n) - c.logp.get(n), of_golden = right.kl.value[static_cast<size_t>(n)];
+          EXPECT_GE(got.kl.get(n), 0) << d;
+          EXPECT_GE(of_golden, 0) << d;
+          if (kind != KlKind::k3 || std::fabs(d) < 1e-15) continue;
+          const auto wide = static_cast<long double>(d);  // whose expm1 has all digits
+          const double exact = std::fabs(d) > 1e-5 ? static_cast<double>(std::expm1(wide) - wide)
+                                                   : d * d * (0.5 + d * (1.0 / 6 + d / 24));
+          EXPECT_NEAR(got.kl.get(n) / exact, 1, dtype == Dtype::f64 ? 1e-11 : 1e-6) << d;
+          EXPECT_NEAR(of_golden / exact, 1, 1e-11) << d;
+        }
+      }
+    }
+  });
+}
+
 }  // namespace
 }  // namespace rlk::test

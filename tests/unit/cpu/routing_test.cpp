@@ -95,5 +95,24 @@ TEST(CpuRouting, RowsMeetTheMatrixOfTheirExpert) {
   EXPECT_TRUE(std::isnan(got.y.get(0)) && std::isnan(got.y.get(5)));
 }
 
+// Expert parallel: what another process has is in no block.
+TEST(CpuRouting, AnExpertThatIsNotHereIsInNoBlock) {
+  for (const Dtype dtype : {Dtype::i32, Dtype::i64}) {
+    CallOf<ops::MoeAlignBlockSize> c;
+    c.topk_ids = Tensor(dtype, {3, 2});
+    const std::vector<int64_t> ids = {-1, 1, 0, -1, 1, 2};
+    for (size_t i = 0; i < ids.size(); ++i) c.topk_ids.set_int(static_cast<int64_t>(i), ids[i]);
+    c.params.experts = 3;
+    c.params.block_size = 2;
+    EXPECT_EQ(run(c).error.kind, sdk::DataErrorKind::kIdOutOfRange);  // as it is without the parameter
+    c.params.ignore_index = -1;
+    const auto got = run(c);
+    EXPECT_EQ(got.error.kind, sdk::DataErrorKind::kNoDataError);
+    EXPECT_EQ(list_of(got.num_tokens_post_pad), (List{6}));
+    EXPECT_EQ(list_of(got.sorted_token_ids), (List{2, 6, 1, 4, 5, 6, 6, 6, 6}));
+    EXPECT_EQ(list_of(got.expert_ids), (List{0, 1, 2, -1, -1}));
+  }
+}
+
 }  // namespace
 }  // namespace rlk::test

@@ -121,6 +121,9 @@ class Declarations(unittest.TestCase):
                      ("{ symbols =", "{ symbol ="))
 
     def test_a_key_of_another_kind_of_domain_is_unknown(self):
+        self.refused("[[output]] out: at_least_when says where at_least holds, and there is no at_least",
+                     ('doc = "after"', 'doc = "after"\nat_least_when = "N > 0"'))
+        self.refused("[[input]] water domain: no input 'wator'; near: water", ("scale =", 'close_to = "wator", scale ='))
         self.refused("[[input]] water domain: unknown key 'scale'", ('kind = "real"', 'kind = "mask"'))
 
     def test_a_value_of_the_wrong_type(self):

@@ -33,6 +33,24 @@ def _causal(module, is_causal, query):
     return bool(getattr(module, "is_causal", True) if is_causal is None else is_causal) and query.shape[2] > 1
 
 
+def _same_sequence(cu_seqlens_q, cu_seqlens_k, query, key, causal):
+    """[queries, keys]: whether both are of one packed sequence, and the key not behind the query, counted from their ends."""
+    if cu_seqlens_q is None or cu_seqlens_k is None:
+        raise Unsupported("rlk.integrations: attention with only one of cu_seq_lens_q and cu_seq_lens_k. Pass both")
+    if query.shape[0] != 1 or key.shape[0] != 1:
+        raise Unsupported(f"rlk.integrations: attention of packed sequences in {query.shape[0]} rows with a mask. Pass one row, "
+                          "with the sequences one behind the other")
+
+    def places(cu_seqlens, count):  # of each token its sequence, and how far it is from its end
+        ends = torch.cat([cu_seqlens[1:], cu_seqlens.new_full((1,), count)])  # what is behind the last is by itself
+        token = torch.arange(count, device=ends.device, dtype=ends.dtype)
+        own = torch.searchsorted(ends[:-1].contiguous(), token, right=True)
+        return own, ends[own] - token
+    (of_q, q_left), (of_k, k_left) = places(cu_seqlens_q, query.shape[2]), places(cu_seqlens_k, key.shape[2])
+    same = of_q[:, None] == of_k[None, :]
+    return same & (k_left[None, :] >= q_left[:, None]) if causal else same
+
+
 def _capped(module, query, attention_mask, more):
     """The attention of the model's own file, which has the softcap that torch's does not, and the mask as it adds it."""
     eager = getattr(sys.modules.get(type(module).__module__), "eager_attention_forward", None)
@@ -57,6 +75,13 @@ def _torchs(modeling):
         queries, keys = query.shape[2], key.shape[2]
         if attention_mask is not None and attention_mask.ndim == 2:
             attention_mask = attention_mask[:, None, None, :] != 0
+        cu_seqlens_q, cu_seqlens_k = more.pop("cu_seq_lens_q", None), more.pop("cu_seq_lens_k", None)
+        if cu_seqlens_q is not None or cu_seqlens_k is not None:  # which torch's attention ignores
+            seen = _same_sequence(cu_seqlens_q, cu_seqlens_k, query, key, _causal(module, is_causal, query))[None, None]
+            if attention_mask is None or attention_mask.dtype == torch.bool:
+                attention_mask = seen if attention_mask is None else attention_mask & seen
+            else:
+                attention_mask = attention_mask.masked_fill(~seen, torch.finfo(attention_mask.dtype).min)
         own, capped = attention_mask is None or attention_mask.shape[2] == 1, more.get("softcap") is not None
         if own and _causal(module, is_causal, query) and (attention_mask is not None or keys != queries or capped):
             seen = torch.ones(queries, keys, dtype=torch.bool, device=query.device).tril(keys - queries)
@@ -71,7 +96,7 @@ def _torchs(modeling):
 
 def _attention(modeling):
     def serve(original, module, query, key, value, attention_mask, dropout=0.0, scaling=None, is_causal=None, softcap=None,
-              sliding_window=None, **more):
+              sliding_window=None, cu_seq_lens_q=None, cu_seq_lens_k=None, **more):
         for name in ("position_bias", "cache", "s_aux"):
             require(more.get(name) is None, name)
         require(attention_mask is None or attention_mask.ndim == 2, "a mask that is more than causality and padding")
@@ -79,15 +104,26 @@ def _attention(modeling):
         require(dropout == 0, f"a dropout of {dropout}")
         require(scaling is None or scaling > 0, f"a scaling of {scaling}")
         require(softcap is None or softcap > 0, f"a softcap of {softcap}")
+        packed = cu_seq_lens_q is not None or cu_seq_lens_k is not None
+        if packed:
+            require(cu_seq_lens_q is not None and cu_seq_lens_k is not None, "only one of cu_seq_lens_q and cu_seq_lens_k")
+            require(attention_mask is None, "a mask beside cu_seq_lens")
+            require(cu_seq_lens_q.dtype == cu_seq_lens_k.dtype and cu_seq_lens_q.dtype in (torch.int32, torch.int64),
+                    f"cu_seq_lens of {cu_seq_lens_q.dtype} and {cu_seq_lens_k.dtype}, expected int32 or int64")
         device = query.device.type
         if torch.is_autocast_enabled(device):  # which rotary embeddings leave in fp32, and values not
             query, key, value = cast((query, key, value), range(3), torch.get_autocast_dtype(device))
         require_dtype(query, "queries")
         require(query.dtype == key.dtype == value.dtype, f"{query.dtype}, {key.dtype} and {value.dtype} side by side")
         require(query.shape[3] == key.shape[3] == value.shape[3] <= 256, "heads of different sizes, or of more than 256")
+        options = {"causal": "on" if _causal(module, is_causal, query) else "off", "scale": scaling or 0.0,
+                   "softcap": softcap or 0.0}
+        if packed:
+            rows = (x.transpose(1, 2).flatten(0, 1) for x in (query, key, value))
+            out = call("attention", *rows, cu_seq_lens_q, cu_seq_lens_k, None, layout="packed", **options)
+            return out.unflatten(0, (query.shape[0], query.shape[2])), None
         out = call("attention", query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), None, None,
-                   None if attention_mask is None else attention_mask != 0,
-                   causal="on" if _causal(module, is_causal, query) else "off", scale=scaling or 0.0, softcap=softcap or 0.0)
+                   None if attention_mask is None else attention_mask != 0, **options)
         return out, None
     return Replacement("transformers attention rlk", _torchs(modeling), serve)
 

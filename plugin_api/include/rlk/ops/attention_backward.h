@@ -20,7 +20,11 @@ out and lse are those of attention with the same inputs and parameters. A query 
 query sees (padding too), have gradients of exactly 0; neither meets the values of what it does not see. The data errors
 are those of attention; all gradients are NaN then. Gradients of a sequence depend on that sequence alone, and the sum
 over query heads and queries has one order.
-p is exp of the difference of a score to lse: taken as a difference of rounded products (exp2(x c - lse c)) it passes 1
+p is exp of the difference of a score to lse, and at most 1, which the rounding of lse would pass: gradients are finite
+  where
+out and grad_out are. Where scores are so large that fp32 has no digits behind the point of lse, p is some number from 0
+  to
+1. Taken as a difference of rounded products (exp2(x c - lse c)) it passes 1
 where scores are large. For 16-bit tensors, whose fused kernels do so, class tolerance allows it; accurate does not.
 
 A NaN in one element makes NaN, of what depends on that element (plugin_api/ops/README.md):

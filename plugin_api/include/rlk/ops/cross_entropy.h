@@ -23,7 +23,7 @@ outside [0, V) and an active row whose every logit is -inf are data errors: ever
 loss and z_loss, but where they are 0 whatever the rows are (reduction none; z_loss without lse_square_scale). A
   denominator
 given takes the place of D and Z (the tokens of all processes, say). A target of -inf has a loss of +inf, and with label
-smoothing so has any -inf; where its share or class weight is 0 it has NaN, 0 times an infinity. Without an active row a
+smoothing so has any -inf, but where its share or class weight is 0: that leaves nothing of it. Without an active row a
   mean
 is 0 (Liger-Kernel); torch's is NaN. z-losses are not weighted, and their mean is that of rows (Liger-Kernel).
 Presets: torch.nn.functional.cross_entropy: its weight is class_weight; Liger-Kernel's LigerCrossEntropyLoss: all of it
@@ -68,7 +68,7 @@ typedef struct rlk_cross_entropy_params {
 #define RLK_CROSS_ENTROPY_OUT_LOSS 0 /* acc(T) [1]: the reduced loss */
 #define RLK_CROSS_ENTROPY_OUT_TOKEN_LOSS 1 /* optional, acc(T) [N]: the loss of each row */
 #define RLK_CROSS_ENTROPY_OUT_LSE 2 /* optional, acc(T) [N]: log-sum-exp of z; what cross_entropy_backward reads */
-#define RLK_CROSS_ENTROPY_OUT_Z_LOSS 3 /* optional, acc(T) [1]: the part of loss that is z-loss */
+#define RLK_CROSS_ENTROPY_OUT_Z_LOSS 3 /* optional, acc(T) [1]: the part of loss that is z-loss; at least 0 */
 #define RLK_CROSS_ENTROPY_N_OUTPUTS 4
 
 /* symbols: index in rlk_call_desc.symbols and rlk_run.symbols */

@@ -83,10 +83,10 @@ typedef struct rlk_grpo_loss_params {
 /* outputs: index, dtype, shape */
 #define RLK_GRPO_LOSS_OUT_LOSS 0 /* acc(T) [1]: policy_loss + beta kl */
 #define RLK_GRPO_LOSS_OUT_POLICY_LOSS 1 /* optional, acc(T) [1]: the clipped surrogate alone */
-#define RLK_GRPO_LOSS_OUT_KL 2 /* optional, acc(T) [1]: the mean k3 estimate */
+#define RLK_GRPO_LOSS_OUT_KL 2 /* optional, acc(T) [1]: the mean k3 estimate; at least 0 */
 #define RLK_GRPO_LOSS_OUT_LSE 3 /* optional, acc(T) [B, T]: log-sum-exp of z; what the backward reads */
-#define RLK_GRPO_LOSS_OUT_LOGP 4 /* optional, acc(T) [B, T]: lp */
-/* optional, acc(T) [B, T]: lr, 0 without ref_logits; what the backward reads with beta */
+#define RLK_GRPO_LOSS_OUT_LOGP 4 /* optional, acc(T) [B, T]: lp; at most 0 */
+/* optional, acc(T) [B, T]: lr, 0 without ref_logits; what the backward reads with beta; at most 0 */
 #define RLK_GRPO_LOSS_OUT_REF_LOGP 5
 #define RLK_GRPO_LOSS_OUT_ADVANTAGES 6 /* optional, acc(T) [B]: A */
 #define RLK_GRPO_LOSS_N_OUTPUTS 7

@@ -17,6 +17,9 @@ Tokens that are not active get exactly 0. At a bound a clamp passes the gradient
 both bounds meets both: zero, as torch.clamp of 2.15, or pass, as before 2.15. The data errors are those of
 grpo_loss for logits: the token's gradient is NaN, that of the others is not touched; bad group_boundaries make all
 of it NaN. grad_logits may be the same memory as logits.
+lp is z - lse, and p as in logp_backward: where scores are so large that lse has no digits behind the point, rho and d
+  are
+known no better, and a KL of large d has a slope beyond the dtype.
 NaN: a clamp, min or max of a NaN is NaN, as torch's and unlike fmin and fmax, so that the gradient of a
 token whose logp, old_logp or advantage is NaN is NaN, clipped or not.
 

@@ -16,7 +16,10 @@ student_kl[n]  = sum_v q log(q / m) (m is q for beta 0, and student_kl 0)
 A term whose first probability is 0 is 0: logits of -inf are legal, and a divergence from an impossible token is +inf. A
 masked row has loss and every other output 0 and is never read. An active row whose every logit of either model is -inf
   is
-a data error, and all its outputs are NaN. What jsd_backward reads is lse, teacher_lse and student_kl.
+a data error, and all its outputs are NaN. No rounding makes a divergence negative, however close the distributions are:
+sum_v p log(p / q) is sum_v p (exp(d) - 1 - d) with d = log(q / p), of which no term is negative. What jsd_backward
+  reads
+is lse, teacher_lse and student_kl.
 NaN and +inf: a NaN or a +inf among the logits of either model makes loss and student_kl of the row NaN.
 Presets: TRL's DistillationTrainer and GKD, Liger-Kernel's LigerFusedLinearJSD: beta and temperature as there; their
   batch
@@ -47,10 +50,10 @@ typedef struct rlk_jsd_params {
 #define RLK_JSD_N_INPUTS 3
 
 /* outputs: index, dtype, shape */
-#define RLK_JSD_OUT_LOSS 0 /* acc(T) [N]: divergence of each row, nats */
+#define RLK_JSD_OUT_LOSS 0 /* acc(T) [N]: divergence of each row, nats; at least 0 */
 #define RLK_JSD_OUT_LSE 1 /* optional, acc(T) [N]: log-sum-exp of the student */
 #define RLK_JSD_OUT_TEACHER_LSE 2 /* optional, acc(T) [N]: log-sum-exp of the teacher */
-#define RLK_JSD_OUT_STUDENT_KL 3 /* optional, acc(T) [N]: KL of the student to the mixture */
+#define RLK_JSD_OUT_STUDENT_KL 3 /* optional, acc(T) [N]: KL of the student to the mixture; at least 0 */
 #define RLK_JSD_N_OUTPUTS 4
 
 /* symbols: index in rlk_call_desc.symbols and rlk_run.symbols */

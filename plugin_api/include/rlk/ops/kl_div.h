@@ -21,7 +21,8 @@ of all processes, say). Where t is 0 the input does not count: also where it is 
 of -inf elsewhere is +inf.
 Presets: torch.nn.functional.kl_div with its reduction (whose default is mean); Liger-Kernel's LigerKLDIVLoss: eps
   1e-10.
-eps has no effect with log_target. The divergence of two rows of logits is jsd with beta 0.
+eps has no effect with log_target. A term may be negative, and so may their sum where input or target do not add up to
+  1. The divergence of two rows of logits is jsd with beta 0.
 NaN: a NaN in either makes its element NaN, but an input whose t is 0.
 
 A NaN in one element makes NaN, of what depends on that element (plugin_api/ops/README.md):

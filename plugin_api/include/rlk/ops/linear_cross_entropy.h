@@ -75,7 +75,7 @@ typedef struct rlk_linear_cross_entropy_params {
 #define RLK_LINEAR_CROSS_ENTROPY_OUT_TOKEN_LOSS 1 /* optional, acc(T) [N]: the loss of each row */
 /* optional, acc(T) [N]: log-sum-exp of z; what linear_cross_entropy_backward reads */
 #define RLK_LINEAR_CROSS_ENTROPY_OUT_LSE 2
-#define RLK_LINEAR_CROSS_ENTROPY_OUT_Z_LOSS 3 /* optional, acc(T) [1]: the part of loss that is z-loss */
+#define RLK_LINEAR_CROSS_ENTROPY_OUT_Z_LOSS 3 /* optional, acc(T) [1]: the part of loss that is z-loss; at least 0 */
 #define RLK_LINEAR_CROSS_ENTROPY_N_OUTPUTS 4
 
 /* symbols: index in rlk_call_desc.symbols and rlk_run.symbols */

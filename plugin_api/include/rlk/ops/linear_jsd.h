@@ -62,10 +62,10 @@ typedef struct rlk_linear_jsd_params {
 #define RLK_LINEAR_JSD_N_INPUTS 7
 
 /* outputs: index, dtype, shape */
-#define RLK_LINEAR_JSD_OUT_LOSS 0 /* acc(T) [N]: divergence of each row, nats */
+#define RLK_LINEAR_JSD_OUT_LOSS 0 /* acc(T) [N]: divergence of each row, nats; at least 0 */
 #define RLK_LINEAR_JSD_OUT_LSE 1 /* optional, acc(T) [N]: log-sum-exp of the student */
 #define RLK_LINEAR_JSD_OUT_TEACHER_LSE 2 /* optional, acc(T) [N]: log-sum-exp of the teacher */
-#define RLK_LINEAR_JSD_OUT_STUDENT_KL 3 /* optional, acc(T) [N]: KL of the student to the mixture */
+#define RLK_LINEAR_JSD_OUT_STUDENT_KL 3 /* optional, acc(T) [N]: KL of the student to the mixture; at least 0 */
 #define RLK_LINEAR_JSD_N_OUTPUTS 4
 
 /* symbols: index in rlk_call_desc.symbols and rlk_run.symbols */

@@ -61,10 +61,11 @@ typedef struct rlk_linear_logp_params {
 #define RLK_LINEAR_LOGP_N_INPUTS 6
 
 /* outputs: index, dtype, shape */
-#define RLK_LINEAR_LOGP_OUT_LOGP 0 /* O [N]: log-probability of ids[n] */
+#define RLK_LINEAR_LOGP_OUT_LOGP 0 /* O [N]: log-probability of ids[n]; at most 0 */
 #define RLK_LINEAR_LOGP_OUT_LSE 1 /* optional, acc(T) [N]: log-sum-exp of z; what linear_logp_backward reads */
-#define RLK_LINEAR_LOGP_OUT_ENTROPY 2 /* optional, acc(T) [N]: entropy of softmax(z), nats */
-#define RLK_LINEAR_LOGP_OUT_SUM_P2 3 /* optional, acc(T) [N]: sum of the squared probabilities, softmax(z)^2 */
+#define RLK_LINEAR_LOGP_OUT_ENTROPY 2 /* optional, acc(T) [N]: entropy of softmax(z), nats; at least 0 */
+/* optional, acc(T) [N]: sum of the squared probabilities, softmax(z)^2; at least 0; at most 1 */
+#define RLK_LINEAR_LOGP_OUT_SUM_P2 3
 #define RLK_LINEAR_LOGP_N_OUTPUTS 4
 
 /* symbols: index in rlk_call_desc.symbols and rlk_run.symbols */

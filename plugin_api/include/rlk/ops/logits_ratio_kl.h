@@ -20,7 +20,8 @@ A token is masked when mask[n] == 0 or ids[n] == ignore_index: ids[n] is never d
 ref_logp are 0. An active id outside [0, V) and an active row whose every logit is -inf are data errors: what depends on
 the bad row is NaN (kl and ref_logp alone when it is a row of ref_logits).
 Without old_logp the old log-probability is logp itself with its gradient stopped: ratio 1 and w 1 with their gradients
-kept. A masked token has ratio masked_ratio and kl 0, whatever its other numbers. The k3 of d = +inf is +inf. Trainers
+kept. A masked token has ratio masked_ratio and kl 0, whatever its other numbers. A weight of 0 leaves nothing of an
+infinite estimate, and a gradient of 0 passes nothing. The k3 of d = +inf is +inf. Trainers
 clamp k3 alone or every kind, before or never: the clamps are parameters and apply to the kind that is chosen. verl's
 k1+, abs+ and k3+ have these values; their gradient is kl_gradient of the backward.
 NaN: a clamp, min or max of a NaN is NaN, as torch's and unlike fmin and fmax, so that ratio and kl of the token are
@@ -70,11 +71,13 @@ typedef struct rlk_logits_ratio_kl_params {
 
 /* outputs: index, dtype, shape */
 #define RLK_LOGITS_RATIO_KL_OUT_RATIO 0 /* acc(T) [N]: importance ratio */
-#define RLK_LOGITS_RATIO_KL_OUT_KL 1 /* optional, acc(T) [N]: KL estimate, nats */
-#define RLK_LOGITS_RATIO_KL_OUT_LOGP 2 /* optional, acc(T) [N]: log-probability of the token under the policy */
+#define RLK_LOGITS_RATIO_KL_OUT_KL 1 /* optional, acc(T) [N]: KL estimate, nats; at least 0 where kl_kind != k1 */
+/* optional, acc(T) [N]: log-probability of the token under the policy; at most 0 */
+#define RLK_LOGITS_RATIO_KL_OUT_LOGP 2
 /* optional, acc(T) [N]: log-sum-exp of the policy; what logits_ratio_kl_backward reads */
 #define RLK_LOGITS_RATIO_KL_OUT_LSE 3
-/* optional, acc(T) [N]: log-probability of the token under the reference; what logits_ratio_kl_backward reads */
+/* optional, acc(T) [N]: log-probability of the token under the reference; what logits_ratio_kl_backward reads; at most
+   0 */
 #define RLK_LOGITS_RATIO_KL_OUT_REF_LOGP 4
 #define RLK_LOGITS_RATIO_KL_N_OUTPUTS 5
 

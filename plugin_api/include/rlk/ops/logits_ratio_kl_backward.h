@@ -20,6 +20,8 @@ grad_logits[n, v] = g[n] (1[v == ids[n]] - p[v]) / temperature
 
 Masked tokens and data errors are those of logits_ratio_kl (of logits): a masked row has gradient 0, the row of a
 data error NaN. A logit of -inf has gradient 0. grad_logits may be the same memory as logits.
+logp is the logit over the temperature minus lse, and p as in logp_backward: where scores are so large that lse has no
+digits behind the point, ratio and d are known no better, and a KL of large d has a slope beyond the dtype.
 NaN: a clamp, min or max of a NaN is NaN, as torch's and unlike fmin and fmax. A NaN in what a token's gradient is made
 of (the logit of its id, lse, old_logp, ref_logp, its gradients) makes its row NaN under every clamp; in another logit
 that logit's element. The difference of two infinities of one sign is NaN.

@@ -20,6 +20,9 @@ keep_mask drops, which is not looked at. Where it drops the target the formula s
 masked_fill(-inf) gives: -g_logp p[v] for the logits that are kept. grad_logits may be the same memory as logits. With a
   vocabulary shard, pass the lse and entropy of the global vocabulary; a target that another
 shard owns has no column here.
+p is exp(z - lse), which passes 1 by the rounding of lse alone. Where scores are so large that lse has no digits behind
+  the
+point (2^24 in fp32) it is some number from 0 to that: the gradient is finite, and its digits mean nothing.
 A NaN in a logit makes that element NaN; one in lse, a gradient or the entropy makes the row NaN but for logits of -inf.
 
 A NaN in one element makes NaN, of what depends on that element (plugin_api/ops/README.md):

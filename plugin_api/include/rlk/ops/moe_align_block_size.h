@@ -12,7 +12,10 @@ The places i = n K + j of topk_ids[n, j] in order of their experts, of one exper
 many N K as make its count a multiple of block_size: sorted_token_ids, filled up with N K
 expert_ids[b] = the expert of block b, -1 where there is none; num_tokens_post_pad = how many places the blocks have
 
-i / K is the token. An id outside [0, experts) is a data error (row = i), and is left out. The outputs have room for the
+i / K is the token. An id that is ignore_index names an expert that is not here: its place is in no block and no count.
+With expert parallel pass ids of this process's experts, -1 for those of others (as vLLM's expert_map has them), and
+ignore_index -1. Another id outside [0, experts) is a data error (row = i), and is left out. The outputs have room for
+  the
 worst case, and all of it is written.
 
 A NaN in one element makes NaN, of what depends on that element (plugin_api/ops/README.md):
@@ -25,9 +28,10 @@ typedef struct rlk_moe_align_block_size_params {
   uint32_t reserved;
   int64_t experts; /* how many experts there are (>= 1); default 8 */
   int64_t block_size; /* places of a block (>= 1); default 16 */
+  int64_t ignore_index; /* an id of an expert that is not here; the default is no id; default -9223372036854775807 */
 } rlk_moe_align_block_size_params;
 
-#define RLK_MOE_ALIGN_BLOCK_SIZE_PARAMS_INIT {sizeof(rlk_moe_align_block_size_params), 0, 8, 16}
+#define RLK_MOE_ALIGN_BLOCK_SIZE_PARAMS_INIT {sizeof(rlk_moe_align_block_size_params), 0, 8, 16, -9223372036854775807}
 
 /* inputs: index, dtype, shape */
 #define RLK_MOE_ALIGN_BLOCK_SIZE_IN_TOPK_IDS 0 /* I [N, K]: experts of each token, as topk_softmax chooses them */

@@ -59,8 +59,11 @@ A NaN among A and logp takes no token, and clip_cov takes none whose ratio is Na
 Rollout corrections, with r = lo - rollout_logp over unmasked tokens (rollout_ratio current: r = logp - rollout_logp),
 no gradient, active when rollout_logp is given:
 rollout_is token_truncate clamps exp(r) to [rollout_is_min, rollout_is_max]; token_mask keeps exp(r) inside and is 0
-outside; sequence_truncate and sequence_mask do the same to exp(sum r); geometric_mask keeps exp(r) where exp(mean r) is
-inside, else 0. rollout_gate puts another number to the test of token_mask, and its mean to that of geometric_mask:
+outside; sequence_truncate and sequence_mask do the same to exp(sum r), with rollout_sequence mean to exp(mean r);
+geometric_mask keeps exp(r) where exp(mean r) is inside, with rollout_gated truncated clamped as token_truncate does,
+  else
+0. A weight of 0 leaves the denominators alone. rollout_gate puts another number to the test of token_mask, and its mean
+  to that of geometric_mask:
 with p = exp(rollout_logp) and q = exp(lo), both clamped to [1e-6, 1 - 1e-6], tv is |p - q|, binary_kl is
 p log(p / q) + (1 - p) log((1 - p) / (1 - q)). With rollout_missing one, r, that number and the token's part in opsm are
   0
@@ -88,7 +91,11 @@ as least_entropy. Gradients follow autograd: min and max take the selected branc
 torch.min of two tensors), clamps pass at their bounds what clamp_gradient of the backward says. kl_gradient = k2 keeps
 the value of kl and takes the gradient of k2 alone (straight-through); k2_weighted takes it times
 sg(min(exp(x), kl_gradient_weight_max)). rho = exp(s) of kl_bias_correction passes its
-gradient. Masked tokens are never read. cu_seqlens that do not start at 0, decrease, or do not end at S are a
+gradient. Masked tokens are never read. A weight of 0, of the input or of a correction, leaves nothing of its token's
+  policy
+loss and of that gradient, whatever the token's numbers are; an advantage of 0 leaves nothing of an infinite ratio, and
+  a
+gradient of 0 passes nothing. cu_seqlens that do not start at 0, decrease, or do not end at S are a
 data error and every output is NaN. Where only per-sequence advantages exist, advantages is one 0 with strides 0.
 metrics are means over active tokens, 0 where there is none: kl; ppo_kl = mean(-x); clip_fraction (ppo: the clipped term
 is larger; cispo: the clamp changed rho; gmpo: the clamp changed x' and A > 0; dppo: not valid; clip_cov and kl_cov:
@@ -258,6 +265,12 @@ A NaN in one element makes NaN, of what depends on that element (plugin_api/ops/
 #define RLK_POLICY_LOSS_GMPO_MEAN_ACTIVE 0
 #define RLK_POLICY_LOSS_GMPO_MEAN_SELECTED 1
 
+#define RLK_POLICY_LOSS_ROLLOUT_SEQUENCE_SUM 0
+#define RLK_POLICY_LOSS_ROLLOUT_SEQUENCE_MEAN 1
+
+#define RLK_POLICY_LOSS_ROLLOUT_GATED_RATIO 0
+#define RLK_POLICY_LOSS_ROLLOUT_GATED_TRUNCATED 1
+
 typedef struct rlk_policy_loss_params {
   uint32_t struct_size;
   uint32_t reserved;
@@ -363,12 +376,18 @@ typedef struct rlk_policy_loss_params {
   /* tokens whose mean gmpo takes: all active ones, or those that the entropy selects (their sequence keeps its loss);
      default active */
   int64_t gmpo_mean;
+  /* the log ratio of a sequence to the sampler in sequence_truncate and sequence_mask: the sum of its tokens' r, or
+     their mean; default sum */
+  int64_t rollout_sequence;
+  /* what geometric_mask keeps: the ratios as they are, or clamped to rollout_is_min and rollout_is_max; default ratio
+     */
+  int64_t rollout_gated;
 } rlk_policy_loss_params;
 
 #define RLK_POLICY_LOSS_PARAMS_INIT {sizeof(rlk_policy_loss_params), 0, 0, 0, 0, 0, 0.2, 0.2, 0.0, 0.0, 0.0, 0.0, 1.0, \
   1.05, 2.0, 3.0, 3.0, 2.0, 0.1, 0.0, 3, 0, 0.0, 0.0, 0, 0.0, 0, 0.0, 1.0, 0.0, 1, 0.0, 3.0, 0, 0.0, 0, 0.0, 0.0, 0.0, \
   0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0, 0.0, 0, 0.0, 0, 1.0, 10.0, 0, 0, 0.0002, 1.0, 5.0, \
-  0.1, 0, 0}
+  0.1, 0, 0, 0, 0}
 
 /* inputs: index, dtype, shape */
 #define RLK_POLICY_LOSS_IN_LOGP 0 /* T dense [B, T] or packed [S]: log-probabilities of the tokens under the policy */

@@ -137,6 +137,12 @@ A NaN in one element makes NaN, of what depends on that element (plugin_api/ops/
 #define RLK_POLICY_LOSS_BACKWARD_GMPO_MEAN_ACTIVE 0
 #define RLK_POLICY_LOSS_BACKWARD_GMPO_MEAN_SELECTED 1
 
+#define RLK_POLICY_LOSS_BACKWARD_ROLLOUT_SEQUENCE_SUM 0
+#define RLK_POLICY_LOSS_BACKWARD_ROLLOUT_SEQUENCE_MEAN 1
+
+#define RLK_POLICY_LOSS_BACKWARD_ROLLOUT_GATED_RATIO 0
+#define RLK_POLICY_LOSS_BACKWARD_ROLLOUT_GATED_TRUNCATED 1
+
 #define RLK_POLICY_LOSS_BACKWARD_CLAMP_GRADIENT_ZERO 0
 #define RLK_POLICY_LOSS_BACKWARD_CLAMP_GRADIENT_HALF 1
 #define RLK_POLICY_LOSS_BACKWARD_CLAMP_GRADIENT_PASS 2
@@ -246,6 +252,12 @@ typedef struct rlk_policy_loss_backward_params {
   /* tokens whose mean gmpo takes: all active ones, or those that the entropy selects (their sequence keeps its loss);
      default active */
   int64_t gmpo_mean;
+  /* the log ratio of a sequence to the sampler in sequence_truncate and sequence_mask: the sum of its tokens' r, or
+     their mean; default sum */
+  int64_t rollout_sequence;
+  /* what geometric_mask keeps: the ratios as they are, or clamped to rollout_is_min and rollout_is_max; default ratio
+     */
+  int64_t rollout_gated;
   /* what a clamp passes of the gradient at a bound: nothing (torch.clamp of 2.15), half (torch.min and torch.max,
      torch.clamp of 2.15 with bounds that are tensors), all (torch.clamp before 2.15); default zero */
   int64_t clamp_gradient;
@@ -254,7 +266,7 @@ typedef struct rlk_policy_loss_backward_params {
 #define RLK_POLICY_LOSS_BACKWARD_PARAMS_INIT {sizeof(rlk_policy_loss_backward_params), 0, 0, 0, 0, 0, 0.2, 0.2, 0.0, \
   0.0, 0.0, 0.0, 1.0, 1.05, 2.0, 3.0, 3.0, 2.0, 0.1, 0.0, 3, 0, 0.0, 0.0, 0, 0.0, 0, 0.0, 1.0, 0.0, 1, 0.0, 3.0, 0, \
   0.0, 0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0, 0.0, 0, 0.0, 0, 1.0, 10.0, 0, \
-  0, 0.0002, 1.0, 5.0, 0.1, 0, 0, 0}
+  0, 0.0002, 1.0, 5.0, 0.1, 0, 0, 0, 0, 0}
 
 /* inputs: index, dtype, shape */
 /* T dense [B, T] or packed [S]: log-probabilities of the tokens under the policy */

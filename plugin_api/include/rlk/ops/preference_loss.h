@@ -40,7 +40,9 @@ sigmoid without a reference; SimPO: sigmoid without a reference, margin = gamma 
 orpo; KTO: kind kto with kl. The NLL that CPO and ORPO add is cross_entropy of the chosen tokens. Not here: aot (sort
   the
 ratios and call sigmoid), BCO's running mean (add it to the reference), sft.
-orpo: a log-probability of 0 has infinite odds, and above 0 is NaN. NaN: a NaN makes the losses that depend on it NaN.
+exo_pair is the divergence of the outcomes that the policy expects, S(z) and S(-z), from 1 - e and e: never negative.
+orpo: a log-probability of 0 has infinite odds (of a preferred sequence the loss is 0, and the gradient its limit, -beta
+times the odds of the rejected one), and above 0 is NaN. NaN: a NaN makes the losses that depend on it NaN.
 
 A NaN in one element makes NaN, of what depends on that element (plugin_api/ops/README.md):
   chosen_logp: loss all, pair_loss element, rejected_loss none, chosen_reward element, rejected_reward none
@@ -99,8 +101,9 @@ typedef struct rlk_preference_loss_params {
 #define RLK_PREFERENCE_LOSS_N_INPUTS 5
 
 /* outputs: index, dtype, shape */
-#define RLK_PREFERENCE_LOSS_OUT_LOSS 0 /* acc(T) [1]: the reduced loss */
-/* optional, acc(T) [N]: the loss of each pair, with kto of each preferred sequence */
+#define RLK_PREFERENCE_LOSS_OUT_LOSS 0 /* acc(T) [1]: the reduced loss; at least 0 where kind == exo_pair */
+/* optional, acc(T) [N]: the loss of each pair, with kto of each preferred sequence; at least 0 where kind == exo_pair
+   */
 #define RLK_PREFERENCE_LOSS_OUT_PAIR_LOSS 1
 #define RLK_PREFERENCE_LOSS_OUT_REJECTED_LOSS 2 /* optional, acc(T) [M]: with kto the loss of each rejected sequence */
 /* optional, acc(T) [N]: implicit reward of each preferred sequence; a metric, without gradient */

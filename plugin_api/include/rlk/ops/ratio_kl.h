@@ -15,7 +15,8 @@ F(d)      = -d (k1), |d| (abs), d^2 / 2 (k2), exp(d) - d - 1 (k3)
 clamp(x, c) = min(max(x, -c), c), or x when c is 0
 
 Without old_logp the old log-probability is logp itself with its gradient stopped: ratio 1 and w 1 with their gradients
-kept. A masked token has ratio masked_ratio and kl 0, whatever its other numbers. The k3 of d = +inf is +inf. Trainers
+kept. A masked token has ratio masked_ratio and kl 0, whatever its other numbers. A weight of 0 leaves nothing of an
+infinite estimate, and a gradient of 0 passes nothing. The k3 of d = +inf is +inf. Trainers
 clamp k3 alone or every kind, before or never: the clamps are parameters and apply to the kind that is chosen. verl's
 k1+, abs+ and k3+ have these values; their gradient is kl_gradient of the backward.
 NaN: a clamp, min or max of a NaN is NaN, as torch's and unlike fmin and fmax, so that ratio and kl of the token are
@@ -62,7 +63,7 @@ typedef struct rlk_ratio_kl_params {
 
 /* outputs: index, dtype, shape */
 #define RLK_RATIO_KL_OUT_RATIO 0 /* O [N]: importance ratio */
-#define RLK_RATIO_KL_OUT_KL 1 /* optional, O [N]: KL estimate, nats */
+#define RLK_RATIO_KL_OUT_KL 1 /* optional, O [N]: KL estimate, nats; at least 0 where kl_kind != k1 */
 #define RLK_RATIO_KL_N_OUTPUTS 2
 
 /* symbols: index in rlk_call_desc.symbols and rlk_run.symbols */

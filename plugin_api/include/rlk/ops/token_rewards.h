@@ -18,7 +18,8 @@ scores and sequence_rewards are 0 where they are absent. A masked token has rewa
   A
 sequence without an active token has nowhere to put its reward. The k3 of d = +inf is +inf. Nothing here has a gradient:
 rewards are numbers to the trainers. What a controller of the coefficient reads is sequence_kl.
-NaN: a clamp, min or max of a NaN is NaN, as torch's and unlike fmin and fmax. A coefficient of 0 times a NaN is NaN.
+A coefficient of 0 leaves nothing of kl in rewards.
+NaN: a clamp, min or max of a NaN is NaN, as torch's and unlike fmin and fmax.
 Presets: verl's apply_kl_penalty: scores, logp of the old policy, kl_kind by name (low_var_kl: k3 with diff_clamp 20 and
 value_clamp 10). OpenRLHF's compute_reward: sequence_rewards with reward_clip, value_clamp 10, kl_kind k1.
 
@@ -71,8 +72,10 @@ typedef struct rlk_token_rewards_params {
 
 /* outputs: index, dtype, shape */
 #define RLK_TOKEN_REWARDS_OUT_REWARDS 0 /* O dense [B, L] or packed [N]: reward of each token */
-#define RLK_TOKEN_REWARDS_OUT_KL 1 /* optional, O dense [B, L] or packed [N]: KL estimate of each token, nats */
-#define RLK_TOKEN_REWARDS_OUT_SEQUENCE_KL 2 /* optional, acc(T) [B]: mean KL estimate of each sequence */
+/* optional, O dense [B, L] or packed [N]: KL estimate of each token, nats; at least 0 where kl_kind != k1 */
+#define RLK_TOKEN_REWARDS_OUT_KL 1
+/* optional, acc(T) [B]: mean KL estimate of each sequence; at least 0 where kl_kind != k1 */
+#define RLK_TOKEN_REWARDS_OUT_SEQUENCE_KL 2
 #define RLK_TOKEN_REWARDS_N_OUTPUTS 3
 
 /* symbols: index in rlk_call_desc.symbols and rlk_run.symbols */

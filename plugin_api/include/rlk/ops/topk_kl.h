@@ -15,7 +15,8 @@ student_mass[n] = sum_k exp(s), teacher_mass[n] = sum_k exp(t), both without the
 logp_clamp is off at 0. The K ids of a row may repeat; each counts. A masked row has loss and every other output 0 and
   is
 never read: its ids are not looked up. An active id outside [0, V) and an active row whose every logit is -inf are data
-errors, and every output of the row is NaN. A teacher_logp of -inf is legal. What topk_kl_backward reads is lse.
+errors, and every output of the row is NaN. The K tokens are a part of the vocabulary, so that loss may be negative. A
+  teacher_logp of -inf is legal. What topk_kl_backward reads is lse.
 NaN and +inf: a NaN or a +inf logit makes lse, loss and student_mass NaN. A clamp of a NaN is NaN.
 Preset: verl's forward_kl_topk, log_prob_min_clamp = -logp_clamp. Its overlap of both models' K ids is not computed
   here.

@@ -45,8 +45,8 @@ typedef struct rlk_tvd_params {
 #define RLK_TVD_N_INPUTS 3
 
 /* outputs: index, dtype, shape */
-#define RLK_TVD_OUT_LOSS 0 /* acc(T) [1]: the reduced distance */
-#define RLK_TVD_OUT_ELEMENT_LOSS 1 /* optional, acc(T) [N, V]: the term of each element */
+#define RLK_TVD_OUT_LOSS 0 /* acc(T) [1]: the reduced distance; at least 0 */
+#define RLK_TVD_OUT_ELEMENT_LOSS 1 /* optional, acc(T) [N, V]: the term of each element; at least 0 */
 #define RLK_TVD_N_OUTPUTS 2
 
 /* symbols: index in rlk_call_desc.symbols and rlk_run.symbols */
