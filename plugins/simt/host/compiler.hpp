@@ -39,12 +39,12 @@ struct Compiler {
   }
 };
 
-// The whole text of kernels/<kernels>.cu with everything that it includes.
-std::string kernel_source(const std::string& kernels, const std::string& platform);
+// The whole text of kernels/<image>.cu or operators/<image>.cuh with everything that it includes.
+std::string kernel_source(const std::string& image, const std::string& platform);
 
 // The compiled kernels of a device, valid until the process ends. device: what names it to the cache. Throws
 // RLK_NOT_READY while another process compiles them, and with the compiler's log when they do not compile.
-const void* compiled_image(const Compiler& compiler, const std::string& kernels, const std::string& device,
+const void* compiled_image(const Compiler& compiler, const std::string& image, const std::string& device,
                            const std::vector<std::string>& options);
 
 // The host in whose cache compiled kernels are kept: that of the plugin which lives, and holds this.
