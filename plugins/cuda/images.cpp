@@ -3,10 +3,10 @@
 
 #include <cstring>
 
-// RLK_CUDA_IMAGE_FOLDER: where the build put the compiled kernels; not defined when it had no nvcc.
+// RLK_CUDA_IMAGE_FOLDER: where the build put the compiled kernels, and images.inc, which names them; not defined when
+// it had no nvcc.
 #ifdef RLK_CUDA_IMAGE_FOLDER
-#define RLK_CUDA_IMAGES(X) X(add) X(attention_mma) X(attention_mma_accurate) X(attention_simt) X(logp) X(logp_backward)
-#define RLK_CUDA_EMBED(name)                       \
+#define RLK_CUDA_IMAGE(name)                       \
   asm(".section .rodata, \"a\", @progbits\n"       \
       ".balign 64\n"                               \
       ".globl rlk_cuda_image_" #name               \
@@ -19,7 +19,8 @@
       ".fatbin\"\n"                                \
       ".previous\n");                              \
   extern "C" const unsigned char rlk_cuda_image_##name[] __attribute__((visibility("hidden")));
-RLK_CUDA_IMAGES(RLK_CUDA_EMBED)
+#include "images.inc"
+#undef RLK_CUDA_IMAGE
 #endif
 
 namespace rlk::cuda {
@@ -34,10 +35,10 @@ bool images_built() noexcept {
 
 const void* image_of([[maybe_unused]] const char* name, int) {
 #ifdef RLK_CUDA_IMAGE_FOLDER
-#define RLK_CUDA_FIND(image) \
+#define RLK_CUDA_IMAGE(image) \
   if (std::strcmp(name, #image) == 0) return rlk_cuda_image_##image;
-  RLK_CUDA_IMAGES(RLK_CUDA_FIND)
-#undef RLK_CUDA_FIND
+#include "images.inc"
+#undef RLK_CUDA_IMAGE
 #endif
   return nullptr;
 }

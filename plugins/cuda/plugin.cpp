@@ -9,8 +9,8 @@ namespace rlk::cuda {
 
 class Plugin final : public simt::host::Plugin {
 public:
-  using Implementations = std::tuple<simt::host::Logp, simt::host::LogpBackward, AttentionMma, AttentionMmaAccurate,
-                                     simt::host::AttentionSimt, simt::host::Add>;
+  using Implementations = decltype(std::tuple_cat(std::declval<std::tuple<AttentionMma, AttentionMmaAccurate>>(),
+                                                  std::declval<simt::host::SharedOperators>()));
   explicit Plugin(const sdk::Host&) {}
   sdk::Verdict probe(sdk::Evidence& evidence) override { return cuda::probe(evidence); }
 };

@@ -7,8 +7,7 @@ namespace rlk::rocm {
 
 class Plugin final : public simt::host::Plugin {
 public:
-  using Implementations =
-      std::tuple<simt::host::Logp, simt::host::LogpBackward, simt::host::AttentionSimt, simt::host::Add>;
+  using Implementations = simt::host::SharedOperators;
   explicit Plugin(const sdk::Host& host) : cache_(host) {}
 
   sdk::Verdict probe(sdk::Evidence& evidence) override {

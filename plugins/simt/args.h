@@ -114,22 +114,6 @@ struct LogpBackwardArgs {
 };
 constexpr int64_t kOwnerNan = INT64_MAX;  // of a logits row that a bad row index named
 
-constexpr int kAddMaxDims = 8;
-struct AddArgs {
-  const void* a;
-  const void* b;
-  void* out;
-  int64_t elements;
-  double alpha;
-  // For the strided kernel, outermost first, dimensions that could be merged already are.
-  int64_t shape[kAddMaxDims];
-  int64_t a_stride[kAddMaxDims];
-  int64_t b_stride[kAddMaxDims];
-  int64_t out_stride[kAddMaxDims];
-  int32_t dims;
-  int32_t reserved;
-};
-
 // Strides of one attention tensor; its head size dimension is contiguous.
 struct AttentionTensor {
   void* data;

@@ -40,10 +40,6 @@ RLK_SIMT_BOTH constexpr int64_t backward_tile(int64_t element_bytes) {
   return kBackwardThreads * (16 / element_bytes);
 }
 
-// add
-constexpr int kAddThreads = 256;
-constexpr int kAddLoads = 4;
-
 // attention
 constexpr int kPlanThreads = 256;
 constexpr int kSimtWaves = 4;

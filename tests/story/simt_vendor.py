@@ -1,6 +1,8 @@
 """What the stories of the SIMT vendors share: the plugin on simulated runtimes, whole or with functions missing."""
 import ctypes
+import glob
 import os
+import re
 import shutil
 import tempfile
 
@@ -10,6 +12,15 @@ FAKES = os.environ["RLK_TEST_FAKES"]
 LIBRARIES = os.environ["RLK_TEST_LIBRARIES"]
 DTYPES = ("f32", "bf16", "f16", "f64")
 CPU_ALONE = ("keep_mask", "sum_p2")  # of logp and its backward
+
+
+def mapped_operators():
+    """The operators of plugins/simt/operators, by their declarations' names."""
+    names = []
+    for file in sorted(glob.glob(os.path.join(os.environ["RLK_TEST_ROOT"], "plugins/simt/operators/*.cuh"))):
+        with open(file) as text:
+            names += re.findall(r"^RLK_SIMT_MAP\w*\((\w+)", text.read(), re.M)
+    return [re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower() for name in names]
 
 
 def is_installed(names):
@@ -77,6 +88,13 @@ class Vendor(command.Case):
                 self.assertLessEqual({unit["verdict"] for unit in every if unit["feature"] in CPU_ALONE}, {"declined"})
                 self.assertEqual(set(verdicts), {"verified"})
                 self.assertGreaterEqual(len(verdicts), least)
+
+    def expect_maps_verified(self, library, brief):
+        """{op: dtype}; every operator of a map in every dtype in the long run."""
+        operators = mapped_operators()
+        self.assertLessEqual(set(brief), set(operators))
+        for op, dtype in [(op, "f32") for op in operators] if command.LONG else brief.items():
+            self.expect_verified(library, {op: (dtype, 1)})
 
     def expect_failures(self, library, variable, faults):
         """(what fails, text of the reason) of each: nothing is verified, in the runtime's words."""

@@ -19,52 +19,48 @@
 #include <system_error>
 #include <thread>
 
-// The sources, embedded by the assembler. RLK_SIMT_SOURCES: the folder of this file's parent.
-#define RLK_SIMT_TEXTS(X)                              \
-  X(standalone, "standalone.cuh")                      \
-  X(platform_plain, "platform_plain.cuh")              \
-  X(platform_hip, "platform_hip.cuh")                  \
-  X(platform_maca, "platform_maca.cuh")                \
-  X(simt, "simt.cuh")                                  \
-  X(args, "args.h")                                    \
-  X(tiling, "tiling.h")                                \
-  X(element, "element.cuh")                            \
-  X(tokens, "tokens.cuh")                              \
-  X(add, "add.cuh")                                    \
-  X(logp, "logp.cuh")                                  \
-  X(logp_backward, "logp_backward.cuh")                \
-  X(attention, "attention.cuh")                        \
-  X(attention_simt, "attention_simt.cuh")              \
-  X(kernels_add, "kernels/add.cu")                     \
-  X(kernels_logp, "kernels/logp.cu")                   \
-  X(kernels_logp_backward, "kernels/logp_backward.cu") \
-  X(kernels_attention_simt, "kernels/attention_simt.cu")
-
-#define RLK_SIMT_EMBED(name, file)           \
+// The sources, embedded by the assembler: texts.inc, which the build makes, has RLK_SIMT_TEXT(symbol, "name", "file")
+// of each.
+#define RLK_SIMT_TEXT(symbol, name, file)    \
   asm(".section .rodata, \"a\", @progbits\n" \
-      ".hidden rlk_simt_text_" #name         \
+      ".hidden rlk_simt_text_" #symbol       \
       "\n"                                   \
-      ".globl rlk_simt_text_" #name          \
+      ".globl rlk_simt_text_" #symbol        \
       "\n"                                   \
-      "rlk_simt_text_" #name                 \
+      "rlk_simt_text_" #symbol               \
       ":\n"                                  \
-      ".incbin \"" RLK_SIMT_SOURCES "/" file \
+      ".incbin \"" file                      \
       "\"\n"                                 \
       ".byte 0\n"                            \
       ".previous\n");                        \
-  extern "C" const char rlk_simt_text_##name[] __attribute__((visibility("hidden")));
-RLK_SIMT_TEXTS(RLK_SIMT_EMBED)
-#undef RLK_SIMT_EMBED
+  extern "C" const char rlk_simt_text_##symbol[] __attribute__((visibility("hidden")));
+#include "texts.inc"
+#undef RLK_SIMT_TEXT
 
 namespace rlk::simt::host {
 namespace {
 
+// By its place under plugins/simt, or in the plugins' interface: "simt.cuh", "operators/silu.cuh",
+// "rlk/formula/activation.hpp".
 const char* text_of(const std::string& file) {
-#define RLK_SIMT_FIND(name, path) \
-  if (file == path) return rlk_simt_text_##name;
-  RLK_SIMT_TEXTS(RLK_SIMT_FIND)
-#undef RLK_SIMT_FIND
+#define RLK_SIMT_TEXT(symbol, name, path) \
+  if (file == name) return rlk_simt_text_##symbol;
+#include "texts.inc"
+#undef RLK_SIMT_TEXT
   return nullptr;
+}
+
+// What the line includes, by the name that text_of knows, when it includes anything.
+std::string included(const std::string& line, const std::string& by) {
+  const bool quoted = line.rfind("#include \"", 0) == 0;
+  if (!quoted && line.rfind("#include <", 0) != 0) return {};
+  std::string name = line.substr(10, line.find_last_of("\">") - 10);
+  if (!quoted) return name;
+  std::string folder = by.substr(0, by.rfind('/') + 1);
+  for (; name.rfind("../", 0) == 0; name.erase(0, 3)) {
+    folder.erase(folder.size() < 2 ? 0 : folder.rfind('/', folder.size() - 2) + 1);
+  }
+  return folder + name;
 }
 
 // Appends the file, each include of ours in place of its line, and only once; the compiler's own headers are not there.
@@ -74,17 +70,15 @@ void append(const std::string& file, const std::string& platform, std::set<std::
   if (!seen.insert(file).second) return;
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) {
-    if (line == "#pragma once" || line.rfind("#include <", 0) == 0) continue;
+    if (line == "#pragma once") continue;
     if (line == "#include RLK_SIMT_PLATFORM") {
       append(platform, platform, seen, out);
       continue;
     }
-    const size_t quote = line.rfind("#include \"", 0) == 0 ? 10 : 0;
-    std::string name = quote != 0 ? line.substr(quote, line.rfind('"') - quote) : "";
-    if (name.rfind("../", 0) == 0) name.erase(0, 3);
+    const std::string name = included(line, file);
     if (!name.empty() && text_of(name) != nullptr) {
       append(name, platform, seen, out);
-    } else {
+    } else if (line.rfind("#include <", 0) != 0) {
       out += line + "\n";
     }
   }
@@ -227,20 +221,21 @@ void set_first_wait(std::chrono::milliseconds longest) {
   first_wait = longest;
 }
 
-std::string kernel_source(const std::string& kernels, const std::string& platform) {
-  std::string out = "#define RLK_SIMT_PLATFORM\n";
+std::string kernel_source(const std::string& image, const std::string& platform) {
+  std::string out = "#define RLK_SIMT_PLATFORM\n#define RLK_SIMT_IMAGE " + image + "\n";
   std::set<std::string> seen;
   append("standalone.cuh", platform, seen, out);
-  append("kernels/" + kernels + ".cu", platform, seen, out);
+  const std::string operators = "operators/" + image + ".cuh";
+  append(text_of(operators) != nullptr ? operators : "kernels/" + image + ".cu", platform, seen, out);
   return out;
 }
 
-const void* compiled_image(const Compiler& compiler, const std::string& kernels, const std::string& device,
+const void* compiled_image(const Compiler& compiler, const std::string& image, const std::string& device,
                            const std::vector<std::string>& options, const Place* place) {
-  const std::string source = kernel_source(kernels, compiler.platform);
+  const std::string source = kernel_source(image, compiler.platform);
   std::string all_options;
   for (const std::string& option : options) all_options += " " + option;
-  const std::string key = kernels + "-" + device + "-" + compiler.version +
+  const std::string key = image + "-" + device + "-" + compiler.version +
                           sdk::format("-%016llx", static_cast<unsigned long long>(hash_of(source + all_options)));
   Compilations& all = compilations();
   std::unique_lock<std::mutex> lock(all.mutex);
@@ -252,7 +247,7 @@ const void* compiled_image(const Compiler& compiler, const std::string& kernels,
     lock.unlock();
     const sdk::Host* const host = current_host;
     const auto order = std::make_shared<const Order>(
-        Order{compiler, key, source, kernels, options, host != nullptr ? std::optional<sdk::Host>(*host) : std::nullopt,
+        Order{compiler, key, source, image, options, host != nullptr ? std::optional<sdk::Host>(*host) : std::nullopt,
               place != nullptr ? std::optional<Place>(*place) : std::nullopt});
     try {
       std::thread([order, one] { compile_now(*order, one.get()); }).detach();
@@ -266,7 +261,7 @@ const void* compiled_image(const Compiler& compiler, const std::string& kernels,
     case Compilation::State::done:
       return one->image.data();
     case Compilation::State::running:
-      throw sdk::Error(RLK_NOT_READY, "the kernels of " + kernels + " are being compiled; ask again");
+      throw sdk::Error(RLK_NOT_READY, "the kernels of " + image + " are being compiled; ask again");
     default:
       break;
   }
@@ -274,7 +269,7 @@ const void* compiled_image(const Compiler& compiler, const std::string& kernels,
   const auto known = all.by_key.find(key);
   if (known != all.by_key.end() && known->second == one) all.by_key.erase(known);
   if (one->failure != nullptr) std::rethrow_exception(one->failure);
-  throw sdk::Error(RLK_NOT_READY, "another process compiles the kernels of " + kernels + " now; ask again");
+  throw sdk::Error(RLK_NOT_READY, "another process compiles the kernels of " + image + " now; ask again");
 }
 
 }  // namespace rlk::simt::host

@@ -40,15 +40,15 @@ struct Compiler {
   }
 };
 
-// The whole text of kernels/<kernels>.cu with everything that it includes.
-std::string kernel_source(const std::string& kernels, const std::string& platform);
+// The whole text of kernels/<image>.cu or operators/<image>.cuh with everything that it includes.
+std::string kernel_source(const std::string& image, const std::string& platform);
 
 // The compiled kernels of a device, valid until the process ends. device: what names it to the cache. place: what is
 // current on the thread that compiles; nullptr: nothing. Each key (source, options, device) is compiled once, on a
 // thread of its own, and no key waits for another. The first caller waits for a while (set_first_wait). Throws
 // RLK_NOT_READY while this or another process compiles them, and with the compiler's log when they do not compile.
 // [thread-safe]
-const void* compiled_image(const Compiler& compiler, const std::string& kernels, const std::string& device,
+const void* compiled_image(const Compiler& compiler, const std::string& image, const std::string& device,
                            const std::vector<std::string>& options, const Place* place = nullptr);
 // How long the caller that begins a compilation waits for its end before it is told that it is not ready. For tests.
 void set_first_wait(std::chrono::milliseconds longest);

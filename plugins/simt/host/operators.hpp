@@ -1,11 +1,11 @@
 // The implementations that every SIMT vendor registers. What each does is said where it is defined.
 #pragma once
 
-#include <rlk/sdk/ops/add.hpp>
 #include <rlk/sdk/ops/attention.hpp>
 #include <rlk/sdk/ops/logp.hpp>
 #include <rlk/sdk/ops/logp_backward.hpp>
 
+#include "maps.hpp"
 #include "operator.hpp"
 
 namespace rlk::simt::host {
@@ -38,11 +38,8 @@ struct AttentionSimt {
   static std::unique_ptr<sdk::Plan> plan(Device& device, const sdk::Call<Op>& call);
 };
 
-struct Add {
-  using Op = sdk::ops::Add;
-  static constexpr const char* kName = "packs";
-  static sdk::Support query(Device& device, const sdk::Call<Op>& call);
-  static std::unique_ptr<sdk::Plan> plan(Device& device, const sdk::Call<Op>& call);
-};
+// Beside them: every file of ../operators.
+using SharedOperators =
+    decltype(std::tuple_cat(std::declval<std::tuple<Logp, LogpBackward, AttentionSimt>>(), std::declval<Maps>()));
 
 }  // namespace rlk::simt::host

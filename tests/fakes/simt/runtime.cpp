@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "plugins/simt/args.h"
+#include "plugins/simt/skeleton/map.h"
 #include "tests/fakes/cuda/emulation.hpp"
 
 namespace fake_simt {
@@ -41,7 +42,8 @@ std::function<void()> bind(const Function& function, const void* arguments) {
   if (starts("logp_backward_")) return bind<LogpBackwardArgs>(function, arguments);
   if (starts("logp_")) return bind<LogpArgs>(function, arguments);
   if (starts("attention_")) return bind<AttentionArgs>(function, arguments);
-  return bind<AddArgs>(function, arguments);
+  if (function.name.find("_map_") != std::string::npos) return bind<MapArgs>(function, arguments);
+  violation("UNKNOWN_KERNEL", function.name + ": nothing says here what its argument is");
 }
 
 thread_local const char* kernel_that_runs = "";

@@ -1,6 +1,7 @@
 // The table of the runtime that tests/fakes/wide simulates: what a vendor like HIP or MACA writes. Other names, other
 // shapes and other numbers than CUDA's; nothing else differs.
 #include <map>
+#include <mutex>
 
 #include "plugins/simt/host/calls.hpp"
 
@@ -90,15 +91,10 @@ Driver open_driver() {
   };
   // What the runtime takes for compiled kernels is a text that names them.
   table.image = [](const char* name, int) -> const void* {
-    static const std::map<std::string, std::string> images = [] {
-      std::map<std::string, std::string> made;
-      for (const char* kernels : {"add", "attention_simt", "logp", "logp_backward"}) {
-        made[kernels] = std::string("simulated code object of ") + kernels + "\n";
-      }
-      return made;
-    }();
-    const auto found = images.find(name);
-    return found == images.end() ? nullptr : found->second.c_str();
+    static std::mutex mutex;
+    static std::map<std::string, std::string> images;
+    const std::lock_guard<std::mutex> lock(mutex);
+    return images.emplace(name, std::string("simulated code object of ") + name + "\n").first->second.c_str();
   };
   return table;
 }

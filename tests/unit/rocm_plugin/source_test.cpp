@@ -14,11 +14,26 @@
 namespace rlk::simt::host {
 namespace {
 
-constexpr const char* kKernels[] = {"add", "logp", "logp_backward", "attention_simt"};
+// Of every file that an image is compiled from.
+std::vector<std::string> images() {
+  std::vector<std::string> names;
+#define RLK_SIMT_TEXT(symbol, name, path) names.push_back(name);
+#include "texts.inc"
+#undef RLK_SIMT_TEXT
+  std::vector<std::string> found;
+  for (const std::string& name : names) {
+    const size_t folder = name.find('/');
+    const std::string begin = name.substr(0, folder);
+    if (begin == "kernels" || begin == "operators")
+      found.push_back(name.substr(folder + 1, name.find('.') - folder - 1));
+  }
+  return found;
+}
 
 TEST(SourceTest, ATextHasEverythingOnceAndNeedsNoHeader) {
+  EXPECT_GE(images().size(), 8u);
   for (const char* platform : {"platform_hip.cuh", "platform_maca.cuh"}) {
-    for (const char* kernels : kKernels) {
+    for (const std::string& kernels : images()) {
       const std::string text = kernel_source(kernels, platform);
       EXPECT_EQ(text.find("#include <"), std::string::npos);
       // What is left is in the branch of nobody's platform.
@@ -28,7 +43,7 @@ TEST(SourceTest, ATextHasEverythingOnceAndNeedsNoHeader) {
         ++includes;
       }
       EXPECT_LE(includes, 1u);
-      for (const char* once : {"struct DataErrorRecord {", "constexpr int kAddThreads", "struct Pack {"}) {
+      for (const char* once : {"struct DataErrorRecord {", "constexpr int kLogpThreads", "struct Pack {"}) {
         const size_t first = text.find(once);
         EXPECT_NE(first, std::string::npos) << once;
         EXPECT_EQ(text.find(once, first + 1), std::string::npos) << once;
@@ -70,8 +85,8 @@ TEST(SourceTest, HipRtcCompilesTheTextsForBothWidths) {
   if (!compiler.usable()) GTEST_SKIP() << "no hipRTC here: " << compiler.symbols.problem();
   const bool all = std::getenv("RLK_TEST_ALL_TARGETS") != nullptr;
   for (const char* target : {"gfx90a", "gfx1030"}) {
-    for (const char* kernels : kKernels) {
-      if (!all && kernels != std::string(target == std::string("gfx90a") ? "add" : "logp_backward")) continue;
+    for (const std::string& kernels : images()) {
+      if (!all && kernels != (target == std::string("gfx90a") ? "arithmetic" : "logp_backward")) continue;
       const void* image = nullptr;
       ASSERT_NO_THROW(image = wait_for_image(compiler, kernels, target,
                                              {"-O3", "-std=c++17", "-ffp-contract=off", "-fno-strict-aliasing",
@@ -81,7 +96,7 @@ TEST(SourceTest, HipRtcCompilesTheTextsForBothWidths) {
     }
   }
   // An error of ours would come with the compiler's own words.
-  EXPECT_THROW(wait_for_image(compiler, "add", "gfx90a", {"-no-such-option", "--offload-arch=gfx90a"}), sdk::Error);
+  EXPECT_THROW(wait_for_image(compiler, "silu", "gfx90a", {"-no-such-option", "--offload-arch=gfx90a"}), sdk::Error);
 }
 
 }  // namespace

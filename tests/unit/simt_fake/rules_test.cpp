@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "framework/env.hpp"
-#include "plugins/simt/args.h"
+#include "plugins/simt/skeleton/map.h"
 
 extern "C" {
 int hipSetDevice(int device);
@@ -138,23 +138,23 @@ TEST_F(SimtFakeTest, WhatIsNoCodeObjectIsRefusedAndACapturingStreamIsNotDestroye
 
 TEST_F(SimtFakeTest, AKernelMayNotFollowAnAddressThatDoesNotFitItsType) {
   void *module = nullptr, *kernel = nullptr;
-  ASSERT_EQ(hipModuleLoadData(&module, "simulated code object of add\n"), 0);
-  ASSERT_EQ(hipModuleGetFunction(&kernel, module, "add_f32_strided"), 0);
-  rlk::simt::AddArgs args{};
-  args.a = args.b = args.out = memory;
-  args.alpha = 1;
-  args.elements = args.shape[0] = 1;
+  ASSERT_EQ(hipModuleLoadData(&module, "simulated code object of arithmetic\n"), 0);
+  ASSERT_EQ(hipModuleGetFunction(&kernel, module, "arithmetic_map_Mul_f32"), 0);
+  rlk::simt::MapArgs args{};
+  for (int t = 0; t < 3; ++t) args.tensor[t].data = memory;
+  args.elements = args.pieces = args.shape[0] = 1;
   args.dims = 1;
+  args.form = rlk::simt::kMapAny;
   void* parameters[] = {&args};
   const auto launch = [&] {
     hipModuleLaunchKernel(kernel, 1, 1, 1, 64, 1, 1, 0, stream, parameters, nullptr);
     return hipStreamSynchronize(stream);
   };
   EXPECT_EQ(launch(), 0);
-  args.a = static_cast<char*>(memory) + 2;
-  EXPECT_DEATH(launch(), "MISALIGNED: add_f32_strided: .*no multiple of 4 bytes");
-  args.a = host;
-  EXPECT_DEATH(launch(), "NOT_DEVICE_MEMORY: add_f32_strided");
+  args.tensor[1].data = static_cast<char*>(memory) + 2;
+  EXPECT_DEATH(launch(), "MISALIGNED: arithmetic_map_Mul_f32: .*no multiple of 4 bytes");
+  args.tensor[1].data = host;
+  EXPECT_DEATH(launch(), "NOT_DEVICE_MEMORY: arithmetic_map_Mul_f32");
 }
 
 TEST_F(SimtFakeTest, ACopyBetweenDevicesNamesWhoseMemoryItIs) {

@@ -353,29 +353,54 @@ TEST_F(OperatorTest, LogpDeclinesTemperaturesAndSoftcapsBeyondItsArithmetic) {
 }
 
 // CPU kernels compute such calls in fp64.
-TEST_F(OperatorTest, AddDeclinesFactorsAndAttentionScalesBeyondTheirArithmetic) {
+TEST_F(OperatorTest, AttentionDeclinesScalesBeyondItsArithmetic) {
   Device device(0);
-  const auto code_of_add = [&](rlk_dtype dtype, double alpha) {
+  const auto code = [&](rlk_dtype dtype, double scale) {
+    return dense_attention(dtype, 1, 4, 4, 1, 64, scale).query<AttentionSimt>(device).reason_code;
+  };
+  for (const rlk_dtype dtype : {kF32, kBf16}) {
+    for (const double fine : {0.0, 1e-300, 1.0, 0x1p60}) EXPECT_EQ(code(dtype, fine), "") << fine;
+    for (const double beyond : {1e20, 1e39}) EXPECT_EQ(code(dtype, beyond), "SCALE") << beyond;
+  }
+  EXPECT_EQ(code(kF64, 1e39), "");
+  EXPECT_EQ((dense_attention(kBf16, 1, 4, 4, 1, 64, 1e39).query<cuda::AttentionMma>(device).reason_code), "SCALE");
+}
+
+// --- maps ------------------------------------------------------------------------------------------------------------
+
+TEST_F(OperatorTest, AMapLaunchesTheKernelOfItsPrecision) {
+  Device device(0);
+  const auto kernel = [&](rlk_dtype dtype, double alpha) {
     rlk_add_params params = RLK_ADD_PARAMS_INIT;
     params.alpha = alpha;
     Arranged<sdk::ops::Add> call(params, {});
     call.input(RLK_ADD_IN_A, dtype, {4});
     call.input(RLK_ADD_IN_B, dtype, {4});
     call.output(RLK_ADD_OUT_OUT, dtype, {4});
-    return call.query<Add>(device).reason_code;
+    EXPECT_EQ(call.query<Map<maps::Add>>(device).reason_code, "");
+    return call.launch<Map<maps::Add>>(device);
   };
-  const auto code_of_attention = [&](rlk_dtype dtype, double scale) {
-    return dense_attention(dtype, 1, 4, 4, 1, 64, scale).query<AttentionSimt>(device).reason_code;
-  };
-  for (const rlk_dtype dtype : {kF32, kBf16}) {
-    for (const double fine : {0.0, 1.0, -0.5, 0x1p-100, -0x1p100}) EXPECT_EQ(code_of_add(dtype, fine), "") << fine;
-    for (const double beyond : {1e-46, 1e39, -1e60}) EXPECT_EQ(code_of_add(dtype, beyond), "ALPHA") << beyond;
-    for (const double fine : {0.0, 1e-300, 1.0, 0x1p60}) EXPECT_EQ(code_of_attention(dtype, fine), "") << fine;
-    for (const double beyond : {1e20, 1e39}) EXPECT_EQ(code_of_attention(dtype, beyond), "SCALE") << beyond;
+  using Names = std::vector<std::string>;
+  for (const rlk_dtype dtype : {kF32, kBf16, kF16}) {
+    for (const double fine : {0.0, 1.0, -0.5})
+      EXPECT_EQ(kernel(dtype, fine), (Names{"arithmetic_map_Add_f32"})) << fine;
+    for (const double beyond : {1e-46, 1e39, -1e60}) {
+      EXPECT_EQ(kernel(dtype, beyond), (Names{"arithmetic_map_Add_f64"})) << beyond;
+    }
   }
-  EXPECT_EQ(code_of_add(kF64, 1e39), "");
-  EXPECT_EQ(code_of_attention(kF64, 1e39), "");
-  EXPECT_EQ((dense_attention(kBf16, 1, 4, 4, 1, 64, 1e39).query<cuda::AttentionMma>(device).reason_code), "SCALE");
+  EXPECT_EQ(kernel(kF64, 1), (Names{"arithmetic_map_Add_f64"}));
+}
+
+TEST_F(OperatorTest, AMapDeclinesADtypeByTheArgumentsNameAndLaunchesNothingForNoElements) {
+  Device device(0);
+  Arranged<sdk::ops::SiluAndMul> call(RLK_SILU_AND_MUL_PARAMS_INIT, {0, 3});
+  call.input(RLK_SILU_AND_MUL_IN_X, kF32, {0, 6});
+  call.output(RLK_SILU_AND_MUL_OUT_Y, kF32, {0, 3});
+  EXPECT_TRUE(call.launch<Map<maps::SiluAndMul>>(device).empty());
+  call.input(RLK_SILU_AND_MUL_IN_X, kI64, {0, 6});
+  const sdk::Support refused = call.query<Map<maps::SiluAndMul>>(device);
+  EXPECT_EQ(refused.reason_code, "DTYPE");
+  EXPECT_EQ(refused.reason, "gate is i64; supported: f32, bf16, f16, f64");
 }
 
 }  // namespace

@@ -1,0 +1,220 @@
+// The words that a formula is written in. A formula is a function template over a tag `d` and values of one type V: on
+// a CPU a vector of Highway's, whose names these are, on a SIMT device a lane, which is a plain float or double. It
+// stands between RLK_FORMULA_BEGIN and RLK_FORMULA_END:
+//
+//   RLK_FORMULA_BEGIN
+//   template <class D, class V>
+//   RLK_FORMULA V relu_of(D d, V x) {
+//     return at_least(d, 0, x);
+//   }
+//   RLK_FORMULA_END
+//
+//   number(d, x)  Zero(d)                       a double, 0, as V; TFromD<D> is the type of one number
+//   Add Sub Mul Div (a, b)  Neg Abs (a)         each rounded once; no compiler fuses two of them
+//   MulAdd(a, b, c)  NegMulAdd(a, b, c)         a b + c and c - a b, rounded once
+//   Lt Le Gt Ge Eq Ne (a, b)  IsNaN(a)          a mask
+//   And Or (m, n)  Not(m)                       of masks
+//   IfThenElse(m, a, b)                         what the mask does not choose may be anything, NaN too
+//   IfThenElseZero(m, a)  IfThenZeroElse(m, b)
+//   at_least(d, low, x)  at_most(d, high, x)    NaN stays NaN
+//   exp exp2 exp_minus_one sigmoid (d, x)       good to a few ulp everywhere; 0 below the normal numbers, or right
+//   horner(d, x, c0, c1, ...)                   the polynomial with these coefficients, highest power first
+//   Two<V>{a, b}  Three<V>{a, b, c}             several results
+//
+// Who brings values of another kind defines RLK_FORMULA_BEGIN and the rest before this is read. These are the lanes.
+#pragma once
+
+#if !defined(RLK_FORMULA_BEGIN)
+
+#include <cmath>
+
+// A program for devices says what its functions begin with.
+#if !defined(RLK_FORMULA)
+#define RLK_FORMULA inline
+#endif
+#define RLK_FORMULA_BEGIN namespace rlk::formula {
+#define RLK_FORMULA_END }
+
+namespace rlk::formula {
+
+template <class T>
+struct Lane {
+  using type = T;
+};
+template <class D>
+using TFromD = typename D::type;
+template <class D>
+using VFromD = typename D::type;
+
+template <class V>
+struct Two {
+  V first, second;
+};
+template <class V>
+struct Three {
+  V first, second, third;
+};
+
+template <class D>
+RLK_FORMULA TFromD<D> number(D, double x) {
+  return static_cast<TFromD<D>>(x);
+}
+template <class D>
+RLK_FORMULA TFromD<D> Zero(D) {
+  return 0;
+}
+
+// nvcc fuses what is not written so; other compilers are told not to (-ffp-contract=off).
+#if defined(__CUDACC__)
+RLK_FORMULA float Add(float a, float b) {
+  return __fadd_rn(a, b);
+}
+RLK_FORMULA double Add(double a, double b) {
+  return __dadd_rn(a, b);
+}
+RLK_FORMULA float Mul(float a, float b) {
+  return __fmul_rn(a, b);
+}
+RLK_FORMULA double Mul(double a, double b) {
+  return __dmul_rn(a, b);
+}
+#else
+RLK_FORMULA float Add(float a, float b) {
+  return a + b;
+}
+RLK_FORMULA double Add(double a, double b) {
+  return a + b;
+}
+RLK_FORMULA float Mul(float a, float b) {
+  return a * b;
+}
+RLK_FORMULA double Mul(double a, double b) {
+  return a * b;
+}
+#endif
+RLK_FORMULA float MulAdd(float a, float b, float c) {
+  return ::fmaf(a, b, c);
+}
+RLK_FORMULA double MulAdd(double a, double b, double c) {
+  return ::fma(a, b, c);
+}
+template <class V>
+RLK_FORMULA V Sub(V a, V b) {
+  return Add(a, -b);
+}
+template <class V>
+RLK_FORMULA V Div(V a, V b) {
+  return a / b;
+}
+template <class V>
+RLK_FORMULA V Neg(V a) {
+  return -a;
+}
+RLK_FORMULA float Abs(float a) {
+  return ::fabsf(a);
+}
+RLK_FORMULA double Abs(double a) {
+  return ::fabs(a);
+}
+template <class V>
+RLK_FORMULA V NegMulAdd(V a, V b, V c) {
+  return MulAdd(-a, b, c);
+}
+
+template <class V>
+RLK_FORMULA bool Lt(V a, V b) {
+  return a < b;
+}
+template <class V>
+RLK_FORMULA bool Le(V a, V b) {
+  return a <= b;
+}
+template <class V>
+RLK_FORMULA bool Gt(V a, V b) {
+  return a > b;
+}
+template <class V>
+RLK_FORMULA bool Ge(V a, V b) {
+  return a >= b;
+}
+template <class V>
+RLK_FORMULA bool Eq(V a, V b) {
+  return a == b;
+}
+template <class V>
+RLK_FORMULA bool Ne(V a, V b) {
+  return a != b;
+}
+template <class V>
+RLK_FORMULA bool IsNaN(V a) {
+  return a != a;
+}
+RLK_FORMULA bool And(bool m, bool n) {
+  return m && n;
+}
+RLK_FORMULA bool Or(bool m, bool n) {
+  return m || n;
+}
+RLK_FORMULA bool Not(bool m) {
+  return !m;
+}
+template <class V>
+RLK_FORMULA V IfThenElse(bool m, V a, V b) {
+  return m ? a : b;
+}
+template <class V>
+RLK_FORMULA V IfThenElseZero(bool m, V a) {
+  return m ? a : V(0);
+}
+template <class V>
+RLK_FORMULA V IfThenZeroElse(bool m, V b) {
+  return m ? V(0) : b;
+}
+template <class D, class V>
+RLK_FORMULA V at_least(D, TFromD<D> low, V x) {
+  return x < low ? low : x;
+}
+template <class D, class V>
+RLK_FORMULA V at_most(D, TFromD<D> high, V x) {
+  return x > high ? high : x;
+}
+
+template <class D>
+RLK_FORMULA float exp(D, float x) {
+  return ::expf(x);
+}
+template <class D>
+RLK_FORMULA double exp(D, double x) {
+  return ::exp(x);
+}
+template <class D>
+RLK_FORMULA float exp2(D, float x) {
+  return ::exp2f(x);
+}
+template <class D>
+RLK_FORMULA double exp2(D, double x) {
+  return ::exp2(x);
+}
+template <class D>
+RLK_FORMULA float exp_minus_one(D, float x) {
+  return ::expm1f(x);
+}
+template <class D>
+RLK_FORMULA double exp_minus_one(D, double x) {
+  return ::expm1(x);
+}
+template <class D, class V>
+RLK_FORMULA V sigmoid(D d, V x) {
+  return Div(V(1), Add(V(1), exp(d, -x)));
+}
+
+template <class D, class V, class... Coefficients>
+RLK_FORMULA V horner(D d, V x, double highest, Coefficients... rest) {
+  V sum = number(d, highest);
+  ((sum = MulAdd(sum, x, number(d, rest))), ...);
+  return sum;
+}
+
+}  // namespace rlk::formula
+
+#endif

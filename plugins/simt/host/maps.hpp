@@ -1,0 +1,71 @@
+// The implementations of all maps: the files of ../operators, read with the words below (maps.inc, which the build
+// makes, includes each).
+#pragma once
+
+#include <rlk/sdk/ops.hpp>
+
+#include "../skeleton/each.h"
+#include "map.hpp"
+
+#include <tuple>
+#include <utility>
+
+#define RLK_SIMT_MAP_LIST(...) __VA_ARGS__
+#define RLK_SIMT_MAP_MEMBER(name) call.name,
+#define RLK_SIMT_MAP_NAME(name) #name,
+#define RLK_SIMT_MAP_PARAMETER(name) static_cast<double>(call.params.name),
+#define RLK_SIMT_MAP_TEXT_(x) #x
+#define RLK_SIMT_MAP_TEXT(x) RLK_SIMT_MAP_TEXT_(x)
+#define RLK_SIMT_MAP_MEMBERS(list) RLK_SIMT_EACH(RLK_SIMT_MAP_MEMBER, RLK_SIMT_MAP_LIST list)
+
+// numbers: each followed by a comma.
+#define RLK_SIMT_MAP_DECLARE(OP, outs, out_views, ins, in_views, numbers)                       \
+  namespace rlk::simt::host::maps {                                                             \
+  struct OP {                                                                                   \
+    using Op = sdk::ops::OP;                                                                    \
+    static constexpr MapKernels kKernels = {RLK_SIMT_MAP_TEXT(RLK_SIMT_IMAGE),                  \
+                                            RLK_SIMT_MAP_TEXT(RLK_SIMT_IMAGE) "_map_" #OP "_"}; \
+    static MapCall call_of(const sdk::Arguments<Op>& call) {                                    \
+      return {{out_views},                                                                      \
+              {in_views},                                                                       \
+              {RLK_SIMT_EACH(RLK_SIMT_MAP_NAME, RLK_SIMT_MAP_LIST outs)                         \
+                   RLK_SIMT_EACH(RLK_SIMT_MAP_NAME, RLK_SIMT_MAP_LIST ins)},                    \
+              {RLK_SIMT_MAP_LIST numbers}};                                                     \
+    }                                                                                           \
+  };                                                                                            \
+  template <>                                                                                   \
+  struct Numbered<__COUNTER__ - kFirst> {                                                       \
+    using type = Map<OP>;                                                                       \
+  };                                                                                            \
+  }
+#define RLK_SIMT_MAP(OP, outs, ins, ...) \
+  RLK_SIMT_MAP_DECLARE(OP, outs, RLK_SIMT_MAP_MEMBERS(outs), ins, RLK_SIMT_MAP_MEMBERS(ins), ())
+#define RLK_SIMT_MAP_WITH(OP, outs, ins, numbers, ...)                                       \
+  RLK_SIMT_MAP_DECLARE(OP, outs, RLK_SIMT_MAP_MEMBERS(outs), ins, RLK_SIMT_MAP_MEMBERS(ins), \
+                       (RLK_SIMT_EACH(RLK_SIMT_MAP_PARAMETER, RLK_SIMT_MAP_LIST numbers)))
+#define RLK_SIMT_MAP_OF(OP, outs, out_views, ins, in_views, ...) \
+  RLK_SIMT_MAP_DECLARE(OP, outs, RLK_SIMT_MAP_LIST out_views, ins, RLK_SIMT_MAP_LIST in_views, ())
+
+namespace rlk::simt::host::maps {
+
+template <int>
+struct Numbered;
+constexpr int kFirst = __COUNTER__ + 1;
+
+}  // namespace rlk::simt::host::maps
+
+#include "maps.inc"
+
+namespace rlk::simt::host::maps {
+
+constexpr int kCount = __COUNTER__ - kFirst;
+template <int... number>
+std::tuple<typename Numbered<number>::type...> all(std::integer_sequence<int, number...>);
+
+}  // namespace rlk::simt::host::maps
+
+namespace rlk::simt::host {
+
+using Maps = decltype(maps::all(std::make_integer_sequence<int, maps::kCount>()));
+
+}  // namespace rlk::simt::host

@@ -1,0 +1,57 @@
+// What the host passes to a kernel of a map, the same for every operator (map.cuh).
+#pragma once
+
+#include <cstdint>
+
+namespace rlk::simt {
+
+constexpr int kMapDims = 8;
+constexpr int kMapTensors = 10;  // outputs, then inputs
+constexpr int kMapNumbers = 4;
+constexpr int kMapThreads = 256;
+constexpr int kMapElements = 8;  // of a thread and step
+
+// In the order of the declarations' dtypes.
+constexpr int32_t kMapF32 = 0;
+constexpr int32_t kMapBf16 = 1;
+constexpr int32_t kMapF16 = 2;
+constexpr int32_t kMapF64 = 3;
+
+// What a piece is, by which threads are numbered.
+constexpr int32_t kMapOneDtype = 0;  // 16 bytes of each tensor, all of one dtype
+constexpr int32_t kMapMixed = 1;     // eight elements of each tensor
+constexpr int32_t kMapAny = 2;       // an element
+
+struct MapTensor {
+  void* data;
+  int64_t stride[kMapDims];  // in elements, outermost first; 0: repeated
+  int32_t dtype;
+  int32_t reserved;
+};
+
+struct MapArgs {
+  int64_t pieces;
+  int64_t elements;
+  int64_t shape[kMapDims];  // outermost first; of the last dimension in pieces
+  uint32_t multiplier[kMapDims];
+  uint32_t shift[kMapDims];
+  double number[kMapNumbers];  // the operator's parameters
+  int32_t dims;
+  int32_t form;
+  MapTensor tensor[kMapTensors];
+};
+
+// The multiplier and the shift by which map_divide divides numbers below 2^31 by `size`.
+constexpr uint32_t map_shift(int64_t size) {
+  uint32_t shift = 0;
+  while (shift < 31 && (int64_t{1} << shift) < size) ++shift;
+  return shift;
+}
+constexpr uint32_t map_multiplier(int64_t size) {
+  const uint64_t power = uint64_t{1} << map_shift(size);
+  const uint64_t divisor = static_cast<uint64_t>(size);
+  // Beyond 2^31 every quotient is 0: multiplier 0 and shift 31 give that.
+  return divisor > power ? 0 : static_cast<uint32_t>(((power - divisor) << 32) / divisor + 1);
+}
+
+}  // namespace rlk::simt

@@ -1,0 +1,296 @@
+// Does a map give the right numbers for any shapes that broadcast, any strides and any mixture of dtypes, whichever
+// form its kernel takes, and do its indices hold where 32 bits do not? On fibers; the kernels are those of
+// ../operators.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "plugins/simt/host/map.hpp"
+#include "plugins/simt/skeleton/map.cuh"
+
+extern "C" {
+void arithmetic_map_Sub_f32(rlk::simt::MapArgs);
+void arithmetic_map_Sub_f64(rlk::simt::MapArgs);
+void gated_map_SwigluBackward_f32(rlk::simt::MapArgs);
+void gated_map_SwigluBackward_f64(rlk::simt::MapArgs);
+}
+
+namespace rlk::simt::host {
+
+const Driver& driver() {
+  static const Driver none;
+  return none;
+}
+
+namespace {
+
+using sdk::Dtype;
+using Sizes = std::vector<int64_t>;
+
+double element(const void* at, Dtype dtype) {
+  if (dtype == Dtype::f64) return *static_cast<const double*>(at);
+  if (dtype == Dtype::f32) return *static_cast<const float*>(at);
+  if (dtype == Dtype::bf16) return widen(*static_cast<const bf16*>(at));
+  return widen(*static_cast<const f16*>(at));
+}
+void put(void* at, Dtype dtype, double value) {
+  if (dtype == Dtype::f64) *static_cast<double*>(at) = value;
+  if (dtype == Dtype::f32) *static_cast<float*>(at) = static_cast<float>(value);
+  if (dtype == Dtype::bf16) *static_cast<bf16*>(at) = Narrow<bf16>::of(value);
+  if (dtype == Dtype::f16) *static_cast<f16*>(at) = Narrow<f16>::of(value);
+}
+
+// Whole numbers that every dtype holds exactly, in memory with a margin of elements around.
+struct Tensor {
+  static constexpr int64_t kMargin = 40;
+
+  Tensor(Dtype type, Sizes sizes, Sizes steps = {}, int64_t offset = 0)
+      : dtype(type), shape(std::move(sizes)), strides(std::move(steps)), size(sdk::bytes_of(type)) {
+    if (strides.size() != shape.size()) {
+      strides.assign(shape.size(), 1);
+      for (size_t d = shape.size(); d-- > 1;) strides[d - 1] = strides[d] * shape[d];
+    }
+    int64_t low = 0, high = 0;
+    for (size_t d = 0; d < shape.size(); ++d) {
+      const int64_t reach = std::max<int64_t>(shape[d] - 1, 0) * strides[d];
+      (reach < 0 ? low : high) += reach;
+    }
+    memory.resize(static_cast<size_t>((high - low + 1 + 2 * kMargin + offset) * size + 32));
+    first = align(memory.data()) + (kMargin + offset - low) * size;
+    std::mt19937 random(static_cast<unsigned>(high + 7 * size));
+    for (char* at = align(memory.data()); at + size <= memory.data() + memory.size(); at += size) {
+      put(at, dtype, static_cast<double>(random() % 15) - 7);
+    }
+    before = memory;
+    abi.struct_size = sizeof(abi);
+    abi.alignment = 1;
+    abi.data = first;
+    abi.shape = shape.data();
+    abi.strides = strides.data();
+    abi.ndim = static_cast<int32_t>(shape.size());
+    abi.dtype = sdk::abi_of(dtype);
+  }
+  Tensor(const Tensor&) = delete;
+  Tensor& operator=(const Tensor&) = delete;
+
+  static char* align(char* at) { return at + (16 - reinterpret_cast<uintptr_t>(at) % 16) % 16; }
+  // By an index of a tensor that this one is broadcast to.
+  char* at(const Sizes& index) const {
+    int64_t offset = 0;
+    for (size_t d = 0; d < shape.size(); ++d) {
+      if (shape[d] != 1) offset += index[d + index.size() - shape.size()] * strides[d];
+    }
+    return first + offset * size;
+  }
+
+  Dtype dtype;
+  Sizes shape, strides;
+  int64_t size;
+  std::vector<char> memory, before;
+  char* first = nullptr;
+  rlk_tensor abi{};
+};
+
+template <class Function>
+void for_each_index(const Sizes& shape, const Function& function) {
+  if (std::find(shape.begin(), shape.end(), 0) != shape.end()) return;
+  Sizes index(shape.size(), 0);
+  for (;;) {
+    function(index);
+    size_t d = shape.size();
+    while (d > 0 && ++index[d - 1] == shape[d - 1]) index[--d] = 0;
+    if (d == 0) return;
+  }
+}
+
+void run(void (*f32)(MapArgs), void (*f64)(MapArgs), const MapCall& call, unsigned blocks) {
+  const MapArgs args = arguments_of_map(call);
+  const auto kernel = call.computes_f64() ? f64 : f32;
+  emulation::run_grid({blocks, 1, 1}, {kMapThreads, 1, 1}, 0, [=] { kernel(args); });
+}
+
+// out = a - 2 b: the right numbers, and nothing else is written.
+void expect_difference(Tensor& out, const Tensor& a, const Tensor& b, int32_t form, unsigned blocks = 3) {
+  const MapCall call({&out.abi}, {&a.abi, &b.abi}, {"out", "a", "b"}, {2});
+  if (std::find(out.shape.begin(), out.shape.end(), 0) == out.shape.end()) {
+    EXPECT_EQ(arguments_of_map(call).form, form);
+  }
+  run(&arithmetic_map_Sub_f32, &arithmetic_map_Sub_f64, call, blocks);
+  std::vector<char> expected = out.before;
+  for_each_index(out.shape, [&](const Sizes& index) {
+    const double due = element(a.at(index), a.dtype) - 2 * element(b.at(index), b.dtype);
+    put(expected.data() + (out.at(index) - out.memory.data()), out.dtype, due);
+  });
+  EXPECT_TRUE(expected == out.memory);
+}
+
+constexpr Dtype kEvery[] = {Dtype::f32, Dtype::bf16, Dtype::f16, Dtype::f64};
+
+TEST(MapTest, ContiguousTensorsOfOneDtypeGoInPacksWithAnyTail) {
+  for (const Dtype dtype : kEvery) {
+    for (const int64_t n : {0, 1, 3, 7, 8, 9, 255, 2048, 2049, 6151}) {
+      SCOPED_TRACE(std::string(sdk::name_of(dtype)) + " " + std::to_string(n));
+      Tensor out(dtype, {n}), a(dtype, {n}), b(dtype, {n});
+      expect_difference(out, a, b, n == 1 ? kMapAny : kMapOneDtype);
+      Tensor rows(dtype, {n, 3}), c(dtype, {n, 3}), one(dtype, {});
+      expect_difference(rows, c, one, kMapOneDtype, 1);
+    }
+  }
+}
+
+TEST(MapTest, EveryMixtureOfDtypesIsConvertedAtTheLoads) {
+  for (const Dtype of_out : kEvery) {
+    for (const Dtype of_a : kEvery) {
+      for (const Dtype of_b : kEvery) {
+        if (of_out == of_a && of_a == of_b) continue;
+        for (const int64_t n : {1, 21, 2061}) {
+          SCOPED_TRACE(sdk::format("%s = %s - %s, %d", sdk::name_of(of_out), sdk::name_of(of_a), sdk::name_of(of_b),
+                                   static_cast<int>(n)));
+          Tensor out(of_out, {n}), a(of_a, {n}), b(of_b, {n}), one(of_b, {1});
+          expect_difference(out, a, b, n == 1 ? kMapAny : kMapMixed);
+          Tensor again(of_out, {n});
+          expect_difference(again, a, one, n == 1 ? kMapAny : kMapMixed);
+        }
+      }
+    }
+  }
+}
+
+TEST(MapTest, RowsOfWholePacksAreBroadcastInPacksAndOthersByElements) {
+  for (const Dtype dtype : kEvery) {
+    SCOPED_TRACE(sdk::name_of(dtype));
+    Tensor out(dtype, {5, 3, 48}), a(dtype, {5, 3, 48}), row(dtype, {48}), column(dtype, {3, 1}),
+        outer(dtype, {5, 1, 1});
+    expect_difference(out, a, row, kMapOneDtype);
+    Tensor second(dtype, {5, 3, 48}), third(dtype, {5, 3, 48}), fourth(dtype, {5, 3, 48});
+    expect_difference(second, column, row, kMapOneDtype);
+    expect_difference(third, outer, a, kMapOneDtype);
+    expect_difference(fourth, outer, column, kMapOneDtype, 1);
+    Tensor odd(dtype, {5, 3, 47}), b(dtype, {5, 3, 47}), odd_row(dtype, {47});
+    expect_difference(odd, b, odd_row, kMapAny);
+    Tensor narrow(dtype == Dtype::f32 ? Dtype::bf16 : Dtype::f32, {5, 3, 48});
+    expect_difference(narrow, a, row, kMapMixed);
+  }
+}
+
+TEST(MapTest, StridesOfAnySignAndAddressesOfAnyAlignmentAreTaken) {
+  for (const Dtype dtype : kEvery) {
+    SCOPED_TRACE(sdk::name_of(dtype));
+    // Halves of rows, as gates are.
+    Tensor half(dtype, {6, 16}, {32, 1}), whole(dtype, {6, 16}), back(dtype, {6, 16}, {-16, -1}),
+        wide(dtype, {6, 16}, {96, 3});
+    Tensor out(dtype, {6, 16}), strided(dtype, {6, 16}, {40, 2}), off(dtype, {6, 16}, {}, 1);
+    expect_difference(out, half, whole, kMapOneDtype);
+    expect_difference(strided, back, wide, kMapAny);
+    expect_difference(off, half, whole, kMapAny);
+    // What is transposed everywhere is contiguous.
+    Tensor turned(dtype, {16, 6}, {1, 16}), a(dtype, {16, 6}, {1, 16}), b(dtype, {16, 6}, {1, 16}),
+        other(dtype, {16, 6});
+    expect_difference(turned, a, b, kMapOneDtype);
+    Tensor mixed(dtype, {16, 6}, {1, 16});
+    expect_difference(mixed, a, other, kMapAny);
+    Tensor eight(dtype, {2, 1, 2, 1, 2, 1, 2, 4}), deep(dtype, {2, 3, 2, 1, 2, 1, 2, 4});
+    const Tensor left(dtype, {2, 1, 2, 1, 2, 1, 2, 4}), right(dtype, {2, 1, 2, 4}), odd(dtype, {3, 1, 1, 2, 1, 2, 1});
+    expect_difference(eight, left, right, kMapOneDtype);
+    expect_difference(deep, left, odd, out.size < 4 ? kMapAny : kMapOneDtype);
+  }
+}
+
+TEST(MapTest, AParameterBeyondFp32IsComputedWithInFp64) {
+  Tensor out(Dtype::f32, {9}), a(Dtype::f32, {9}), b(Dtype::f32, {9});
+  const auto call = [&](double alpha) { return MapCall({&out.abi}, {&a.abi, &b.abi}, {"out", "a", "b"}, {alpha}); };
+  for (const double fine : {0.0, 1.0, -0.5}) EXPECT_FALSE(call(fine).computes_f64()) << fine;
+  for (const double beyond : {1e-46, 1e39, -1e60}) EXPECT_TRUE(call(beyond).computes_f64()) << beyond;
+  EXPECT_EQ(arguments_of_map(call(1e-46)).form, kMapMixed);
+  run(&arithmetic_map_Sub_f32, &arithmetic_map_Sub_f64, call(-0x1p-120), 1);
+  for (int64_t i = 0; i < 9; ++i) EXPECT_EQ(element(out.at({i}), Dtype::f32), element(a.at({i}), Dtype::f32));
+}
+
+TEST(MapTest, TwoResultsAreTheSameBitsInEveryForm) {
+  const Sizes shape = {7, 24};
+  for (const Dtype dtype : kEvery) {
+    SCOPED_TRACE(sdk::name_of(dtype));
+    const Tensor grad(dtype, shape), gate(dtype, shape), input(dtype, shape), spread(dtype, shape, {60, 2});
+    std::vector<double> first;
+    const auto expect_same = [&](const Tensor& of_gate, const Tensor& of_input, int32_t form) {
+      const MapCall call({&of_gate.abi, &of_input.abi}, {&grad.abi, &gate.abi, &input.abi},
+                         {"grad_gate", "grad_input", "grad", "gate", "input"}, {});
+      EXPECT_EQ(arguments_of_map(call).form, form);
+      run(&gated_map_SwigluBackward_f32, &gated_map_SwigluBackward_f64, call, 2);
+      std::vector<double> seen;
+      for (const Tensor* tensor : {&of_gate, &of_input}) {
+        for_each_index(shape, [&](const Sizes& index) { seen.push_back(element(tensor->at(index), dtype)); });
+      }
+      if (first.empty()) first = seen;
+      EXPECT_EQ(seen, first);
+    };
+    expect_same(Tensor(dtype, shape), Tensor(dtype, shape), kMapOneDtype);
+    expect_same(Tensor(dtype, shape, {48, 1}), Tensor(dtype, shape), kMapOneDtype);
+    expect_same(Tensor(dtype, shape), Tensor(dtype, shape, {60, 2}), kMapAny);
+    expect_same(Tensor(dtype, shape, {}, 1), Tensor(dtype, shape), kMapAny);
+  }
+}
+
+// --- indices ---------------------------------------------------------------------------------------------------------
+
+TEST(MapTest, MultipliersDivideEveryIndex) {
+  std::mt19937_64 random(1);
+  for (int round = 0; round < 2000; ++round) {
+    const int64_t size = static_cast<int64_t>(random() >> (1 + random() % 62)) + 1;
+    for (int k = 0; k < 40; ++k) {
+      const int64_t n = k == 0   ? size - 1
+                        : k == 1 ? size
+                        : k == 2 ? 0x7fffffff
+                        : k == 3 ? int64_t{1} << 31
+                                 : static_cast<int64_t>(random() >> (1 + random() % 62));
+      ASSERT_EQ(map_divide(n, size, map_multiplier(size), map_shift(size)), n / size) << n << " / " << size;
+    }
+  }
+}
+
+// Two tensors of 2^33 + 40 elements and a row: where do the last piece's elements lie?
+TEST(MapTest, OffsetsHoldBeyondThirtyTwoBits) {
+  constexpr int64_t kRows = (int64_t{1} << 28) + 1, kColumns = 40;
+  Tensor small(Dtype::bf16, {8});
+  Sizes shape = {kRows, kColumns}, strides = {kColumns, 1}, apart = {2 * kColumns, 1}, row_shape = {kColumns};
+  rlk_tensor large = small.abi;
+  large.ndim = 2;
+  large.shape = shape.data();
+  large.strides = strides.data();
+  rlk_tensor half = large, row = large;
+  half.strides = apart.data();
+  row.ndim = 1;
+  row.shape = row_shape.data();
+  row.strides = strides.data() + 1;
+  const auto offsets = [](const MapCall& call, int64_t piece, int size) {
+    const MapArgs args = arguments_of_map(call);
+    std::array<int64_t, 3> at{};
+    int64_t raw[3];
+    map_offsets(args, piece, size, raw);
+    std::copy(raw, raw + 3, at.begin());
+    return at;
+  };
+  using At = std::array<int64_t, 3>;
+  const MapCall packs({&large}, {&half, &row}, {"out", "a", "b"}, {});
+  EXPECT_EQ(arguments_of_map(packs).pieces, kRows * kColumns / 8);
+  EXPECT_EQ(offsets(packs, kRows * kColumns / 8 - 1, 8),
+            (At{kRows * kColumns - 8, (kRows - 1) * 2 * kColumns + 32, 32}));
+  row_shape[0] = 1;
+  row.strides = strides.data();
+  const MapCall flat({&large}, {&large, &row}, {"out", "a", "b"}, {});
+  EXPECT_EQ(arguments_of_map(flat).dims, 1);
+  EXPECT_EQ(offsets(flat, kRows * kColumns / 8 - 1, 8), (At{kRows * kColumns - 8, kRows * kColumns - 8, 0}));
+  apart[1] = 2;
+  apart[0] = 2 * kColumns + 1;
+  const MapCall any({&large}, {&half, &large}, {"out", "a", "b"}, {});
+  EXPECT_EQ(arguments_of_map(any).form, kMapAny);
+  EXPECT_EQ(offsets(any, kRows * kColumns - 2, 1),
+            (At{kRows * kColumns - 2, (kRows - 1) * (2 * kColumns + 1) + 2 * (kColumns - 2), kRows * kColumns - 2}));
+}
+
+}  // namespace
+}  // namespace rlk::simt::host
