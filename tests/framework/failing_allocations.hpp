@@ -70,6 +70,11 @@ inline void* allocate_or_throw(std::size_t bytes, std::size_t alignment) {
 
 }  // namespace rlk::testing
 
+#if defined(__GNUC__) && !defined(__clang__)
+// g++ 13 warns where it inlines one of these and not its counterpart, although both are malloc's.
+#pragma GCC diagnostic ignored "-Wmismatched-new-delete"
+#endif
+
 // Of the program, in place of the library's.
 void* operator new(std::size_t bytes) {
   return rlk::testing::allocate_or_throw(bytes, 1);

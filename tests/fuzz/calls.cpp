@@ -229,17 +229,19 @@ void make_odd(OddCall& call, Decisions& decide) {
 }
 
 // Every tensor that an accepted call may touch lies in memory of this process, or says that it has none.
+__extension__ using Wide = __int128;  // products of any size and stride
+
 void back_with_memory(OddCall& call) {
-  constexpr __int128 kMost = 1 << 20;
+  constexpr Wide kMost = 1 << 20;
   for (auto* list : {&call.valid.inputs, &call.valid.outputs}) {
     for (test::Argument& argument : *list) {
       rlk_tensor& tensor = argument.tensor;
       if (!argument.given || tensor.data == nullptr) continue;
       const bool is_moved = tensor.data != argument.data || tensor.byte_offset != argument.byte_offset;
-      __int128 low = 0, high = 0;
+      Wide low = 0, high = 0;
       const auto rank = static_cast<int32_t>(std::min(argument.shape.size(), argument.strides.size()));
       for (int32_t d = 0; d < std::min(tensor.ndim, rank); ++d) {
-        const __int128 reach = static_cast<__int128>(argument.shape[static_cast<size_t>(d)] -
+        const Wide reach = static_cast<Wide>(argument.shape[static_cast<size_t>(d)] -
                                                      (argument.shape[static_cast<size_t>(d)] > 0)) *
                                argument.strides[static_cast<size_t>(d)];
         (reach < 0 ? low : high) += reach;

@@ -109,7 +109,7 @@ const char* check_lanes() {
 
 class Plugin final : public simt::host::Plugin {
 public:
-  using Implementations = std::tuple<Logp, LogpBackward, AttentionSimt, Add>;
+  using Implementations = simt::host::SharedOperators;
   explicit Plugin(const sdk::Host&) {}
   sdk::Verdict probe(sdk::Evidence&) override {
     if (!driver().usable()) return sdk::Verdict::absent("RUNTIME_LIBRARY_MISSING", driver().problem(), "");

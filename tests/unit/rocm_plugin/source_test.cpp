@@ -67,7 +67,7 @@ Compiler hip_compiler() {
 }
 
 // Other work on the machine may make a compilation long.
-const void* wait_for_image(const Compiler& compiler, const char* kernels, const char* target,
+const void* wait_for_image(const Compiler& compiler, const std::string& kernels, const char* target,
                            const std::vector<std::string>& options) {
   for (;;) {
     try {
