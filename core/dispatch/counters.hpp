@@ -39,6 +39,9 @@ struct ImplementationCounter {
   Counter calls{0};
 };
 
+// reason_code of calls that the CPU serves because the caller or the policy says so.
+inline constexpr const char* kAskedFor = "STAGED";
+
 struct FallbackCounter {
   std::string op, reason_code, reason;
   Counter calls{0};

@@ -295,7 +295,7 @@ rlk_status Dispatcher::note_fallback(const Call& call, const FallbackReason& rea
   FallbackReason why = reason;
   if (why.code.empty()) {
     if (!taken.staged) return RLK_OK;
-    why = {"STAGED", "as was asked for"};
+    why = {kAskedFor, "as was asked for"};
   } else if (policy_.fallback() == Fallback::strict) {
     return fail(error, RLK_UNSUPPORTED,
                 fmt::format("{} on {} {}", call.decl().name, call.stream.name(), forbidden(who(taken), why)));

@@ -168,7 +168,7 @@ Counts::Counts(core::Dispatcher& dispatcher) : watch_(dispatcher.watcher().stati
       fallback.calls = one->calls.load();
       fallback.staged = one->staged.load();
       read_costs(one->staged_cost, &fallback.costs);
-      fallback.is_news = dispatcher.policy().fallback() != core::Fallback::allow;
+      fallback.is_news = dispatcher.policy().fallback() != core::Fallback::allow && one->reason_code != core::kAskedFor;
     }
   }
 }

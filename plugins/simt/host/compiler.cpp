@@ -84,8 +84,7 @@ void append(const std::string& file, const std::string& platform, std::set<std::
   }
 }
 
-uint64_t hash_of(const std::string& text) {  // FNV-1a
-  uint64_t hash = 0xcbf29ce484222325u;
+uint64_t hash_of(const std::string& text, uint64_t hash = 0xcbf29ce484222325u) {  // FNV-1a
   for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
   return hash;
 }
@@ -147,6 +146,8 @@ struct Compilations {
   std::mutex mutex;  // of what follows; never held while something is compiled
   std::condition_variable changed;
   std::map<std::string, std::shared_ptr<Compilation>> by_key;
+  // Texts and their hashes, by platform and name: who waits asks often.
+  std::map<std::pair<std::string, std::string>, std::pair<std::string, uint64_t>> sources;
   int running = 0;
   pid_t pid = getpid();  // whose threads compile
 
@@ -232,23 +233,27 @@ std::string kernel_source(const std::string& image, const std::string& platform)
 
 const void* compiled_image(const Compiler& compiler, const std::string& image, const std::string& device,
                            const std::vector<std::string>& options, const Place* place) {
-  const std::string source = kernel_source(image, compiler.platform);
   std::string all_options;
   for (const std::string& option : options) all_options += " " + option;
-  const std::string key = image + "-" + device + "-" + compiler.version +
-                          sdk::format("-%016llx", static_cast<unsigned long long>(hash_of(source + all_options)));
   Compilations& all = compilations();
   std::unique_lock<std::mutex> lock(all.mutex);
   all.forget_the_parents();
+  auto& [source, hash] = all.sources[{compiler.platform, image}];
+  if (source.empty()) {
+    source = kernel_source(image, compiler.platform);
+    hash = hash_of(source);
+  }
+  const std::string key = image + "-" + device + "-" + compiler.version +
+                          sdk::format("-%016llx", static_cast<unsigned long long>(hash_of(all_options, hash)));
   std::shared_ptr<Compilation> one = all.by_key[key];
   if (one == nullptr) {
-    one = all.by_key[key] = std::make_shared<Compilation>();
-    ++all.running;
-    lock.unlock();
     const sdk::Host* const host = current_host;
     const auto order = std::make_shared<const Order>(
         Order{compiler, key, source, image, options, host != nullptr ? std::optional<sdk::Host>(*host) : std::nullopt,
               place != nullptr ? std::optional<Place>(*place) : std::nullopt});
+    one = all.by_key[key] = std::make_shared<Compilation>();
+    ++all.running;
+    lock.unlock();
     try {
       std::thread([order, one] { compile_now(*order, one.get()); }).detach();
     } catch (const std::system_error&) {  // no thread is to be had

@@ -44,8 +44,11 @@ TEST(StagedCalls, AreRankedByTheirTime) {
   EXPECT_LT(text.find("logp 3 calls"), text.find("add 1 call")) << "the costliest first";
 }
 
-TEST(StagedCalls, AreNoNewsWhereThePolicyAllowsThem) {
+TEST(StagedCalls, AreNoNewsWhereThePolicyAllowsThemOrTheyWereAskedFor) {
   core::Registry registry;
+  core::Dispatcher asked(registry, policy("warn"));
+  stage(asked, "logp", core::kAskedFor, 2, 100, 5'000'000);
+  EXPECT_EQ(Counts(asked).staged(), "");
   core::Dispatcher allowed(registry, policy("allow"));
   stage(allowed, "logp", "NO_IMPLEMENTATION", 2, 100, 5'000'000);
   EXPECT_EQ(Counts(allowed).staged(), "");
