@@ -398,9 +398,9 @@ std::vector<PolicyToken> PolicyBatch::losses(int64_t b, PolicySeed seed) const {
     if (!out.selected && !means_selected()) loss = {};
     loss = weighted(Tracked{token.own_weight, 0}, loss);
     if (p_.kind == Kind::gmpo) {
-      loss = weighted(sequence.geometric_weight, loss);
+      loss = times(Dual(sequence.geometric_weight), loss);
     } else if (p_.kind != Kind::vespo) {
-      loss = weighted(token.weight, loss);
+      loss = times(Dual(token.weight), loss);
     }
     if (call_.ref_logp.present()) {
       const Dual own = exp(clamped(token.x));

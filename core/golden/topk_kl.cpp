@@ -86,7 +86,9 @@ DataError topk_kl_backward(CallOf<sdk::ops::TopkKlBackward>& call) {
       own[static_cast<size_t>(id)] = own[static_cast<size_t>(id)] + w;
     }
     for (int64_t v = 0; v < call.V; ++v) {
-      const Tracked p = exp(score(call, n, v) - lse);
+      Tracked log_p = score(call, n, v) - lse;
+      log_p.value = std::min(log_p.value, 1.0 / 64);  // by more than this no rounding passes 0: lse has no digits there
+      const Tracked p = exp(log_p);
       put(call.grad_logits, Tracked(call.grad_loss.load(n)) * (p * total.total() - own[static_cast<size_t>(v)]) /
                                 Tracked(call.params.temperature, call.params.temperature));
     }

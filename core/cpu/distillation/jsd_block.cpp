@@ -1,5 +1,5 @@
 // Terms of divergences and their gradients over a block of a row, in fp64 whatever the logits are, for every
-// instruction set. Exponentials and logarithms are Highway's own.
+// instruction set. Logarithms are Highway's own.
 #include "core/cpu/distillation/jsd_block.hpp"
 
 #undef HWY_TARGET_INCLUDE
@@ -11,6 +11,7 @@
 
 #include "core/cpu/logp/logp_gather-inl.hpp"
 #include "core/cpu/simd/above_tangent-inl.hpp"
+#include "core/cpu/simd/functions-inl.hpp"
 
 HWY_BEFORE_NAMESPACE();
 namespace rlk::cpu::HWY_NAMESPACE {
@@ -21,17 +22,9 @@ using V = hn::VFromD<D>;
 HWY_INLINE V log_probability(V x, const RowScale& scale) {
   const D d;
   const V difference = hn::Sub(x, hn::Set(d, scale.max));
-  const V y = hn::Sub(hn::Div(difference, hn::Set(d, scale.temperature)), hn::Set(d, scale.log_sum));
+  const V score = scale.temperature == 1 ? difference : hn::Div(difference, hn::Set(d, scale.temperature));
+  const V y = hn::Sub(score, hn::Set(d, scale.log_sum));
   return at_most(d, 0, y);  // no probability is above 1, however lse was rounded
-}
-
-// exp(y); 0 for -inf, and a NaN stays one.
-HWY_INLINE V probability(V y) {
-  const D d;
-  const V lowest = hn::Set(d, -708.0);
-  const auto below = hn::Lt(y, lowest);
-  const V power = hn::Exp(d, hn::Max(y, lowest));
-  return hn::IfThenElse(hn::IsNaN(y), y, hn::IfThenZeroElse(below, power));
 }
 
 struct Terms {
@@ -40,8 +33,10 @@ struct Terms {
 HWY_INLINE Terms terms_of(V x, V y, const RowScale& of_student, const RowScale& of_teacher, double beta) {
   const D d;
   Terms terms{log_probability(x, of_student), log_probability(y, of_teacher), x, y, x, x};
-  terms.q = probability(terms.log_q);
-  terms.p = probability(terms.log_p);
+  V powers[] = {at_least(d, -2000, terms.log_q), at_least(d, -2000, terms.log_p)};  // side by side
+  exp_of_bounded(powers);
+  terms.q = powers[0];
+  terms.p = powers[1];
   terms.m = beta == 0 ? terms.q : terms.p;
   terms.log_m = beta == 0 ? terms.log_q : terms.log_p;
   if (beta > 0 && beta < 1) {

@@ -42,7 +42,7 @@ double gradient_of(const Scores& scores, double x, const RowGradient& g, int64_t
   if (x == -std::numeric_limits<double>::infinity()) return 0;
   const double t = scores.softcap > 0 ? std::tanh(x / scores.softcap) : 0;
   const double capped = scores.softcap > 0 ? scores.softcap * t : x;
-  const double log_p = log_probability(scores, capped, g.lse);
+  const double log_p = std::min(log_probability(scores, capped, g.lse), 1.0 / 64);  // as below
   const double rest = g.grad_lse - (g.grad_entropy != 0 ? g.grad_entropy * (log_p + g.entropy) : 0);
   const double p = std::exp(log_p);
   const double of_logp = -g.grad_logp * (column == g.target ? std::expm1(log_p) : p);

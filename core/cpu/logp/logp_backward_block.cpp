@@ -169,7 +169,7 @@ double target_gradient(const Scores& scores, const void* row, const RowGradient&
   if (x == -std::numeric_limits<double>::infinity()) return 0;
   const double t = scores.softcap > 0 ? std::tanh(x / scores.softcap) : 0;
   const double capped = scores.softcap > 0 ? scores.softcap * t : x;
-  const double log_p = log_probability(scores, capped, g.lse);
+  const double log_p = std::min(log_probability(scores, capped, g.lse), 1.0 / 64);  // as kMostLog2
   const double p = std::exp(log_p);
   const double rest = g.grad_lse - (g.grad_entropy != 0 ? g.grad_entropy * (log_p + g.entropy) : 0);
   const double dz = rest * p - g.grad_logp * std::expm1(log_p) + g.grad_score(g.target);

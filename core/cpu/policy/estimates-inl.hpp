@@ -25,10 +25,14 @@ HWY_INLINE V times(D /*d*/, V a, V b) {
   const auto is_undefined = hn::AndNot(hn::Or(hn::IsNaN(a), hn::IsNaN(b)), hn::IsNaN(product));
   return hn::IfThenZeroElse(is_undefined, product);
 }
-// By a weight, or the gradient of a result: what 0 takes out is not looked at.
+// What is multiplied by a weight, or by the gradient of a result: what 0 takes out is not looked at.
+template <class D, class V = hn::VFromD<D>>
+HWY_INLINE V unless_zero(D d, V weight, V x) {
+  return hn::IfThenZeroElse(hn::Eq(weight, hn::Zero(d)), x);
+}
 template <class D, class V = hn::VFromD<D>>
 HWY_INLINE V weighted(D d, V weight, V x) {
-  return hn::IfThenZeroElse(hn::Eq(weight, hn::Zero(d)), hn::Mul(weight, x));
+  return hn::Mul(weight, unless_zero(d, weight, x));
 }
 
 // x within [low, high]; a NaN stays one.

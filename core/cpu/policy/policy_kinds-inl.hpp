@@ -67,7 +67,8 @@ HWY_INLINE void mark_bounds(D d, V advantage, V x, double low, double high, Poli
 // The ratio as a factor of the advantage: an advantage of 0 leaves nothing of one that overflows.
 template <class D, class V = hn::VFromD<D>>
 HWY_INLINE V ratio_of_advantage(D d, const PolicyInput<D>& token) {
-  return hn::IfThenZeroElse(hn::And(hn::Eq(token.advantage, hn::Zero(d)), hn::IsInf(token.ratio)), token.ratio);
+  const auto overflows = hn::Eq(token.ratio, hn::Inf(d));
+  return hn::IfThenZeroElse(hn::And(hn::Eq(token.advantage, hn::Zero(d)), overflows), token.ratio);
 }
 
 template <class D, class V = hn::VFromD<D>>

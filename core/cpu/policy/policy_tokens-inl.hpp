@@ -250,11 +250,13 @@ HWY_INLINE PolicyLosses losses_of(const PolicyBatch& batch, const PolicySequence
   } else if (params.kind != Kind::vespo) {
     factor = hn::Mul(factor, counts.weight);
   }
-  if (batch.has_rollout || batch.call.weight.present()) keeps = hn::AndNot(hn::Eq(factor, zero), keeps);
-  loss.value = hn::IfThenElseZero(keeps, hn::Mul(factor, loss.term.value));
-  loss.d_sequence = hn::IfThenElseZero(keeps, hn::Mul(factor, loss.term.d_sequence));
-  PolicyVector d_logp = hn::IfThenElseZero(keeps, hn::Mul(factor, loss.term.d_logp));
-  PolicyVector d_log_ratio = hn::IfThenElseZero(keeps, hn::Mul(factor, loss.term.d_log_ratio));
+  if (batch.call.weight.present()) keeps = hn::AndNot(hn::Eq(token.weight, zero), keeps);
+  const auto weighed = [&](PolicyVector x) HWY_ATTR {  // a correction of 0 leaves nothing of a ratio that overflows
+    return hn::IfThenElseZero(keeps, batch.has_rollout ? times(d, factor, x) : hn::Mul(factor, x));
+  };
+  loss.value = weighed(loss.term.value);
+  loss.d_sequence = weighed(loss.term.d_sequence);
+  PolicyVector d_logp = weighed(loss.term.d_logp), d_log_ratio = weighed(loss.term.d_log_ratio);
   if (batch.call.ref_logp.present()) {
     const bool of_own = params.kl_bias_correction == KlBiasCorrection::token;
     PolicyVector ratio = input.ratio;

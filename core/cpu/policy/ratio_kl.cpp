@@ -79,7 +79,8 @@ void ratio_kl_backward(const RatioKlBackward& call, const Context& context) {
               [=](auto d, auto own, auto old, auto ref, auto kept, auto of_ratio, auto of_kl) HWY_ATTR {
                 const auto delta = log_ratio(d, has_old, own, old);
                 auto slope = weighted(d, of_ratio, clamped_slope(d, exp(d, delta), delta, -x_bound, x_bound, at_bound));
-                if (has_kl) slope = hn::Add(weighted(d, of_kl, kl_slope(d, delta, hn::Sub(ref, own))), slope);
+                if (has_kl)
+                  slope = hn::MulAdd(of_kl, unless_zero(d, of_kl, kl_slope(d, delta, hn::Sub(ref, own))), slope);
                 return if_kept(d, kept, slope);
               });
 }

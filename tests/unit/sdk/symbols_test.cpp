@@ -53,4 +53,23 @@ TEST(Symbols, ALibraryThatIsThereAndDoesNotLoadSaysWhy) {
   EXPECT_NE(symbols.missing_libraries().find("ELF"), std::string::npos) << symbols.missing_libraries();
 }
 
+// A reason of the ABI has 256 bytes, and a runtime may lack more functions than they name.
+TEST(Symbols, AListThatDoesNotFitEndsBetweenNames) {
+  std::string list = "the runtime lacks acmeFunctionNumber0";
+  for (int i = 1; i < 40; ++i) list += ", acmeFunctionNumber" + std::to_string(i);
+  char reason[256];
+  rlk::sdk::detail::copy_text(reason, list.c_str());
+  const std::string got = reason;
+  ASSERT_GT(got.size(), 200u);
+  ASSERT_EQ(got.substr(got.size() - 5), ", ...");
+  const std::string kept = got.substr(0, got.size() - 5);
+  EXPECT_EQ(list.compare(0, kept.size(), kept), 0) << got;
+  EXPECT_EQ(list[kept.size()], ',') << got;
+  rlk::sdk::detail::copy_text(reason, list.substr(0, 255).c_str());  // which just fits
+  EXPECT_EQ(reason, list.substr(0, 255));
+  const std::string word(300, 'x');
+  rlk::sdk::detail::copy_text(reason, word.c_str());
+  EXPECT_EQ(reason, word.substr(0, 255));
+}
+
 }  // namespace

@@ -91,11 +91,10 @@ as least_entropy. Gradients follow autograd: min and max take the selected branc
 torch.min of two tensors), clamps pass at their bounds what clamp_gradient of the backward says. kl_gradient = k2 keeps
 the value of kl and takes the gradient of k2 alone (straight-through); k2_weighted takes it times
 sg(min(exp(x), kl_gradient_weight_max)). rho = exp(s) of kl_bias_correction passes its
-gradient. Masked tokens are never read. A weight of 0, of the input or of a correction, leaves nothing of its token's
-  policy
-loss and of that gradient, whatever the token's numbers are; an advantage of 0 leaves nothing of an infinite ratio, and
-  a
-gradient of 0 passes nothing. cu_seqlens that do not start at 0, decrease, or do not end at S are a
+gradient. Masked tokens are never read. A weight of 0 leaves nothing of its token's policy loss and of that gradient,
+whatever the token's numbers are; a correction or an advantage of 0 leaves nothing of an infinite ratio, and a gradient
+  of 0
+passes nothing. cu_seqlens that do not start at 0, decrease, or do not end at S are a
 data error and every output is NaN. Where only per-sequence advantages exist, advantages is one 0 with strides 0.
 metrics are means over active tokens, 0 where there is none: kl; ppo_kl = mean(-x); clip_fraction (ppo: the clipped term
 is larger; cispo: the clamp changed rho; gmpo: the clamp changed x' and A > 0; dppo: not valid; clip_cov and kl_cov:

@@ -32,12 +32,18 @@ private:
 
 namespace detail {
 
-// Copies text into a fixed array, cut where it does not fit.
+// Copies text into a fixed array. What does not fit is cut; a text for people (the arrays that are long) ends between
+// two words then, so that no name in a list is a part of one.
 template <size_t Size>
 void copy_text(char (&to)[Size], const char* from) noexcept {
+  constexpr char kMore[] = " ...";
   size_t length = 0;
   for (; from != nullptr && length + 1 < Size && from[length] != 0; ++length) to[length] = from[length];
   to[length] = 0;
+  if (Size < 200 || from == nullptr || from[length] == 0) return;
+  size_t end = Size - sizeof(kMore);
+  while (end > Size / 2 && to[end] != ' ') --end;
+  if (to[end] == ' ') std::memcpy(to + end, kMore, sizeof(kMore));
 }
 
 // True when the caller's struct reaches up to and including the member.
