@@ -9,8 +9,10 @@ namespace rlk::cuda {
 
 class Plugin final : public simt::host::Plugin {
 public:
-  using Implementations = decltype(std::tuple_cat(std::declval<std::tuple<AttentionMma, AttentionMmaAccurate>>(),
-                                                  std::declval<simt::host::SharedOperators>()));
+  using Implementations =
+      decltype(std::tuple_cat(std::declval<simt::host::Maps>(),
+                              std::declval<std::tuple<simt::host::Logp, simt::host::LogpBackward, AttentionMma,
+                                                      AttentionMmaAccurate, simt::host::AttentionSimt>>()));
   explicit Plugin(const sdk::Host&) {}
   sdk::Verdict probe(sdk::Evidence& evidence) override { return cuda::probe(evidence); }
 };

@@ -38,8 +38,8 @@ struct AttentionSimt {
   static std::unique_ptr<sdk::Plan> plan(Device& device, const sdk::Call<Op>& call);
 };
 
-// Beside them: every file of ../operators.
+// The maps of ../operators come first: they are many and tried in no time.
 using SharedOperators =
-    decltype(std::tuple_cat(std::declval<std::tuple<Logp, LogpBackward, AttentionSimt>>(), std::declval<Maps>()));
+    decltype(std::tuple_cat(std::declval<Maps>(), std::declval<std::tuple<Logp, LogpBackward, AttentionSimt>>()));
 
 }  // namespace rlk::simt::host
