@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "core/dispatch/host.hpp"
+#include "core/dispatch/process_end.hpp"
 #include "core/dispatch/stream.hpp"
 
 namespace rlk::core {
@@ -130,6 +131,7 @@ void HangWatch::work() {
 }
 
 void HangWatch::tell(Slot& slot) {
+  if (end_has_begun()) return;  // a call may well wait for what has ended
   uint64_t turn = slot.seen;
   if (!slot.turn.compare_exchange_strong(turn, turn | Slot::kHeld, std::memory_order_acq_rel)) return;
   const Place place = slot.place;

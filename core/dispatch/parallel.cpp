@@ -14,6 +14,7 @@
 
 #include "core/dispatch/embedder_threads.hpp"
 #include "core/dispatch/host.hpp"
+#include "core/dispatch/process_end.hpp"
 
 namespace rlk::core {
 namespace {
@@ -67,8 +68,9 @@ void watch_forks() {
 void parallel_for(int64_t n, int64_t grain, rlk_parallel_body body, void* user) {
   if (n <= 0) return;
   grain = std::max<int64_t>(grain, 1);
+  // The pool's own statics die while the process ends.
   if (n <= grain || forked.load(std::memory_order_relaxed) || no_threads.load(std::memory_order_relaxed) ||
-      limit() == 1) {
+      limit() == 1 || end_has_begun()) {
     body(user, 0, n);
     return;
   }

@@ -19,6 +19,7 @@
 #include "core/dispatch/eligible.hpp"
 #include "core/dispatch/host.hpp"
 #include "core/dispatch/policy.hpp"
+#include "core/dispatch/process_end.hpp"
 #include "core/golden/bulk.hpp"
 
 namespace rlk::core {
@@ -248,7 +249,7 @@ void Watcher::leave_undecided(const WatchedCall& watched) {
 WatchedCallPtr Watcher::begin(const Call& call, const Candidate& candidate, const char* variant,
                               const std::shared_ptr<std::atomic<bool>>& fresh) {
   const bool first_use = fresh != nullptr;
-  if (call.capturing || (first_use && !first_uses_) || process_ != getpid()) return nullptr;
+  if (call.capturing || (first_use && !first_uses_) || process_ != getpid() || end_has_begun()) return nullptr;
   try {
     const conformance::ConcreteCall whole = whole_call(call);
     const std::vector<std::string> features = features_of(call.bound, call.inputs, call.outputs);
@@ -346,7 +347,7 @@ void Watcher::work() {
     try {
       judge(*watched);
     } catch (const std::exception& e) {
-      log_line(RLK_LOG_WARN, "watch", std::string("a call could not be compared: ") + e.what());
+      if (!end_has_begun()) log_line(RLK_LOG_WARN, "watch", std::string("a call could not be compared: ") + e.what());
     }
     watched.reset();
     lock.lock();
@@ -386,6 +387,7 @@ void Watcher::judge(WatchedCall& watched) {
     failure = conformance::Failure{"NOT_ACCURATE", quality.inaccurate};
   }
   const Candidate& candidate = watched.candidate;
+  if (end_has_begun()) return;  // what was compared may have died in between
   if (!failure) {
     {
       const std::lock_guard lock(sync_->mutex);

@@ -11,6 +11,7 @@
 
 #include "core/declaration/error.hpp"
 #include "core/dispatch/host.hpp"
+#include "core/dispatch/process_end.hpp"
 #include "core/dispatch/within.hpp"
 #include "loader/api/counters.hpp"
 #include "loader/loader.hpp"
@@ -132,6 +133,10 @@ Process::Process(Environment environment, Config config, const char* plugin_path
   });
   core::set_patience(timeout_scale_of(environment_));
   tell_counters_at_exit(environment_);
+  core::when_the_end_begins([this] {
+    if (!is_forked()) first_uses_.end_with_the_process();
+  });
+  core::watch_for_the_end();
   core::set_tracer([this](const core::FirstUse& use) { return first_uses_.leave(use); });
 }
 

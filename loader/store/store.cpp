@@ -14,6 +14,7 @@
 #include <cstdlib>
 #include <memory>
 
+#include "core/dispatch/process_end.hpp"
 #include "loader/store/file.hpp"
 
 namespace rlk::loader {
@@ -199,7 +200,7 @@ std::optional<std::string> Store::get(const std::string& name) const {
 }
 
 bool Store::put(const std::string& name, std::string_view bytes) {
-  if (!is_valid_name(name) || bytes.size() > kMaxBytes) return false;
+  if (!is_valid_name(name) || bytes.size() > kMaxBytes || core::end_has_begun()) return false;
   const std::string sealed = seal(name, bytes);
   if (!folder_.empty() && may_grow_to(sealed.size() + bytes.size())) {
     // No process id in the name: those of other machines and containers that share the folder may be equal.

@@ -2,6 +2,7 @@
 // of its operator and every value of every symbol, one variant per instruction set.
 #pragma once
 
+#include <rlk/sdk/immortal.hpp>
 #include <rlk/sdk/implementation.hpp>
 
 #include <cstring>
@@ -63,12 +64,12 @@ struct CpuImplementation {
     return std::make_unique<KernelPlan<Op>>(call, device.parallel());
   }
   static const std::vector<const rlk_switch*>& switches() {
-    static const std::vector<const rlk_switch*> rows = [] {
+    static const sdk::Immortal<std::vector<const rlk_switch*>> rows([] {
       std::vector<const rlk_switch*> list;
       for (const rlk_switch& row : kernel<Op>().switches) list.push_back(&row);
       return list;
-    }();
-    return rows;
+    }());
+    return *rows;
   }
 };
 
