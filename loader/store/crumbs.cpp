@@ -153,7 +153,7 @@ std::shared_ptr<void> Crumbs::leave(Crumb crumb) {
 std::vector<Crumb> Crumbs::collect(const std::string& folder) {
   std::vector<Crumb> crumbs;
   if (folder.empty()) return crumbs;
-  const std::unique_ptr<DIR, int (*)(DIR*)> names(opendir(folder.c_str()), &closedir);
+  const Folder names = open_folder(folder);
   while (const dirent* item = names == nullptr ? nullptr : readdir(names.get())) {
     const std::string name = item->d_name;
     if (!name.starts_with(kCrumbPrefix)) continue;

@@ -1,7 +1,6 @@
 // Choosing the folder, sealing a file with its hash, and replacing it by a rename.
 #include "loader/store/store.hpp"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <sys/stat.h>
@@ -111,7 +110,7 @@ std::optional<std::string> read_entry(const std::string& folder, const std::stri
 }
 
 void add_entries(const std::string& path, std::string_view prefix, std::map<std::string, StoreEntry>* found) {
-  const std::unique_ptr<DIR, int (*)(DIR*)> folder(path.empty() ? nullptr : opendir(path.c_str()), &closedir);
+  const Folder folder = open_folder(path);
   while (const dirent* item = folder == nullptr ? nullptr : readdir(folder.get())) {
     const std::string name = item->d_name;
     struct stat status = {};
