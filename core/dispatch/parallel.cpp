@@ -11,10 +11,12 @@
 #include <cstdlib>
 #include <exception>
 #include <string>
+#include <utility>
 
 #include "core/dispatch/embedder_threads.hpp"
 #include "core/dispatch/host.hpp"
 #include "core/dispatch/process_end.hpp"
+#include "core/dispatch/processors.hpp"
 
 namespace rlk::core {
 namespace {
@@ -31,8 +33,13 @@ int limit_from_environment() {
   return 0;
 }
 
+// 0: no limit but the affinity, which the pool follows by itself.
 int limit() {
-  static const int value = limit_from_environment();
+  static const int value = [] {
+    if (const int wanted = limit_from_environment(); wanted > 0) return wanted;
+    const Processors found = processors();
+    return found.is_quota ? found.count : 0;
+  }();
   return value;
 }
 
@@ -59,6 +66,13 @@ void run_alone_from_now_on(const char* why) {
 }
 
 }  // namespace
+
+ThreadLimit thread_limit() {
+  if (const int wanted = limit_from_environment(); wanted > 0)
+    return {wanted, "RLK_NUM_THREADS is " + std::to_string(wanted)};
+  Processors found = processors();
+  return {found.count, std::move(found.why)};
+}
 
 void watch_forks() {
   static const int watched = pthread_atfork(nullptr, nullptr, [] { forked.store(true, std::memory_order_relaxed); });
