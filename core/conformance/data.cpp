@@ -1,6 +1,8 @@
 // Filling inputs, domain by domain. Elements that must never be read hold numbers that would show if they were.
 #include "core/conformance/data.hpp"
 
+#include <rlk/sdk/immortal.hpp>
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -35,10 +37,10 @@ public:
   // Near enough to normal, and far cheaper than a logarithm and a cosine per number: one of many normal numbers, moved
   // a little so that equal numbers are rare.
   double normal(uint64_t i) const {
-    static const std::vector<double> kNormals = normals();
+    static const sdk::Immortal<std::vector<double>> kNormals(normals());
     const uint64_t number = bits(i);
     const double step = static_cast<double>(number & 0xffffffffu) * 0x1p-32 - 0.5;
-    return kNormals[number >> (64 - kNormalBits)] + 0x1p-10 * step;
+    return (*kNormals)[number >> (64 - kNormalBits)] + 0x1p-10 * step;
   }
 
 private:

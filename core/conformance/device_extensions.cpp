@@ -1,6 +1,7 @@
 // Extensions: a pointer that a plugin answers is looked at before anybody follows it.
 #include <fmt/core.h>
 #include <rlk/abi/ext/draft/graph.h>
+#include <rlk/sdk/descriptor.hpp>
 
 #include <sys/uio.h>
 #include <unistd.h>
@@ -9,7 +10,7 @@
 #include <cerrno>
 #include <cinttypes>
 #include <cstdio>
-#include <fstream>
+#include <sstream>
 #include <string>
 
 #include "core/conformance/device_conduct.hpp"
@@ -18,10 +19,11 @@ namespace rlk::core::conformance {
 namespace {
 
 constexpr uint32_t kLargestTable = 64 * 1024;
+constexpr size_t kMostMaps = size_t{64} << 20;
 
 // Whether the address lies in a mapping that the process may run; true when the mappings cannot be read.
 bool is_code(const void* address) {
-  std::ifstream maps("/proc/self/maps");
+  std::istringstream maps(sdk::read_text("/proc/self/maps", kMostMaps));
   const auto at = reinterpret_cast<uintptr_t>(address);
   bool any = false;
   for (std::string line; std::getline(maps, line); any = true) {
@@ -40,7 +42,8 @@ bool peek(const void* from, void* to, uint64_t bytes) {
   if (got == static_cast<ssize_t>(bytes)) return true;
   if (got < 0 && errno != EFAULT && errno != EIO) {  // a sandbox: the pipe tells as well
     int ends[2];
-    if (pipe(ends) != 0) return std::memcpy(to, from, bytes) != nullptr;
+    if (pipe2(ends, O_CLOEXEC) != 0) return std::memcpy(to, from, bytes) != nullptr;
+    for (int& end : ends) end = sdk::above_standard(end);
     const bool readable = write(ends[1], from, bytes) == static_cast<ssize_t>(bytes);
     close(ends[0]);
     close(ends[1]);

@@ -11,6 +11,7 @@
 #include "core/conformance/conformance.hpp"
 #include "core/dispatch/host.hpp"
 #include "core/dispatch/planning.hpp"
+#include "core/dispatch/process_end.hpp"
 #include "core/dispatch/trace.hpp"
 #include "core/dispatch/within.hpp"
 
@@ -65,6 +66,7 @@ std::shared_ptr<Canaries::Attempt> Canaries::attempt_of(Key key) {
 
 bool Canaries::try_one(const PluginBinding& plugin, const DeviceEntry& on, PluginDevice& device, const OpDecl& decl,
                        const std::string& dtype, bool* is_over) {
+  if (end_has_begun()) return false;
   rlk_error error{};
   error.struct_size = sizeof(error);
   rlk_plugin_device *owners = nullptr, *its = nullptr;
@@ -110,6 +112,8 @@ bool Canaries::try_one(const PluginBinding& plugin, const DeviceEntry& on, Plugi
     work->results = run_conformance(work->target, work->options);
     work->traces.clear();
   });
+  if (end_has_begun()) return false;
+  watch_for_the_end();  // the operator's code has run here for the first time
   if (ended == Ended::held_up) {
     *is_over = false;  // it only waited: tried again when that is over
     return false;

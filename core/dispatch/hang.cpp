@@ -17,6 +17,7 @@
 
 #include "core/dispatch/host.hpp"
 #include "core/dispatch/planning.hpp"
+#include "core/dispatch/process_end.hpp"
 #include "core/dispatch/stream.hpp"
 
 namespace rlk::core {
@@ -143,6 +144,7 @@ void HangWatch::work() {
 }
 
 void HangWatch::tell(Slot& slot) {
+  if (end_has_begun()) return;  // a call may well wait for what has ended
   uint64_t turn = slot.seen;
   if (!slot.turn.compare_exchange_strong(turn, turn | Slot::kHeld, std::memory_order_acq_rel)) return;
   // The slot is given back whatever happens: its thread waits for it.

@@ -1,14 +1,20 @@
 // The log: one logger, to stderr or to RLK_LOG_FILE, its level from RLK_LOG.
-#include <spdlog/sinks/basic_file_sink.h>
+#include <spdlog/sinks/base_sink.h>
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <rlk/sdk/descriptor.hpp>
 
+#include <cerrno>
 #include <cstdlib>
+#include <filesystem>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <system_error>
 
 #include "core/declaration/no_cancel.hpp"
 #include "core/declaration/text.hpp"
@@ -53,6 +59,27 @@ std::string log_file() {
   return path;
 }
 
+// Every line is written whole, behind what other processes have written. In place of spdlog's own, which opens the file
+// where it likes.
+class FileSink : public spdlog::sinks::base_sink<std::mutex> {
+public:
+  explicit FileSink(int fd) : fd_(fd) {}
+
+private:
+  void sink_it_(const spdlog::details::log_msg& message) override {
+    spdlog::memory_buf_t line;
+    formatter_->format(message, line);
+    for (size_t written = 0; written < line.size();) {
+      const ssize_t some = write(fd_, line.data() + written, line.size() - written);
+      if (some < 0 && errno != EINTR) spdlog::throw_spdlog_ex("RLK_LOG_FILE cannot be written", errno);
+      if (some > 0) written += static_cast<size_t>(some);
+    }
+  }
+  void flush_() override {}
+
+  const int fd_;  // of the process: the log is never destroyed
+};
+
 // nullptr, with the reason, when nothing can be written there. Opening a pipe would wait for a reader.
 std::shared_ptr<spdlog::sinks::sink> file_sink(const std::string& path, std::string* why) {
   struct stat status = {};
@@ -60,12 +87,15 @@ std::shared_ptr<spdlog::sinks::sink> file_sink(const std::string& path, std::str
     *why = "it is a folder, a pipe or a device";
     return nullptr;
   }
-  try {
-    return std::make_shared<spdlog::sinks::basic_file_sink_mt>(path);
-  } catch (const std::exception& e) {
-    *why = e.what();
+  std::error_code ignored;
+  if (const auto folder = std::filesystem::path(path).parent_path(); !folder.empty())
+    std::filesystem::create_directories(folder, ignored);
+  const int fd = sdk::above_standard(open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY, 0666));
+  if (fd < 0) {
+    *why = std::generic_category().message(errno);
     return nullptr;
   }
+  return std::make_shared<FileSink>(fd);
 }
 
 // The logger itself lets everything through, so that log_always needs no second one. It is never destroyed: plugins

@@ -12,9 +12,12 @@
 #include <exception>
 #include <new>
 #include <string>
+#include <utility>
 
 #include "core/dispatch/embedder_threads.hpp"
 #include "core/dispatch/host.hpp"
+#include "core/dispatch/process_end.hpp"
+#include "core/dispatch/processors.hpp"
 
 namespace rlk::core {
 namespace {
@@ -31,8 +34,13 @@ int limit_from_environment() {
   return 0;
 }
 
+// 0: no limit but the affinity, which the pool follows by itself.
 int limit() {
-  static const int value = limit_from_environment();
+  static const int value = [] {
+    if (const int wanted = limit_from_environment(); wanted > 0) return wanted;
+    const Processors found = processors();
+    return found.is_quota ? found.count : 0;
+  }();
   return value;
 }
 
@@ -60,6 +68,13 @@ void run_alone_from_now_on(const char* why) {
 
 }  // namespace
 
+ThreadLimit thread_limit() {
+  if (const int wanted = limit_from_environment(); wanted > 0)
+    return {wanted, "RLK_NUM_THREADS is " + std::to_string(wanted)};
+  Processors found = processors();
+  return {found.count, std::move(found.why)};
+}
+
 void watch_forks() {
   static const int watched = pthread_atfork(nullptr, nullptr, [] { forked.store(true, std::memory_order_relaxed); });
   static_cast<void>(watched);  // it fails when there is no memory; then a fork goes unnoticed
@@ -68,8 +83,9 @@ void watch_forks() {
 void parallel_for(int64_t n, int64_t grain, rlk_parallel_body body, void* user) {
   if (n <= 0) return;
   grain = std::max<int64_t>(grain, 1);
+  // The pool's own statics die while the process ends.
   if (n <= grain || forked.load(std::memory_order_relaxed) || no_threads.load(std::memory_order_relaxed) ||
-      limit() == 1) {
+      limit() == 1 || end_has_begun()) {
     body(user, 0, n);
     return;
   }

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "core/declaration/error.hpp"
+#include "core/dispatch/process_end.hpp"
 #include "core/dispatch/release.hpp"
 #include "core/dispatch/trace.hpp"
 
@@ -49,6 +50,7 @@ rlk_status PluginDevice::open(rlk_plugin_device** out, rlk_error* error) {
     Trace first = trace({api_.id, {}, {}, {}, owner_ == nullptr ? "device_open" : "device_attach", &api_});
     rlk_status status = make(out, &said);
     first.reset();
+    watch_for_the_end();
     if (status > 0 || (status == RLK_OK && *out == nullptr)) status = RLK_INTERNAL;
     if (status == RLK_OK) {
       handle_.store(*out, std::memory_order_release);

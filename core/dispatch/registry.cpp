@@ -11,6 +11,7 @@
 #include "core/declaration/error.hpp"
 #include "core/declaration/text.hpp"
 #include "core/dispatch/host.hpp"
+#include "core/dispatch/process_end.hpp"
 
 namespace rlk::core {
 
@@ -363,6 +364,8 @@ void Registry::quarantine(Quarantined failed) {
     state_->swap_in(std::move(next));
     listener = state_->listener;
   }
+  // While the process ends the call goes to another candidate, and nothing is said against this one.
+  if (end_has_begun()) return;
   // Stored before it is logged: a reader of the log may end the process.
   if (listener) listener(*entry, /*only_suspected=*/false);
   log_line(RLK_LOG_ERROR, entry->plugin,
@@ -384,6 +387,7 @@ void Registry::suspect(std::vector<Quarantined> suspects) {
     state_->swap_in(std::move(next));
     listener = state_->listener;
   }
+  if (end_has_begun()) return;
   for (const auto& entry : fresh) {
     log_line(RLK_LOG_WARN, entry->plugin,
              fmt::format("{} may have caused a failure, as others may; it stays on ({}): {}", entry->who(),
@@ -403,6 +407,7 @@ void Registry::on_compared(std::function<void(const ComparedClass&)> listener) {
 }
 
 void Registry::note_compared(const ComparedClass& compared) {
+  if (end_has_begun()) return;
   std::function<void(const ComparedClass&)> listener;
   {
     const std::lock_guard lock(state_->mutex);

@@ -21,6 +21,7 @@
 #include "core/dispatch/eligible.hpp"
 #include "core/dispatch/host.hpp"
 #include "core/dispatch/policy.hpp"
+#include "core/dispatch/process_end.hpp"
 #include "core/golden/bulk.hpp"
 
 namespace rlk::core {
@@ -253,7 +254,7 @@ void Watcher::leave_undecided(const WatchedCall& watched) {
 WatchedCallPtr Watcher::begin(const Call& call, const Candidate& candidate, const char* variant,
                               const std::shared_ptr<std::atomic<bool>>& fresh) {
   const bool first_use = fresh != nullptr;
-  if (call.capturing || (first_use && !first_uses_) || process_ != getpid()) return nullptr;
+  if (call.capturing || (first_use && !first_uses_) || process_ != getpid() || end_has_begun()) return nullptr;
   std::string claimed;  // the class, as long as nothing of it is compared
   try {
     const conformance::ConcreteCall whole = whole_call(call);
@@ -367,7 +368,7 @@ void Watcher::work() {
     } catch (const std::exception& e) {
       char text[256];
       std::snprintf(text, sizeof(text), "a call could not be compared: %s", e.what());
-      log_line(RLK_LOG_WARN, "watch", text);
+      if (!end_has_begun()) log_line(RLK_LOG_WARN, "watch", text);
     }
     watched.reset();
     lock.lock();
@@ -407,6 +408,7 @@ void Watcher::judge(WatchedCall& watched) {
     failure = conformance::Failure{"NOT_ACCURATE", quality.inaccurate};
   }
   const Candidate& candidate = watched.candidate;
+  if (end_has_begun()) return;  // what was compared may have died in between
   if (!failure) {
     {
       const std::lock_guard lock(sync_->mutex);

@@ -16,6 +16,7 @@
 #endif
 
 #include "core/declaration/no_cancel.hpp"
+#include "core/dispatch/process_end.hpp"
 
 namespace rlk::core {
 namespace {
@@ -74,7 +75,10 @@ bool within(double seconds, std::function<void()> work) {
     }
   };
   try {
-    std::thread(run).detach();
+    std::thread([run] {
+      this_thread_is_the_hosts();
+      run();
+    }).detach();
   } catch (const std::system_error&) {
     run();
   }

@@ -1,4 +1,6 @@
 // How an element of a tensor becomes a number, and back. Formats are decoded by their definition, not by bit tricks.
+#include <rlk/sdk/immortal.hpp>
+
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -106,14 +108,14 @@ T read(const void* data, int64_t index) {
 }  // namespace
 
 double View::converted_at(int64_t element_offset) const {
-  static const Decoded kBf16Numbers(kBf16), kF16Numbers(kF16);
+  static const sdk::Immortal<Decoded> kBf16Numbers(kBf16), kF16Numbers(kF16);
   switch (dtype) {
     case Dtype::f32:
       return static_cast<double>(read<float>(data, element_offset));
     case Dtype::bf16:
-      return kBf16Numbers[read<uint16_t>(data, element_offset)];
+      return (*kBf16Numbers)[read<uint16_t>(data, element_offset)];
     case Dtype::f16:
-      return kF16Numbers[read<uint16_t>(data, element_offset)];
+      return (*kF16Numbers)[read<uint16_t>(data, element_offset)];
     case Dtype::f64:
       return read<double>(data, element_offset);
     case Dtype::u64:

@@ -456,8 +456,9 @@ void add_platform_policies(const Environment& environment, const std::vector<Sea
     // A plugin that is named itself has its policy beside it.
     const fs::path folder = fs::is_directory(place, failed) ? fs::path(place) : fs::path(place).parent_path();
     std::set<fs::path> files;
-    for (fs::directory_iterator file(folder, failed), end; !failed && file != end; file.increment(failed)) {
-      if (!platform_of(file->path()).empty()) files.insert(file->path());
+    const Folder names = open_folder(folder);
+    while (const dirent* item = names == nullptr ? nullptr : readdir(names.get())) {
+      if (!platform_of(folder / item->d_name).empty()) files.insert(folder / item->d_name);
     }
     for (const fs::path& file : files) {
       const std::string platform = platform_of(file);

@@ -12,6 +12,7 @@
 
 #include "core/declaration/error.hpp"
 #include "core/dispatch/host.hpp"
+#include "core/dispatch/process_end.hpp"
 #include "core/dispatch/within.hpp"
 #include "loader/api/counters.hpp"
 #include "loader/loader.hpp"
@@ -137,6 +138,13 @@ Process::Process(Environment environment, Config config, const char* plugin_path
 void Process::serve_plugins() {
   if (!has_kernel_cache_) core::set_kernel_cache(kernel_cache(&store_));
   has_kernel_cache_ = true;
+  if (!hears_the_end_) {
+    core::when_the_end_begins([this] {
+      if (!is_forked()) first_uses_.end_with_the_process();
+    });
+  }
+  hears_the_end_ = true;
+  core::watch_for_the_end();
   if (!has_tracer_) core::set_tracer([this](const core::FirstUse& use) { return first_uses_.leave(use); });
   has_tracer_ = true;
 }

@@ -78,7 +78,7 @@ private:
   FirstUses first_uses_;
   Registrar registrar_;
   const pid_t pid_;
-  bool has_kernel_cache_ = false, has_tracer_ = false;
+  bool has_kernel_cache_ = false, has_tracer_ = false, hears_the_end_ = false;
   std::mutex reload_mutex_;           // held by the one reload
   mutable std::mutex mutex_;          // of what follows
   std::condition_variable searched_;  // done_ or ending_ changed

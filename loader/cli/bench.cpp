@@ -6,8 +6,8 @@
 #include <cstdio>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <thread>
 
+#include "core/dispatch/parallel.hpp"
 #include "loader/cli/data.hpp"
 #include "loader/cli/measure.hpp"
 #include "loader/cli/output.hpp"
@@ -136,7 +136,7 @@ std::string processor_name() {
 }
 
 ordered_json machine_json(Session* session, const std::vector<Row>& rows) {
-  ordered_json machine = {{"processor", processor_name()}, {"threads", std::thread::hardware_concurrency()}};
+  ordered_json machine = {{"processor", processor_name()}, {"threads", core::thread_limit().count}};
   machine["devices"] = ordered_json::array();
   for (const Row& row : rows) {
     if (!row.problem.empty()) continue;

@@ -6,8 +6,8 @@
 #include <cerrno>
 #include <cstdio>
 #include <nlohmann/json.hpp>
-#include <thread>
 
+#include "core/dispatch/parallel.hpp"
 #include "loader/cli/child.hpp"
 #include "loader/cli/documents.hpp"
 #include "loader/cli/output.hpp"
@@ -85,7 +85,10 @@ std::string hint_of_seed(const Environment& environment, const std::string& note
 void check_installation(const Environment& environment, Checks* checks) {
   const loader::HostIdentity host = host_identity();
   checks->push_back({Status::ok, "rlk", fmt::format("version {}, plugin ABI {}", host.version, host.abi), ""});
-  checks->push_back({Status::ok, "processor", fmt::format("{} threads", std::thread::hardware_concurrency()), ""});
+  const core::ThreadLimit threads = core::thread_limit();
+  checks->push_back(
+      {Status::ok, "processor",
+       fmt::format("loops run on {} thread{}: {}", threads.count, threads.count == 1 ? "" : "s", threads.why), ""});
 
   const std::string prober = loader::find_prober(environment);
   if (prober.empty()) {

@@ -11,7 +11,6 @@
 #include <cerrno>
 #include <climits>
 #include <cstdlib>
-#include <memory>
 #include <set>
 #include <utility>
 
@@ -78,7 +77,7 @@ std::string list_of(const std::set<std::string>& names) {
 // The names of plugins in a folder, sorted, because readdir gives no order. False: it cannot be
 // read, and errno says why.
 bool read_folder(const std::string& path, std::set<std::string>* plugins, std::set<std::string>* ignored) {
-  const std::unique_ptr<DIR, int (*)(DIR*)> folder(opendir(path.c_str()), &closedir);
+  const Folder folder = open_folder(path);
   if (folder == nullptr) return false;
   while (const dirent* item = readdir(folder.get())) {
     if (is_plugin_name(item->d_name)) {

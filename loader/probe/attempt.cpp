@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "core/declaration/no_cancel.hpp"
+#include "core/dispatch/process_end.hpp"
 #include "loader/probe/child_probe.hpp"
 
 namespace rlk::loader {
@@ -100,7 +101,10 @@ std::optional<Failure> attempt(const std::shared_ptr<Attempt>& shared, std::func
     }
   };
   try {
-    std::thread(run).detach();
+    std::thread([run] {
+      core::this_thread_is_the_hosts();
+      run();
+    }).detach();
   } catch (const std::system_error&) {
     run();
   }

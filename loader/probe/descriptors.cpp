@@ -1,7 +1,6 @@
 // close_range, which the oldest libc that we link against does not have yet; without it, what /proc lists.
 #include "loader/probe/descriptors.hpp"
 
-#include <dirent.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -9,6 +8,8 @@
 #include <algorithm>
 #include <cstdlib>
 #include <vector>
+
+#include "loader/store/file.hpp"
 
 namespace rlk::loader {
 namespace {
@@ -39,10 +40,10 @@ void close_descriptors(int first, int kept) {
 
 void close_listed_descriptors(int first, int kept) {
   std::vector<int> open;
-  if (DIR* const folder = opendir("/proc/self/fd"); folder != nullptr) {
-    while (const dirent* item = readdir(folder))
+  if (Folder folder = open_folder("/proc/self/fd"); folder != nullptr) {
+    while (const dirent* item = readdir(folder.get()))
       if (item->d_name[0] != '.') open.push_back(std::atoi(item->d_name));
-    closedir(folder);  // its own is in the list, and closed by now
+    folder.reset();  // its own is in the list, and closed by now
   } else {
     const int end = most_descriptors();
     for (int fd = first; fd < end; ++fd) open.push_back(fd);

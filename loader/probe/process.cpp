@@ -45,7 +45,7 @@ constexpr auto kKillAllowance = std::chrono::seconds(5);  // between SIGKILL and
 // A descriptor out of the way of 0 to 4, which the child's own are copied to.
 UniqueFd move_up(int fd) {
   const UniqueFd low(fd);
-  return UniqueFd(fcntl(fd, F_DUPFD_CLOEXEC, 10));
+  return UniqueFd(fcntl(low.get(), F_DUPFD_CLOEXEC, 10));
 }
 
 class Child {

@@ -1,7 +1,6 @@
 // By /proc alone: a plugin's processes leave groups and sessions as they like, their parents they cannot choose.
 #include "loader/probe/tree.hpp"
 
-#include <dirent.h>
 #include <fmt/core.h>
 #include <signal.h>
 #include <unistd.h>
@@ -11,7 +10,6 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <memory>
 #include <optional>
 #include <set>
 #include <string_view>
@@ -42,7 +40,7 @@ std::optional<ProcessSeen> read_process(const char* number) {
 
 std::vector<std::string> names_in(const std::string& folder) {
   std::vector<std::string> names;
-  const std::unique_ptr<DIR, int (*)(DIR*)> open(opendir(folder.c_str()), &closedir);
+  const Folder open = open_folder(folder);
   while (const dirent* item = open == nullptr ? nullptr : readdir(open.get())) {
     if (item->d_name[0] != '.') names.emplace_back(item->d_name);
   }

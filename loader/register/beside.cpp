@@ -4,8 +4,8 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <fstream>
 #include <set>
+#include <sstream>
 #include <string_view>
 
 #include "loader/screen/elf.hpp"
@@ -14,11 +14,12 @@ namespace rlk::loader {
 namespace {
 
 constexpr std::string_view kDeleted = " (deleted)";
+constexpr size_t kMostMaps = size_t{64} << 20;
 
 // Files that this process has mapped and that have lost their names: others have taken those, or nobody.
 std::set<std::string> replaced_files() {
   std::set<std::string> paths;
-  std::ifstream maps("/proc/self/maps");
+  std::istringstream maps(sdk::read_text("/proc/self/maps", kMostMaps));
   for (std::string line; std::getline(maps, line);) {
     const size_t path = line.find('/');
     if (path == std::string::npos || !line.ends_with(kDeleted)) continue;

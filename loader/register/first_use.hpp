@@ -26,6 +26,7 @@ public:
   core::Trace leave(const core::FirstUse& use);
   // The process is about to end: where nothing is under way, nothing is left.
   void end() { crumbs_.end(); }
+  void end_with_the_process() { crumbs_.end_with_the_process(); }
   // What failed at run time is kept for the next processes.
   void keep(const core::Quarantined& failed);
 

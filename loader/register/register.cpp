@@ -8,6 +8,7 @@
 #include <memory>
 #include <utility>
 
+#include "core/dispatch/process_end.hpp"
 #include "core/dispatch/trace.hpp"
 #include "loader/discover/builtin.hpp"
 #include "loader/register/stuck.hpp"
@@ -310,6 +311,7 @@ std::optional<Failure> Registrar::load(const ProbedPlugin& plugin, const Patienc
       return given_up;
     }
   }
+  core::watch_for_the_end();
   if (opening->failure) return opening->failure;
   loaded_.emplace_back(new Generation{
       std::move(opening->binding), {record.path, plugin.screened.identity}, plugin.content, {}, false, record});

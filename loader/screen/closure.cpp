@@ -35,7 +35,7 @@ void replace_all(std::string* text, const std::string& from, const std::string& 
 
 // $ORIGIN, $LIB and $PLATFORM as the linker expands them. $LIB has one value per distribution: all are tried.
 std::vector<std::string> expand(const std::string& text, const std::string& origin) {
-  static const std::string libs[] = {std::string("lib/") + kMultiarch, "lib64", "lib"};
+  const std::string libs[] = {std::string("lib/") + kMultiarch, "lib64", "lib"};
   const auto* platform = reinterpret_cast<const char*>(getauxval(AT_PLATFORM));
   std::vector<std::string> folders;
   std::istringstream words(text.ends_with(':') ? text + ':' : text);

@@ -5,7 +5,9 @@
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <sys/file.h>
+#include <sys/syscall.h>
 #include <unistd.h>
+#include <rlk/sdk/immortal.hpp>
 
 #include <algorithm>
 #include <ctime>
@@ -14,6 +16,7 @@
 #include <utility>
 
 #include "core/declaration/no_cancel.hpp"
+#include "core/dispatch/process_end.hpp"
 
 namespace rlk::loader {
 namespace {
@@ -85,6 +88,15 @@ void Crumbs::end() {
   fd_.reset();
 }
 
+void Crumbs::end_with_the_process() {
+  const std::lock_guard lock(mutex_);
+  if (!fd_ || pid_ != getpid() || core::is_hosts_thread()) return;
+  const long here = syscall(SYS_gettid);
+  for (size_t slot = 0; slot < kSlots; ++slot)
+    if (in_use_[slot] && threads_[slot] == here) return;
+  unlink(path_.c_str());
+}
+
 // A forked process has a file of its own: its crumbs are not its parent's.
 bool Crumbs::open_file() {
   if (fd_ && pid_ == getpid()) return true;
@@ -107,16 +119,16 @@ bool Crumbs::open_file() {
 
 std::shared_ptr<void> Crumbs::leave(Crumb crumb) {
   const core::NoCancel whole;
-  static const std::string machine = machine_name(), program = program_name();
-  crumb.machine = machine;
-  crumb.program = program;
+  static const sdk::Immortal<std::string> machine(machine_name()), program(program_name());
+  crumb.machine = *machine;
+  crumb.program = *program;
   crumb.pid = getpid();
   crumb.unix = std::time(nullptr);
   std::string line = line_of(crumb, crumb.path);
   if (line.size() >= kSlotBytes) line = line_of(crumb, "");
   if (line.size() >= kSlotBytes) return nullptr;
   const std::lock_guard lock(mutex_);
-  if (!open_file()) return nullptr;
+  if (core::end_has_begun() || !open_file()) return nullptr;
   const auto slot = static_cast<size_t>(std::find(std::begin(in_use_), std::end(in_use_), false) - in_use_);
   if (slot == kSlots) return nullptr;
   if (!may_grow_to((slot + 1) * kSlotBytes)) return nullptr;
@@ -124,6 +136,7 @@ std::shared_ptr<void> Crumbs::leave(Crumb crumb) {
   const auto at = static_cast<off_t>(slot * kSlotBytes);
   if (pwrite(fd_.get(), line.data(), line.size(), at) != static_cast<ssize_t>(line.size())) return nullptr;
   in_use_[slot] = true;
+  threads_[slot] = syscall(SYS_gettid);
   const pid_t pid = pid_;
   const auto take_back = [this, slot, at, pid](void*) {
     const core::NoCancel taking_back;
@@ -140,7 +153,7 @@ std::shared_ptr<void> Crumbs::leave(Crumb crumb) {
 std::vector<Crumb> Crumbs::collect(const std::string& folder) {
   std::vector<Crumb> crumbs;
   if (folder.empty()) return crumbs;
-  const std::unique_ptr<DIR, int (*)(DIR*)> names(opendir(folder.c_str()), &closedir);
+  const Folder names = open_folder(folder);
   while (const dirent* item = names == nullptr ? nullptr : readdir(names.get())) {
     const std::string name = item->d_name;
     if (!name.starts_with(kCrumbPrefix)) continue;

@@ -44,6 +44,10 @@ public:
   // Removes the file where nothing is under way; the next crumb makes another.
   void end();
 
+  // The end of the process has begun, by itself: what other threads are inside has not caused it, and is not to be
+  // blamed for what happens to them now. Only what this thread is inside has, or what runs on a thread of the host.
+  void end_with_the_process();
+
   // What processes that are no more left in the folder; it is removed there.
   static std::vector<Crumb> collect(const std::string& folder);
 
@@ -58,6 +62,7 @@ private:
   HeldFile fd_;
   pid_t pid_ = 0;  // of the process that made the file
   bool in_use_[kSlots] = {};
+  long threads_[kSlots] = {};  // who left it
 };
 
 }  // namespace rlk::loader

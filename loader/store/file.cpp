@@ -84,6 +84,17 @@ UniqueFd open_regular(const std::string& path, struct stat* status) {
   return fd;
 }
 
+Folder open_folder(const std::string& path) {
+  const int fd = sdk::above_standard(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NONBLOCK));
+  Folder folder(fd >= 0 ? fdopendir(fd) : nullptr, &closedir);
+  if (folder == nullptr && fd >= 0) {
+    const int code = errno;
+    close(fd);
+    errno = code;
+  }
+  return folder;
+}
+
 UniqueFd open_private(const std::string& path, int flags) {
   UniqueFd fd(open(path.c_str(), O_CREAT | O_CLOEXEC | O_NOFOLLOW | flags, 0600));
   if (fd) fchmod(fd.get(), 0600);  // one that is another user's stays as it is

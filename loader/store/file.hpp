@@ -2,9 +2,12 @@
 // someone truncates kills the reader; a read one gives an error).
 #pragma once
 
+#include <dirent.h>
 #include <sys/stat.h>
+#include <rlk/sdk/descriptor.hpp>
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -12,10 +15,11 @@
 
 namespace rlk::loader {
 
+// Never 0 to 2: sdk::above_standard says why.
 class UniqueFd {
 public:
   UniqueFd() = default;
-  explicit UniqueFd(int fd) : fd_(fd) {}
+  explicit UniqueFd(int fd) : fd_(sdk::above_standard(fd)) {}
   UniqueFd(UniqueFd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
   UniqueFd& operator=(UniqueFd&& other) noexcept {
     std::swap(fd_, other.fd_);
@@ -49,6 +53,10 @@ bool is_settled(const FileIdentity& identity);
 // Opens a regular file for reading. On failure the descriptor is empty and errno says why; ENOTSUP for what is not a
 // regular file (a folder, a pipe, a device).
 UniqueFd open_regular(const std::string& path, struct stat* status);
+
+// nullptr, with errno, where it cannot be read.
+using Folder = std::unique_ptr<DIR, int (*)(DIR*)>;
+Folder open_folder(const std::string& path);
 
 // Make a new file, or open one that is there, for this user alone whatever umask says: with 0777, which a plugin may
 // have set, what is written today could not be read tomorrow. `flags` go with O_CREAT; `pattern` is mkostemp's.

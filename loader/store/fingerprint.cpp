@@ -1,14 +1,12 @@
 // One line each for the processor, accelerators on the PCI bus, their kernel modules and device nodes; hashed.
 #include "loader/store/fingerprint.hpp"
 
-#include <dirent.h>
 #include <fmt/core.h>
 #include <sys/stat.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
 #include <climits>
-#include <memory>
 #include <set>
 #include <string_view>
 
@@ -19,7 +17,7 @@ namespace {
 
 std::set<std::string> names_in(const std::string& folder) {
   std::set<std::string> names;
-  const std::unique_ptr<DIR, int (*)(DIR*)> handle(opendir(folder.c_str()), &closedir);
+  const Folder handle = open_folder(folder);
   while (const dirent* item = handle == nullptr ? nullptr : readdir(handle.get()))
     if (item->d_name[0] != '.') names.insert(item->d_name);
   return names;

@@ -36,14 +36,14 @@ void after_fork_in_parent() {
 // child of a process with threads.
 void after_fork_in_child() {
   const std::vector<int>& fds = held_files().fds;
-  const int nowhere = fds.empty() ? -1 : open("/", O_PATH | O_CLOEXEC);
+  const int nowhere = fds.empty() ? -1 : sdk::above_standard(open("/", O_PATH | O_CLOEXEC));
   for (const int fd : fds) {
     if (nowhere >= 0) {
       dup3(nowhere, fd, O_CLOEXEC);
       continue;
     }
     close(fd);  // no descriptor was free; this one is now
-    const int instead = open("/", O_PATH | O_CLOEXEC);
+    const int instead = sdk::above_standard(open("/", O_PATH | O_CLOEXEC));
     if (instead == fd || instead < 0) continue;
     dup3(instead, fd, O_CLOEXEC);
     close(instead);

@@ -1,7 +1,6 @@
 // Choosing the folder, sealing a file with its hash, and replacing it by a rename.
 #include "loader/store/store.hpp"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <sys/stat.h>
@@ -14,6 +13,7 @@
 #include <cstdlib>
 #include <memory>
 
+#include "core/dispatch/process_end.hpp"
 #include "loader/store/file.hpp"
 
 namespace rlk::loader {
@@ -110,7 +110,7 @@ std::optional<std::string> read_entry(const std::string& folder, const std::stri
 }
 
 void add_entries(const std::string& path, std::string_view prefix, std::map<std::string, StoreEntry>* found) {
-  const std::unique_ptr<DIR, int (*)(DIR*)> folder(path.empty() ? nullptr : opendir(path.c_str()), &closedir);
+  const Folder folder = open_folder(path);
   while (const dirent* item = folder == nullptr ? nullptr : readdir(folder.get())) {
     const std::string name = item->d_name;
     struct stat status = {};
@@ -199,7 +199,7 @@ std::optional<std::string> Store::get(const std::string& name) const {
 }
 
 bool Store::put(const std::string& name, std::string_view bytes) {
-  if (!is_valid_name(name) || bytes.size() > kMaxBytes) return false;
+  if (!is_valid_name(name) || bytes.size() > kMaxBytes || core::end_has_begun()) return false;
   const std::string sealed = seal(name, bytes);
   if (!folder_.empty() && may_grow_to(sealed.size() + bytes.size())) {
     // No process id in the name: those of other machines and containers that share the folder may be equal.

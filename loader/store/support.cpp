@@ -1,11 +1,9 @@
 // Reports: what one holds, when it counts, and where they are looked for.
 #include "loader/store/support.hpp"
 
-#include <dirent.h>
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "loader/store/file.hpp"
@@ -55,7 +53,7 @@ bool read_report(const std::string& path, Report* out) {
 std::vector<std::string> reports_of(const PluginRecord& record) {
   const std::string folder = record.path.substr(0, record.path.rfind('/') + 1) + "reports/" + record.id;
   std::vector<std::string> paths;
-  const std::unique_ptr<DIR, int (*)(DIR*)> open(opendir(folder.c_str()), closedir);
+  const Folder open = open_folder(folder);
   if (open == nullptr || record.id.find('/') != std::string::npos) return paths;
   while (const dirent* entry = readdir(open.get())) {
     const std::string name = entry->d_name;

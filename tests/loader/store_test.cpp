@@ -9,7 +9,9 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <thread>
 
+#include "core/dispatch/process_end.hpp"
 #include "framework/fs.hpp"
 #include "framework/process.hpp"
 #include "loader/store/crumbs.hpp"
@@ -225,6 +227,42 @@ TEST_F(StoreTest, AForkedChildHasCrumbsOfItsOwn) {
   const std::vector<Crumb> found = Crumbs::collect(folder.path());
   ASSERT_EQ(found.size(), 1u) << "the child's; this process lives";
   EXPECT_NE(found[0].pid, getpid());
+}
+
+// Python ends a process while daemon threads are inside a first call: that call has not ended it.
+TEST_F(StoreTest, AProcessThatEndsByItselfLeavesNoCrumbOfOtherThreads) {
+  EXPECT_EQ(join(in_fork([&] {
+              Crumbs crumbs(folder.path());
+              std::shared_ptr<void> inside;
+              std::thread([&] { inside = crumbs.leave({}); }).join();
+              if (inside == nullptr) return 1;
+              crumbs.end_with_the_process();
+              _exit(0);
+              return 2;
+            })),
+            0);
+  EXPECT_TRUE(Crumbs::collect(folder.path()).empty());
+}
+
+TEST_F(StoreTest, WhoEndsTheProcessFromInsideAFirstCallLeavesItsCrumb) {
+  for (const bool on_a_thread_of_the_host : {false, true}) {
+    EXPECT_EQ(join(in_fork([&] {
+                Crumbs crumbs(folder.path());
+                const std::shared_ptr<void> inside = crumbs.leave({});
+                const auto end = [&] {
+                  crumbs.end_with_the_process();
+                  _exit(inside != nullptr ? 0 : 1);
+                };
+                if (!on_a_thread_of_the_host) end();
+                std::thread([&] {
+                  core::this_thread_is_the_hosts();
+                  end();
+                }).join();
+                return 2;
+              })),
+              0);
+    EXPECT_EQ(Crumbs::collect(folder.path()).size(), 1u) << on_a_thread_of_the_host;
+  }
 }
 
 TEST_F(StoreTest, EveryDamageIsNoticedAndTheNextPutMends) {

@@ -75,7 +75,8 @@ private:
 
   void sum_along(int64_t b) const {
     LongSum variance, sum;
-    int64_t active = 0, slot = first_slot(b);
+    const int64_t first = first_slot(b);
+    int64_t active = 0, slot = first;
     const int64_t tokens = sequences_.tokens(b);
     for (int64_t t = 0; t < tokens; ++t) {
       const Position at = sequences_.at(b, t);
@@ -91,7 +92,8 @@ private:
       const Position at = sequences_.at(b, t);
       const bool kept = call_.mask.keeps(at);
       if (kept) sum.add(call_.rewards.get(at));
-      if (kept || !active_positions_) returns_[--slot] = kept ? sum.value() : 0;
+      // The mask may not be what it was above.
+      if ((kept || !active_positions_) && slot > first) returns_[--slot] = kept ? sum.value() : 0;
     }
     active_[b] = active;
     has_tokens_[b] = active > 0 ? 1 : 0;

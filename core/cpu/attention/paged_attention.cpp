@@ -20,13 +20,14 @@ constexpr int64_t kTasksPerThread = 8;
 
 class Tasks {
 public:
-  // starts: room for the number of tasks before each sequence.
-  Tasks(const Call& call, int64_t* starts)
+  // starts: room for the number of tasks before each sequence; blocks: for a block table without gaps.
+  Tasks(const Call& call, int64_t* starts, int64_t* blocks)
       : call_(call),
         common_(attention_task_of(call)),
         group_(call.Hq / call.Hkv),
         task_rows_(attention_tile_rows(common_.in_f64)),
-        starts_(starts) {}
+        starts_(starts),
+        blocks_(blocks) {}
 
   // Makes the queries of bad sequences NaN, cuts the others into tasks, and returns their number. The more rows a task
   // has the less often K and V are read, but every thread should get several. Bits do not depend on it.
@@ -38,7 +39,7 @@ public:
     const int64_t grain = std::max<int64_t>(1, kGrainElements / std::max<int64_t>(1, call_.MB));
     parallel_for(parallel, call_.B, grain, [&](int64_t begin, int64_t end) {
       for (int64_t b = begin; b < end; ++b) {
-        const bool is_bad = check(b).kind != kNoDataError;
+        const bool is_bad = copy_and_check(b).kind != kNoDataError;
         starts_[b + 1] = is_bad ? 0 : call_.Hkv * tasks_of(queries_end(b) - queries_begin(b));
         if (!is_bad) continue;
         bad.report(b);
@@ -46,7 +47,7 @@ public:
         fill_nan(queries_of_sequence(call_.lse, b));
       }
     });
-    error = bad.any() ? check(bad.row()) : DataError{};
+    error = bad.any() ? copy_and_check(bad.row()) : DataError{};
     starts_[0] = 0;
     for (int64_t b = 0; b < call_.B; ++b) starts_[b + 1] += starts_[b];
     return starts_[call_.B];
@@ -66,11 +67,12 @@ private:
   int64_t queries_end(int64_t b) const { return queries_begin(b + 1); }
   int64_t tasks_of(int64_t queries) const { return (queries * group_ + task_rows_ - 1) / task_rows_; }
 
-  DataError check(int64_t b) const {
+  // The blocks of the sequence that hold tokens, read once: another thread may change the table.
+  DataError copy_and_check(int64_t b) const {
     const int64_t length = call_.context_lens.integer(b);
     if (length < 0 || length > call_.MB * call_.BS) return {kBadSeqlens, b, length};
     for (int64_t m = 0; m * call_.BS < length; ++m) {
-      const int64_t block = call_.block_table.integer(b, m);
+      const int64_t block = blocks_[b * call_.MB + m] = call_.block_table.integer(b, m);
       if (block < 0 || block >= call_.NB) return {kIdOutOfRange, b, block};
     }
     return {};
@@ -95,10 +97,7 @@ private:
                                        0,
                                        cache.strides[d_axis],
                                        1};
-    const Array& table = call_.block_table;
-    if (table.present())
-      keys.blocks = {element(table.data, b * table.strides[0], table.dtype), table.dtype == Dtype::i64,
-                     table.strides[1]};
+    if (call_.block_table.present()) keys.blocks = {blocks_ + b * call_.MB, /*is_i64=*/true, 1};
     keys.block_size = call_.BS;
     keys.block_stride = cache.strides[0];
     if (in_pieces) keys.piece = call_.X, keys.piece_stride = cache.strides[2];
@@ -131,6 +130,7 @@ private:
   const int64_t few_rows_ = attention_few_rows();
   int64_t task_rows_;  // of a task: a multiple of the tile's
   int64_t* const starts_;
+  int64_t* const blocks_;
 };
 
 DataError paged_attention(const Call& call, const Context& context) {
@@ -140,7 +140,8 @@ DataError paged_attention(const Call& call, const Context& context) {
       return all_nan(call, error);
     }
   }
-  Tasks tasks(call, static_cast<int64_t*>(context.workspace));
+  auto* const starts = static_cast<int64_t*>(context.workspace);
+  Tasks tasks(call, starts, starts + call.B + 1);
   DataError error;
   const int64_t count = tasks.plan(context.parallel, error);
   run_attention_tasks(context.parallel, count, [&tasks](int64_t index) { return tasks.run(index); });
@@ -148,7 +149,7 @@ DataError paged_attention(const Call& call, const Context& context) {
 }
 
 int64_t workspace(const Call& call) {
-  return (call.B + 1) * static_cast<int64_t>(sizeof(int64_t));
+  return (call.B + 1 + call.B * call.MB) * static_cast<int64_t>(sizeof(int64_t));
 }
 
 // As if contexts filled half of their tables.

@@ -45,7 +45,8 @@ void take(const Call& call, const Context& context, const Place& place) {
       auto* const y = call.y.template as<Bits>() + n * call.y.strides[0];
       const auto* const x = call.x.template as<const Bits>() + n * call.x.strides[0];
       for (int64_t k = 0; k < call.K; ++k) {
-        const int64_t at = place(n, k);
+        int64_t at = place(n, k);
+        asm("" : "+r"(at));  // read once, whatever another thread makes of it
         const bool exists = at >= 0 && at < call.D;
         y[k * call.y.strides[1]] = exists ? x[at * call.x.strides[1]] : static_cast<Bits>(missing);
       }

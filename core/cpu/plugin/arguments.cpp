@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstring>
 
 #include "core/cpu/simd/past_caches.hpp"
 
@@ -20,6 +21,47 @@ void read_array(const rlk_tensor* tensor, Array& array) {
     bytes *= static_cast<double>(array.shape[axis]);
   }
   array.exceeds_caches = exceeds_caches(bytes);
+}
+
+std::byte* Lookups::room_for(size_t bytes) {
+  if (bytes <= kFew - used_) {
+    std::byte* const room = few_ + used_;
+    used_ += (bytes + sizeof(int64_t) - 1) / sizeof(int64_t) * sizeof(int64_t);
+    used_ = std::min(used_, kFew);
+    return room;
+  }
+  return many_.emplace_back(new std::byte[bytes]).get();
+}
+
+// What repeats along an axis (a stride of 0) is copied once.
+void Lookups::take(Array& array) {
+  if (!array.present()) return;
+  const auto size = static_cast<size_t>(size_of(array.dtype));
+  int64_t count = 1, strides[RLK_MAX_NDIM] = {};
+  bool dense = true;
+  for (int32_t axis = array.ndim - 1; axis >= 0; --axis) {
+    if (array.strides[axis] == 0 || array.shape[axis] == 1) continue;
+    dense = dense && array.strides[axis] == count;
+    strides[axis] = count;
+    count *= array.shape[axis];
+  }
+  std::byte* const own = room_for(static_cast<size_t>(count) * size);
+  const auto* const theirs = static_cast<const std::byte*>(array.data);
+  if (dense) {
+    std::memcpy(own, theirs, static_cast<size_t>(count) * size);
+  } else {
+    for (int64_t i = 0; i < count; ++i) {
+      int64_t rest = i, from = 0;
+      for (int32_t axis = 0; axis < array.ndim; ++axis) {
+        if (strides[axis] == 0) continue;
+        from += rest / strides[axis] * array.strides[axis];
+        rest %= strides[axis];
+      }
+      std::memcpy(own + static_cast<size_t>(i) * size, theirs + from * static_cast<int64_t>(size), size);
+    }
+  }
+  array.data = own;
+  std::copy(strides, strides + array.ndim, array.strides);
 }
 
 bool has_integer_outputs_alone(const rlk_call_desc& call) {

@@ -3,6 +3,10 @@
 
 #include <rlk/sdk/implementation.hpp>
 
+#include <cstddef>
+#include <memory>
+#include <vector>
+
 #include "core/cpu/simd/array.hpp"
 #include "core/cpu/simd/target.hpp"
 
@@ -22,6 +26,22 @@ uint32_t numerics_of(const sdk::Call<Op>& call) {
 
 // An absent tensor is an empty Array.
 void read_array(const rlk_tensor* tensor, Array& array);
+
+// The call's own copies of what its kernel finds places by: ids, offsets, lengths. Another thread may change a caller's
+// tensor while the kernel runs; what was checked and what is used are the same numbers here.
+class Lookups {
+public:
+  // From now on the array is a copy, which lives as long as this. std::bad_alloc.
+  void take(Array& array);
+
+private:
+  std::byte* room_for(size_t bytes);
+
+  static constexpr size_t kFew = 2048;  // ids of a small call need no allocation
+  alignas(int64_t) std::byte few_[kFew];
+  size_t used_ = 0;
+  std::vector<std::unique_ptr<std::byte[]>> many_;
+};
 
 // Bytes that a call reads and writes: what its time is estimated from.
 double bytes_of(const rlk_call_desc& call);

@@ -4,10 +4,11 @@
 #include <sys/mman.h>
 #include <sys/sysinfo.h>
 #include <unistd.h>
+#include <rlk/sdk/descriptor.hpp>
 
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
+#include <sstream>
 
 #include "core/cpu/simd/target.hpp"
 
@@ -39,7 +40,8 @@ void ask_system(uint64_t& free_bytes, uint64_t& total_bytes) {
 }  // namespace
 
 std::string cpu_model() {
-  std::ifstream cpuinfo("/proc/cpuinfo");
+  std::istringstream cpuinfo(
+      sdk::read_text("/proc/cpuinfo", size_t{64} << 10));  // the first processor's lines are enough
   for (std::string line; std::getline(cpuinfo, line);) {
     if (line.compare(0, 10, "model name") == 0 && line.find(": ") != std::string::npos) {
       return line.substr(line.find(": ") + 2);

@@ -2,9 +2,12 @@
 // of its operator and every value of every symbol, one variant per instruction set.
 #pragma once
 
+#include <rlk/sdk/immortal.hpp>
 #include <rlk/sdk/implementation.hpp>
+#include <rlk/sdk/ops.hpp>
 
 #include <cstring>
+#include <type_traits>
 #include <vector>
 
 #include "core/cpu/plugin/arguments.hpp"
@@ -30,6 +33,29 @@ CallOf<Op> bind(const Source& source, const typename Op::Params& params) {
   return call;
 }
 
+// Kernels to which integers are numbers like others, or that read the place of each element once, with the element.
+template <class Op, class... Ops>
+constexpr bool is_one_of = (std::is_same_v<Op, Ops> || ...);
+template <class Op>
+constexpr bool finds_places = !is_one_of<Op, sdk::ops::Cast, sdk::ops::Cat, sdk::ops::Copy, sdk::ops::Fill,
+                                         sdk::ops::Gather, sdk::ops::IndexSelect, sdk::ops::Sample, sdk::ops::Where>;
+
+template <class Op>
+void take_lookups(CallOf<Op>& call, Lookups& lookups) {
+  if constexpr (finds_places<Op>) {
+    CallOf<Op>::each_input(call, [&](Array& array) {
+      if constexpr (requires { call.block_table; }) {
+        if (&array == &call.block_table) return;  // its kernel copies the few entries that a context has
+      }
+      if (array.dtype == Dtype::i32 || array.dtype == Dtype::i64) lookups.take(array);
+    });
+    // Who is left out of a group says where the others lie.
+    if constexpr (requires { call.group_ids, call.mask; }) {
+      if (call.mask.ndim == 1) lookups.take(call.mask);
+    }
+  }
+}
+
 template <class Op>
 class KernelPlan : public CpuPlan<Op> {
 public:
@@ -44,7 +70,10 @@ public:
   }
   void enqueue(sdk::Stream&, const sdk::Run& run) override {
     with_enough_stack([&] {
-      report(run, kernel<Op>().run(bind<Op>(run, this->params()), {this->parallel(), run.workspace()}));
+      CallOf<Op> call = bind<Op>(run, this->params());
+      Lookups lookups;
+      take_lookups<Op>(call, lookups);
+      report(run, kernel<Op>().run(call, {this->parallel(), run.workspace()}));
     });
   }
 };
@@ -63,12 +92,12 @@ struct CpuImplementation {
     return std::make_unique<KernelPlan<Op>>(call, device.parallel());
   }
   static const std::vector<const rlk_switch*>& switches() {
-    static const std::vector<const rlk_switch*> rows = [] {
+    static const sdk::Immortal<std::vector<const rlk_switch*>> rows([] {
       std::vector<const rlk_switch*> list;
       for (const rlk_switch& row : kernel<Op>().switches) list.push_back(&row);
       return list;
-    }();
-    return rows;
+    }());
+    return *rows;
   }
 };
 

@@ -1,6 +1,8 @@
 // Highway's choice, by the same dispatch as the kernels'.
 #include "core/cpu/simd/target.hpp"
 
+#include <rlk/sdk/immortal.hpp>
+
 #include <string>
 #include <string_view>
 
@@ -35,10 +37,10 @@ bool runs_here() {
 }
 
 const char* variant_name() {
-  static const std::string kBest = std::string(hwy::TargetName(HWY_AVX3));
-  static const std::string kWithTiles = kBest + "_AMX";
+  static const sdk::Immortal<std::string> kBest(hwy::TargetName(HWY_AVX3));
+  static const sdk::Immortal<std::string> kWithTiles(*kBest + "_AMX");
   const char* const name = target_name();
-  return name == std::string_view(kBest) && has_amx() ? kWithTiles.c_str() : name;
+  return name == std::string_view(*kBest) && has_amx() ? kWithTiles->c_str() : name;
 }
 
 }  // namespace rlk::cpu

@@ -2,6 +2,12 @@
 
    Every function returns a status and accepts a NULL error. Handles are opaque, made and destroyed by this API.
    Thread rule: functions are thread-safe unless they name a stream; a stream is used by one thread at a time.
+   Fork: the child has the thread that forked and none of rlk's. It uses the CPU, also through a runtime that it
+   inherited, if no other thread was inside a function of this API at the fork: what such a thread had locked stays
+   locked in the child, whose next call may wait for ever. So fork before other threads use rlk, or while they do not;
+   else the child calls exec, or nothing of rlk (Python's multiprocessing: "spawn" or "forkserver").
+   End: exit() may run while threads are inside rlk. From then on nothing is judged: no result is compared, and what
+   fails is blamed on nobody.
    Operators, their parameters and argument indices are in <rlk/ops/NAME.h>. */
 #ifndef RLK_H
 #define RLK_H
