@@ -124,6 +124,7 @@ Process::Process(Environment environment, Config config, const char* plugin_path
       registrar_(&registry_, core::host_services()),
       pid_(getpid()) {
   registry_.on_compared([this](const core::ComparedClass& compared) { compared_.note(compared); });
+  registry_.on_uncompared([this](const core::UncomparedClass& one) { compared_.note_uncompared(one); });
   core::set_kernel_cache(kernel_cache(&store_));
   registry_.on_quarantine([this](const core::Quarantined& unit, bool only_suspected) {
     const std::lock_guard lock(mutex_);
