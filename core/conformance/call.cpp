@@ -21,9 +21,22 @@ int index_of(std::span<const Declared> list, std::string_view name) {
 }  // namespace
 
 const char* name_of(Layout layout) {
-  static constexpr const char* kNames[] = {"contiguous", "padded", "stepped", "reversed", "transposed", "expanded"};
+  static constexpr const char* kNames[] = {"contiguous", "padded",   "stepped", "reversed", "transposed",
+                                           "expanded",   "mirrored", "turned",  "exchanged"};
   return kNames[static_cast<size_t>(layout)];
 }
+
+namespace {
+
+// Which dimension is the i-th from the fastest.
+size_t axis_of(Layout layout, size_t ndim, size_t i) {
+  if (layout == Layout::transposed) return i;
+  if (layout == Layout::turned && ndim > 1 && i < 2) i = 1 - i;
+  if (layout == Layout::exchanged && ndim > 2 && (i == 1 || i == 2)) i = 3 - i;
+  return ndim - 1 - i;
+}
+
+}  // namespace
 
 Placement place(Layout layout, std::span<const int64_t> shape, int64_t group) {
   const size_t ndim = shape.size();
@@ -31,7 +44,7 @@ Placement place(Layout layout, std::span<const int64_t> shape, int64_t group) {
   at.strides.assign(ndim, 1);
   int64_t stride = layout == Layout::stepped ? 2 : 1;
   for (size_t i = 0; i < ndim; ++i) {
-    const size_t axis = layout == Layout::transposed ? i : ndim - 1 - i;
+    const size_t axis = axis_of(layout, ndim, i);
     at.strides[axis] = stride;
     if (layout == Layout::expanded && axis == 0) at.strides[axis] = 0;
     // Behind every dimension: a slice of a larger tensor, as queries of a fused projection are, has gaps at any of
@@ -40,9 +53,12 @@ Placement place(Layout layout, std::span<const int64_t> shape, int64_t group) {
     stride *= std::max<int64_t>(shape[axis], 1) + (gap ? kRowGap : 0);
     stride = (stride + group - 1) / group * group;
   }
-  if (layout == Layout::reversed && ndim > 0) {
-    at.first = std::max<int64_t>(shape[0] - 1, 0) * at.strides[0];
-    at.strides[0] = -at.strides[0];
+  const size_t backwards = layout == Layout::mirrored   ? ndim
+                           : layout == Layout::reversed ? std::min<size_t>(ndim, 1)
+                                                        : 0;
+  for (size_t axis = 0; axis < backwards; ++axis) {
+    at.first += std::max<int64_t>(shape[axis] - 1, 0) * at.strides[axis];
+    at.strides[axis] = -at.strides[axis];
   }
   at.extent = 1;
   for (size_t axis = 0; axis < ndim; ++axis) {

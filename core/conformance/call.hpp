@@ -24,6 +24,9 @@ enum class Layout : uint8_t {
   reversed,    // the first dimension runs backwards
   transposed,  // the first dimension is the fastest
   expanded,    // the first dimension has stride 0; inputs only, whose values repeat
+  mirrored,    // every dimension runs backwards
+  turned,      // the last two dimensions are exchanged, as of a transposed matrix in a batch
+  exchanged,   // the two before the last are: heads before tokens
 };
 const char* name_of(Layout layout);
 

@@ -105,6 +105,7 @@ bool resolve_arguments(const Case& c, std::span<const ArgDecl> declared, int fir
       const auto& given = c.decl->shape_cases[static_cast<size_t>(c.shape_case)].shapes[free_shape++];
       argument.shape.assign(given.begin(), given.end());
       resize_free_shape(c, argument.shape);
+      if (c.shape_given) argument.shape = *c.shape_given;
     } else if (shape.kind == ShapeDecl::Kind::same) {
       argument.shape = call.inputs[static_cast<size_t>(shape.of)].shape;
     }
@@ -158,6 +159,7 @@ bool may_repeat(const DomainDecl& domain) {
 bool can_lie(const Argument& argument, Layout layout) {
   if (argument.group() == 1) return true;
   if (layout == Layout::stepped || layout == Layout::transposed) return false;
+  if (layout == Layout::mirrored || layout == Layout::turned) return false;
   return argument.shape.size() > 1 || layout == Layout::padded;
 }
 

@@ -53,6 +53,8 @@ struct Case {
   int shape_case = 0;  // of declarations with free shapes
   // Instead, where they are given: the first and the last dimension of the shapes that do not repeat it.
   std::optional<int64_t> first_given{}, last_given{};
+  // Instead of all of them, every input's.
+  std::optional<std::vector<int64_t>> shape_given{};
   std::vector<Variation> variations;
   int64_t misaligned_by = 0;              // bytes that tensors start past their memory, at least one element
   uint64_t misaligned_of = ~uint64_t{0};  // the arguments that do, as in Values

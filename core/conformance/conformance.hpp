@@ -69,8 +69,11 @@ struct ConformanceOptions {
   // Only cases for which this is true, with their title. May be empty.
   std::function<bool(const rlk_implementation&, const std::string&)> picks;
   bool graph_replay = false;  // also run every capturable case captured and replayed
-  double budget_s = 0;        // 0: none. When it passes, what was not run stays unverified ("BUDGET")
-  bool one_failure = false;   // an implementation that has failed once is not tried further
+  // Elements of the largest calls that are tried beside the cases, as far as the device's memory goes: large.hpp. 0:
+  // none.
+  int64_t large_elements = 0;
+  double budget_s = 0;       // 0: none. When it passes, what was not run stays unverified ("BUDGET")
+  bool one_failure = false;  // an implementation that has failed once is not tried further
   uint64_t seed = 1;
   // Called before every case ("logp fused bf16 softcap N=5,V=37"): heartbeat, breadcrumb. May be empty.
   std::function<void(const std::string&)> progress;

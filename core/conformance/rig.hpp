@@ -137,9 +137,12 @@ public:
   std::optional<Failure> finish();
   const Target& target() const { return target_; }
   bool has_stream() const { return op_stream_ != nullptr; }
+  // Bytes of the device that a test may take; 0: nobody knows.
+  uint64_t free_memory() const;
 
 private:
   friend class Ring;
+  friend class Large;
   std::optional<Failure> workspace_fits(uint64_t bytes, const ConcreteCall& call, const char* whose) const;
   std::optional<Failure> reserve(uint64_t bytes);
   std::optional<Failure> prepare(const OwnedPlan& plan, const ConcreteCall& call, const RunSettings& settings,

@@ -21,6 +21,8 @@
 #include "core/conformance/conduct.hpp"
 #include "core/conformance/conformance.hpp"
 #include "core/conformance/device_conduct.hpp"
+#include "core/conformance/large.hpp"
+#include "core/conformance/layouts.hpp"
 #include "core/conformance/sample.hpp"
 #include "core/conformance/schedule.hpp"
 #include "core/conformance/show.hpp"
@@ -33,6 +35,7 @@ namespace conformance {
 namespace {
 
 constexpr unsigned kMostThreads = 4;
+constexpr double kLargeSeconds = 60;
 
 using Clock = std::chrono::steady_clock;
 
@@ -60,6 +63,7 @@ public:
         deadline_(deadline),
         units_(implementations.size()),
         has_failed_(implementations.size()),
+        large_notes_(implementations.size()),
         asking_(decl, dtype_choice, implementations, rig, extent_of(options), options.seed,
                 [this](size_t i, const Work& work, const Claim& claim) { refuse(i, work, claim); }) {}
 
@@ -74,12 +78,14 @@ public:
     work_all();
     shrink();
     work_all();
+    for (size_t i = 0; i < implementations_.size() && options_.large_elements > 0; ++i) try_large_calls(i);
     std::vector<UnitResult> list;
     for (size_t i = 0; i < implementations_.size(); ++i) {
       for (UnitResult& result : units_[i].results()) {
         result.op = decl_.name;
         result.implementation = implementations_[i]->name;
         result.dtype = dtype_name();
+        add_large_note(i, result);
         list.push_back(std::move(result));
       }
       add_untested_switches(*implementations_[i], list);
@@ -206,15 +212,66 @@ private:
     units.add(std::move(event));
   }
 
-  static uint32_t class_of(const Work& work) {
-    const Descriptors tensors(work.call);
+  // Beside the cases, which end where memory for them and for their right answers is cheap.
+  void try_large_calls(size_t i) {
+    // Two dtypes have the time that it takes; what is left to see of the others comes cheaply, or is left.
+    const double seconds = dtype_choice_ < 2 ? kLargeSeconds : kLargeSeconds / 10;
+    LargeOptions options{options_.large_elements, seconds, {}, options_.progress};
+    options.is_asked_for = [&](const std::string& title) {
+      return (options_.only.empty() || has_words(title, options_.only)) &&
+             (!options_.picks || options_.picks(*implementations_[i], title));
+    };
+    for (size_t form = 0; form < decl_.forms.size(); ++form) {
+      if (has_failed_[i] || rig_.broken() || Clock::now() > deadline_) return;
+      std::optional<LargeTrial> trial;
+      try {
+        trial = try_large(rig_, examples_, *implementations_[i], decl_, dtype_choice_, static_cast<int>(form), options);
+      } catch (const std::exception& e) {
+        trial.emplace().failure = Failure{"EXCEPTION", e.what()};
+      }
+      if (trial) note_large(i, std::move(*trial));
+    }
+  }
+
+  void note_large(size_t i, LargeTrial trial) {
+    large_notes_[i] = std::move(trial.note);
+    if (trial.call.decl == nullptr && !trial.failure) return;
+    Event event;
+    event.kind = trial.failure ? Event::Kind::failed : Event::Kind::passed;
+    event.variant = trial.variant;
+    event.quality = trial.quality;
+    if (trial.call.decl != nullptr) {
+      const std::vector<std::string> words = features(trial.call);
+      event.words = {words.begin(), words.end()};
+      event.size_class = class_of(trial.call, event.words);
+    }
+    if (trial.failure) {
+      event.code = trial.failure->code;
+      event.reason = trial.title + ": " + trial.failure->text;
+      has_failed_[i] = true;
+    }
+    units_[i].add(std::move(event));
+  }
+
+  // What is verified is not verified there.
+  void add_large_note(size_t i, UnitResult& result) const {
+    if (large_notes_[i].empty() || !result.feature.empty() || result.verdict != UnitResult::Verdict::verified) return;
+    if (result.reason_code.empty()) result.reason_code = "SIZES_IN_PART";
+    result.reason += (result.reason.empty() ? "" : "; ") + large_notes_[i];
+  }
+
+  static uint32_t class_of(const Work& work) { return class_of(work.call, work.features); }
+  static uint32_t class_of(const ConcreteCall& call, const Words& of_call) {
+    const Descriptors tensors(call);
     uint32_t alignment = UINT32_MAX;
     for (const auto list : {tensors.inputs(), tensors.outputs()}) {
       for (const rlk_tensor* tensor : list) {
         if (tensor != nullptr) alignment = std::min(alignment, tensor->alignment);
       }
     }
-    return size_class(work.call, alignment, {work.features.begin(), work.features.end()});
+    std::vector<std::string> words(of_call.begin(), of_call.end());
+    for (std::string& word : layout_words(tensors.inputs(), tensors.outputs())) words.push_back(std::move(word));
+    return size_class(call, alignment, words);
   }
 
   void try_it(const Work& work, const Job& job, Event& event) {
@@ -286,7 +343,8 @@ private:
   const ConformanceOptions& options_;
   Clock::time_point deadline_;
   std::vector<Units> units_;
-  std::vector<bool> has_failed_;  // by implementation
+  std::vector<bool> has_failed_;          // by implementation
+  std::vector<std::string> large_notes_;  // by implementation: how far large calls were tried
   Asking asking_;
   std::set<std::tuple<size_t, std::string, uint32_t>> conducted_;  // implementation, variant, classes
   std::vector<std::pair<size_t, Case>> failed_;

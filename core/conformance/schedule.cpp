@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 
+#include "core/conformance/layouts.hpp"
 #include "core/conformance/nan.hpp"
 #include "core/conformance/sizes.hpp"
 
@@ -24,7 +25,7 @@ bool shows_variations(const Case& c) {
 
 bool same_sizes(const Case& a, const Case& b) {
   return a.size_choice == b.size_choice && a.size_given == b.size_given && a.shape_case == b.shape_case &&
-         a.first_given == b.first_given && a.last_given == b.last_given;
+         a.first_given == b.first_given && a.last_given == b.last_given && a.shape_given == b.shape_given;
 }
 
 class Walk {
@@ -108,6 +109,7 @@ void schedule(const OpDecl& decl, int dtype_choice, int form, Extent extent,
       if (single.variations[0].present != 0) offer(single, Stage::single);
     }
   }
+  for (const Case& c : layout_cases(decl, dtype_choice, form, smoke)) offer(c, Stage::single);
   for (const Case& c : option_cases(decl, dtype_choice, form, smoke)) {
     if (!offer(c, Stage::together).empty()) continue;
     for (const Case& alone : each_alone(c)) offer(alone, Stage::single);

@@ -207,6 +207,27 @@ public:
     return std::move(list_);
   }
 
+  std::vector<Case> production() {
+    Case c = ordinary_;
+    if (!c.decl->shape_cases.empty()) {  // of which the others repeat one operand
+      c.shape_given = {9, 33, 35};
+      add(c);
+    } else if (share(c, smoke_ ? kResidueCost : kFullCost)) {
+      add(c);
+    }
+    std::vector<const Axis*> order;
+    for (const Axis& axis : axes_) order.push_back(&axis);
+    std::stable_sort(order.begin(), order.end(),
+                     [](const Axis* a, const Axis* b) { return a->largest() > b->largest(); });
+    if (is_rare()) order.resize(std::min<size_t>(order.size(), 1));
+    for (const Axis* axis : order) {
+      const int64_t size =
+          smoke_ ? std::min(axis->largest(), is_rare() ? 4 * kCheapRung : 16 * kCheapRung) : axis->largest();
+      add(at_size(ordinary_, *axis, size, smoke_ ? kSmokeCost : kFullCost));
+    }
+    return std::move(list_);
+  }
+
 private:
   void add(std::optional<Case> c) {
     if (c) list_.push_back(std::move(*c));
@@ -427,6 +448,10 @@ std::vector<Case> size_cases(const OpDecl& decl, int dtype_choice, int form, boo
 
 std::vector<Case> middle_bases(const OpDecl& decl, int dtype_choice, int form, bool smoke) {
   return List(decl, dtype_choice, form, smoke).middle();
+}
+
+std::vector<Case> production_bases(const OpDecl& decl, int dtype_choice, int form, bool smoke) {
+  return List(decl, dtype_choice, form, smoke).production();
 }
 
 std::vector<Case> option_cases(const OpDecl& decl, int dtype_choice, int form, bool smoke) {

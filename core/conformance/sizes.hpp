@@ -24,6 +24,10 @@ std::vector<Case> middle_bases(const OpDecl& decl, int dtype_choice, int form, b
 // else never seen, nor whether it takes the first element for granted.
 std::vector<Case> option_cases(const OpDecl& decl, int dtype_choice, int form, bool smoke);
 
+// Brief calls to try layouts with: all symbols large together, and each at a size at which the operator is really run,
+// the widest first. In the full test also with several symbols larger.
+std::vector<Case> production_bases(const OpDecl& decl, int dtype_choice, int form, bool smoke);
+
 // What a case costs, roughly: the products of a naive implementation, or the elements if there are more.
 int64_t cost_of(const ConcreteCall& call);
 

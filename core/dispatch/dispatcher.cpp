@@ -271,6 +271,7 @@ rlk_status Dispatcher::run(const Call& call, const Served& served, bool* impleme
     if (watched != nullptr) watcher_.finish(std::move(watched), call, status);
     return status;
   }
+  if (served.first_use) watcher_.pass_staged(call, served.candidate(), served.plan()->info().variant);
   std::shared_ptr<CpuStreams> streams;
   if (const rlk_status status = cpu_streams(&streams, error); status != RLK_OK) return status;
   return stage(call, served.candidate(), served.plan(), std::move(streams), counters, *served.decision().fallback,

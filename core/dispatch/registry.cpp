@@ -46,6 +46,7 @@ std::string Quarantined::who() const {
 
 struct Registry::State {
   std::function<void(const ComparedClass&)> compared_listener;
+  std::function<void(const UncomparedClass&)> uncompared_listener;
   std::atomic<const Snapshot*> current{nullptr};  // the newest
   std::mutex mutex;                               // of everything below
   std::shared_ptr<const Snapshot> newest;
@@ -414,6 +415,20 @@ void Registry::note_compared(const ComparedClass& compared) {
     listener = state_->compared_listener;
   }
   if (listener) listener(compared);
+}
+
+void Registry::on_uncompared(std::function<void(const UncomparedClass&)> listener) {
+  const std::lock_guard lock(state_->mutex);
+  state_->uncompared_listener = std::move(listener);
+}
+
+void Registry::note_uncompared(const UncomparedClass& uncompared) {
+  std::function<void(const UncomparedClass&)> listener;
+  {
+    const std::lock_guard lock(state_->mutex);
+    listener = state_->uncompared_listener;
+  }
+  if (listener) listener(uncompared);
 }
 
 }  // namespace rlk::core

@@ -84,6 +84,15 @@ struct ComparedClass {
   uint32_t size_class = 0;
 };
 
+// A class of calls that no call has been compared of, and why. One that is compared after all is told as such.
+struct UncomparedClass {
+  ComparedClass unit;
+  std::string sizes;        // of the call that was looked at last: "f32 N=5,V=37"
+  std::string reason_code;  // core/dispatch/uncompared.hpp
+  std::string reason;
+  uint64_t calls = 0;  // that were looked at
+};
+
 // One (operator, implementation) on one device. Who keeps one longer than a call shares it.
 struct Candidate : std::enable_shared_from_this<Candidate> {
   Candidate(const OpDecl& declaration, const rlk_implementation& made_by, std::shared_ptr<const PluginBinding> owner,
@@ -180,6 +189,9 @@ public:
   // What running calls proved beyond the tests is told to the listener, which remembers it. [thread-safe]
   void note_compared(const ComparedClass& compared);
   void on_compared(std::function<void(const ComparedClass&)> listener);
+  // The same for a class that running calls cannot prove, told once. [thread-safe]
+  void note_uncompared(const UncomparedClass& uncompared);
+  void on_uncompared(std::function<void(const UncomparedClass&)> listener);
 
 private:
   struct State;

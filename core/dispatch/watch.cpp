@@ -11,17 +11,20 @@
 #include <cstdio>
 #include <limits>
 #include <new>
+#include <optional>
 #include <system_error>
+#include <utility>
 
 #include "core/conformance/compare.hpp"
 #include "core/conformance/elements.hpp"
 #include "core/conformance/golden_bridge.hpp"
+#include "core/conformance/layouts.hpp"
 #include "core/declaration/error.hpp"
-#include "core/declaration/plugin_call.hpp"
 #include "core/dispatch/eligible.hpp"
 #include "core/dispatch/host.hpp"
 #include "core/dispatch/policy.hpp"
 #include "core/dispatch/process_end.hpp"
+#include "core/dispatch/watched_call.hpp"
 #include "core/golden/bulk.hpp"
 
 namespace rlk::core {
@@ -29,7 +32,7 @@ namespace {
 
 // What may wait for the comparing thread: beyond it calls go uncompared, and their class is tried again later.
 constexpr size_t kMaxWaiting = 32;
-constexpr uint64_t kMaxBytesWaiting = uint64_t{256} << 20;
+constexpr uint64_t kMaxBytesWaiting = WatchedCall::kMostBytes;
 constexpr auto kPatience = std::chrono::seconds(60);
 // Calls of a class that may be compared until one gives a verdict.
 constexpr int kMostUndecided = 8;
@@ -69,13 +72,37 @@ uint32_t alignment_of(const Call& call) {
   return static_cast<uint32_t>(addresses & (~addresses + 1));
 }
 
-std::string name_of_class(const Candidate& candidate, const char* dtype, const char* variant, uint32_t size_class) {
-  return fmt::format("{} {}/{}/{}/{}/{}/{}", candidate.plugin->id, reinterpret_cast<uintptr_t>(candidate.plugin->api),
-                     candidate.decl->name, candidate.implementation->name, dtype, variant, size_class);
+// "N=5,V=37", or of a call without symbols the shape of its first output: "5x37".
+std::string sizes_of(const Call& call) {
+  std::string text;
+  const OpDecl& decl = call.decl();
+  for (size_t s = 0; s < decl.symbols.size(); ++s) {
+    if (call.bound.symbols[s] < 0) continue;
+    text += fmt::format("{}{}={}", text.empty() ? "" : ",", decl.symbols[s].name, call.bound.symbols[s]);
+  }
+  const rlk_tensor* const output = call.outputs.empty() ? nullptr : call.outputs[0];
+  for (int32_t i = 0; decl.symbols.empty() && output != nullptr && i < output->ndim; ++i) {
+    text += fmt::format("{}{}", i == 0 ? "" : "x", output->shape[i]);
+  }
+  return text;
 }
 
-bool is_empty(const rlk_tensor& tensor) {
-  return std::find(tensor.shape, tensor.shape + tensor.ndim, 0) != tensor.shape + tensor.ndim;
+CallClass class_of(const Call& call, const Candidate& candidate, const char* variant,
+                   const conformance::ConcreteCall& whole) {
+  std::vector<std::string> features = features_of(call.bound, call.inputs, call.outputs);
+  for (std::string& word : conformance::layout_words(call.inputs, call.outputs)) features.push_back(std::move(word));
+  CallClass of;
+  of.unit = {candidate.plugin->api,
+             candidate.plugin->id,
+             candidate.decl->name,
+             candidate.implementation->name,
+             first_dtype(call.bound),
+             variant,
+             conformance::size_class(whole, alignment_of(call), features)};
+  of.name = fmt::format("{} {}/{}/{}/{}/{}/{}", of.unit.plugin, reinterpret_cast<uintptr_t>(of.unit.api), of.unit.op,
+                        of.unit.implementation, of.unit.dtype, of.unit.variant, of.unit.size_class);
+  of.sizes = sizes_of(call);
+  return of;
 }
 
 // Where the reference has left the finite numbers nothing is judged: whether an infinity or a NaN comes of that, or a
@@ -124,83 +151,6 @@ bool has_ordinary_numbers(const conformance::ConcreteCall& call) {
 
 }  // namespace
 
-class WatchedCall {
-public:
-  WatchedCall(const Candidate& served_by, DeviceState& on)
-      : held(served_by.shared_from_this()), candidate(*held), device(on) {}
-  ~WatchedCall() {
-    if (copies_on != nullptr) end = copies_on->mark(/*with_event=*/true);
-    if (memory != nullptr) device.pinned.deallocate(memory, std::move(end), nullptr);
-  }
-  WatchedCall(const WatchedCall&) = delete;
-  WatchedCall& operator=(const WatchedCall&) = delete;
-
-  const std::shared_ptr<const Candidate> held;
-  const Candidate& candidate;
-  DeviceState& device;
-  std::string variant, words;
-  const char* dtype = "";
-  uint32_t size_class = 0;
-  bool first_use = false;
-  std::string class_name;                  // of a first use
-  std::weak_ptr<std::atomic<bool>> again;  // of a first use: whether its decision's next call is one too
-  bool wants_accurate = false;
-  conformance::Sample sample;
-  std::vector<std::optional<Fetch>> inputs, outputs;
-  uint64_t bytes = 0, copied = 0;
-  void* memory = nullptr;  // pinned: what is copied, inputs first
-  std::shared_ptr<StreamReports> reports;
-  Stream* copies_on = nullptr;  // copies into the memory may be in the stream, and `end` is not set
-  Mark end;
-
-  // False when a tensor lies so that it takes too many copies.
-  bool plan_fetches(const Call& call) {
-    const auto plan = [&](std::span<const rlk_tensor* const> tensors, std::vector<conformance::Kept>& kept,
-                          std::vector<std::optional<Fetch>>& list) {
-      for (size_t i = 0; i < tensors.size(); ++i) {
-        list.emplace_back();
-        if (tensors[i] == nullptr || is_empty(*tensors[i])) continue;
-        list.back() = Fetch::make(*tensors[i], std::move(kept[i]));
-        if (!list.back()) return false;
-        bytes += list.back()->bytes();
-      }
-      return true;
-    };
-    return plan(call.inputs, sample.inputs, inputs) && plan(call.outputs, sample.outputs, outputs);
-  }
-
-  rlk_status copy(const Call& call, std::span<const rlk_tensor* const> tensors,
-                  const std::vector<std::optional<Fetch>>& fetches) {
-    rlk_plugin_stream* stream = call.stream.handle();
-    copies_on = &call.stream;
-    const auto enqueue = [&](char* to, const char* from, uint64_t count) {
-      return call_plugin(device.api.stream->copy, stream, to, from, count, RLK_COPY_DEVICE_TO_HOST, nullptr);
-    };
-    for (size_t i = 0; i < fetches.size(); ++i) {
-      if (!fetches[i]) continue;
-      const rlk_status status = fetches[i]->enqueue(*tensors[i], static_cast<char*>(memory) + copied, enqueue);
-      if (status != RLK_OK) return status;
-      copied += fetches[i]->bytes();
-    }
-    return RLK_OK;
-  }
-
-  // The values of the part, out of what was copied.
-  std::vector<std::vector<std::byte>> unpack() {
-    std::vector<std::vector<std::byte>> results;
-    const char* at = static_cast<const char*>(memory);
-    for (size_t i = 0; i < inputs.size(); ++i) {
-      if (inputs[i]) sample.call.inputs[i].bytes = inputs[i]->pick(at);
-      if (inputs[i]) at += inputs[i]->bytes();
-    }
-    for (const std::optional<Fetch>& output : outputs) {
-      results.push_back(output ? output->pick(at) : std::vector<std::byte>());
-      if (output) at += output->bytes();
-    }
-    return results;
-  }
-};
-
 void WatchedCallDeleter::operator()(WatchedCall* call) const {
   delete call;
 }
@@ -228,100 +178,117 @@ bool Watcher::draws() {
   return static_cast<double>(state >> 11) * 0x1p-53 < rate_;
 }
 
-// Whether nobody has verified, compared or begun to compare the class before.
-bool Watcher::claim_class(const Candidate& candidate, const Call& call, const char* variant, uint32_t size_class) {
-  const char* dtype = first_dtype(call.bound);
-  for (const UnitResult* unit : candidate.units) {
-    if (unit->dtype != dtype || unit->variant != variant) continue;
+// Whether tests had the class.
+bool Watcher::is_proved(const CallClass& of, const Candidate& candidate) const {
+  return std::any_of(candidate.units.begin(), candidate.units.end(), [&](const UnitResult* unit) {
     const auto& known = unit->size_classes;
-    if (std::find(known.begin(), known.end(), size_class) != known.end()) return false;
-  }
-  const std::lock_guard lock(sync_->mutex);
-  return known_.insert(name_of_class(candidate, dtype, variant, size_class)).second;
+    return unit->dtype == of.unit.dtype && unit->variant == of.unit.variant &&
+           std::find(known.begin(), known.end(), of.unit.size_class) != known.end();
+  });
 }
 
-// A later call of the class may tell: numbers of one call must not keep all others from being compared. [locked]
-void Watcher::leave_undecided(const std::string& class_name, const std::shared_ptr<std::atomic<bool>>& again) {
-  ++statistics_.passed_over;
-  if (class_name.empty() || ++undecided_[class_name] >= kMostUndecided) return;
-  known_.erase(class_name);
-  if (again != nullptr) again->store(true, std::memory_order_relaxed);
+// Whether nobody has verified, compared or begun to compare the class before.
+bool Watcher::claim_class(const CallClass& of, const Candidate& candidate) {
+  if (is_proved(of, candidate)) return false;
+  const std::lock_guard lock(sync_->mutex);
+  return known_.insert(of.name).second;
 }
-void Watcher::leave_undecided(const WatchedCall& watched) {
-  leave_undecided(watched.class_name, watched.again.lock());
+
+// A later call of the class may tell: numbers of one call must not keep all others from being compared.
+void Watcher::pass_over(const CallClass& of, WhyNot why, const std::string& reason, Again again,
+                        const Freshness& fresh) {
+  std::optional<UncomparedClass> to_tell;
+  {
+    const std::lock_guard lock(sync_->mutex);
+    ++statistics_.passed_over;
+    const bool is_last = again == Again::no || (again == Again::some_times && ++undecided_[of.name] >= kMostUndecided);
+    if (!is_last && fresh != nullptr) {
+      known_.erase(of.name);
+      fresh->store(true, std::memory_order_relaxed);
+    }
+    // A capture may be the only call that there ever is.
+    const bool is_final = is_last || why == WhyNot::captured;
+    if (!decided_.contains(of.name)) to_tell = uncompared_.note(of, why, reason, is_final);
+  }
+  if (!to_tell) return;
+  log_line(rate_ >= 1 ? RLK_LOG_WARN : RLK_LOG_INFO, "watch", text_of(*to_tell));
+  registry_.note_uncompared(*to_tell);
+}
+void Watcher::pass_over(const WatchedCall& watched, WhyNot why, const std::string& reason) {
+  pass_over(watched.of, why, reason, Again::some_times, watched.again.lock());
+}
+
+void Watcher::pass_staged(const Call& call, const Candidate& candidate, const char* variant) {
+  if (!first_uses_ || process_ != getpid()) return;
+  try {
+    const CallClass of = class_of(call, candidate, variant, whole_call(call));
+    if (is_proved(of, candidate)) return;
+    pass_over(of, WhyNot::staged, "the CPU serves the device's stream, where nothing is copied for a comparison",
+              Again::no, nullptr);
+  } catch (const std::bad_alloc&) {  // the call goes on, and so does its next one
+  }
 }
 
 WatchedCallPtr Watcher::begin(const Call& call, const Candidate& candidate, const char* variant,
-                              const std::shared_ptr<std::atomic<bool>>& fresh) {
+                              const Freshness& fresh) {
   const bool first_use = fresh != nullptr;
-  if (call.capturing || (first_use && !first_uses_) || process_ != getpid() || end_has_begun()) return nullptr;
-  std::string claimed;  // the class, as long as nothing of it is compared
+  if ((first_use && !first_uses_) || process_ != getpid() || end_has_begun()) return nullptr;
+  std::string claimed;  // the class, until a call of it is on its way to be compared
   try {
     const conformance::ConcreteCall whole = whole_call(call);
-    const std::vector<std::string> features = features_of(call.bound, call.inputs, call.outputs);
-    const uint32_t size_class = conformance::size_class(whole, alignment_of(call), features);
-    std::string class_name;
-    if (first_use) class_name = name_of_class(candidate, first_dtype(call.bound), variant, size_class);
-    std::string to_claim = class_name;
-    if (first_use && !claim_class(candidate, call, variant, size_class)) return nullptr;
-    claimed = std::move(to_claim);
-    const auto pass_over = [&]() -> WatchedCallPtr {
-      const std::lock_guard lock(sync_->mutex);
-      leave_undecided(class_name, fresh);
-      return nullptr;
-    };
-    std::string why_not;
-    const uint64_t seed = call.stream.clock()->issued.load(std::memory_order_relaxed);
-    std::optional<conformance::Sample> sample = conformance::sample_of(whole, seed, {}, &why_not);
-    if (!sample) {
-      log_line(RLK_LOG_DEBUG, "watch", fmt::format("{} is not compared: {}", call.decl().name, why_not));
-      // Too large, as the class's next call would be: it is not asked again.
-      const std::lock_guard lock(sync_->mutex);
-      ++statistics_.passed_over;
-      return nullptr;
+    const CallClass of = class_of(call, candidate, variant, whole);
+    std::string to_claim = of.name;
+    if (first_use && !claim_class(of, candidate)) return nullptr;
+    if (first_use) claimed = std::move(to_claim);
+    try {
+      return begin(call, candidate, of, whole, fresh);
+    } catch (const std::bad_alloc&) {
+      pass_over(of, WhyNot::no_memory, "there was no memory for it", Again::some_times, fresh);
     }
-    DeviceState& device = call.stream.device();
-    WatchedCallPtr watched(new WatchedCall(candidate, device));
-    watched->sample = std::move(*sample);
-    if (!watched->plan_fetches(call)) return pass_over();
-    {
-      const std::lock_guard lock(sync_->mutex);
-      if (waiting_.size() >= kMaxWaiting || bytes_waiting_ + watched->bytes > kMaxBytesWaiting) {
-        ++statistics_.passed_over;
-        if (first_use) {  // tried again as often as it takes: this says nothing of the class
-          known_.erase(class_name);
-          fresh->store(true, std::memory_order_relaxed);
-        }
-        return nullptr;
-      }
-    }
-    watched->variant = variant;
-    watched->dtype = first_dtype(call.bound);
-    watched->size_class = size_class;
-    watched->first_use = first_use;
-    watched->class_name = class_name;  // what fails below passes the class over too
-    watched->again = fresh;
-    watched->wants_accurate = (call.options.numerics & RLK_NUMERICS_ACCURATE) != 0;
-    watched->reports = call.stream.reports();
-    for (size_t s = 0; s < call.decl().symbols.size(); ++s) {
-      if (call.bound.symbols[s] < 0) continue;
-      watched->words += (watched->words.empty() ? "" : ",") +
-                        fmt::format("{}={}", call.decl().symbols[s].name, call.bound.symbols[s]);
-    }
-    if (device.pinned.allocate(*call.stream.clock(), std::max<uint64_t>(watched->bytes, 1), &watched->memory,
-                               nullptr) != RLK_OK) {
-      watched->memory = nullptr;
-      return pass_over();
-    }
-    if (watched->copy(call, call.inputs, watched->inputs) != RLK_OK) return pass_over();
-    return watched;
-  } catch (const std::bad_alloc&) {
-    if (first_use) fresh->store(true, std::memory_order_relaxed);  // the next call of the class is tried
+  } catch (const std::bad_alloc&) {  // not even to tell it: the class's next call is tried
+    if (first_use) fresh->store(true, std::memory_order_relaxed);
     if (claimed.empty()) return nullptr;
     const std::lock_guard lock(sync_->mutex);
     known_.erase(claimed);
-    return nullptr;
   }
+  return nullptr;
+}
+
+WatchedCallPtr Watcher::begin(const Call& call, const Candidate& candidate, const CallClass& of,
+                              const conformance::ConcreteCall& whole, const Freshness& fresh) {
+  const auto pass = [&](WhyNot why, const std::string& reason, Again again) -> WatchedCallPtr {
+    if (fresh != nullptr || !is_proved(of, candidate)) pass_over(of, why, reason, again, fresh);
+    return nullptr;
+  };
+  if (call.capturing) return pass(WhyNot::captured, "it is captured into a graph", Again::always);
+  DeviceState& device = call.stream.device();
+  WatchedCallPtr watched(new WatchedCall(candidate, device));
+  const uint64_t seed = call.stream.clock()->issued.load(std::memory_order_relaxed);
+  // What is too large for one call is so for the class's next one: it is not asked again.
+  if (const auto why_not = watched->choose_part(call, whole, seed))
+    return pass(why_not->first, why_not->second, Again::no);
+  if (!has_room(*watched)) return pass(WhyNot::no_room, "too many calls wait to be compared", Again::always);
+  watched->of = of;
+  watched->first_use = fresh != nullptr;
+  watched->again = fresh;
+  watched->wants_accurate = (call.options.numerics & RLK_NUMERICS_ACCURATE) != 0;
+  watched->reports = call.stream.reports();
+  if (device.pinned.allocate(*call.stream.clock(), std::max<uint64_t>(watched->bytes, 1), &watched->memory, nullptr) !=
+      RLK_OK) {
+    watched->memory = nullptr;
+    return pass(WhyNot::no_memory, fmt::format("the device had no {} bytes of pinned memory", watched->bytes),
+                Again::some_times);
+  }
+  if (watched->copy_inputs(call) != RLK_OK) {
+    watched->end_copies(call.stream);
+    return pass(WhyNot::failed, "the device did not copy its inputs", Again::some_times);
+  }
+  return watched;
+}
+
+bool Watcher::has_room(const WatchedCall& watched) {
+  const std::lock_guard lock(sync_->mutex);
+  return waiting_.size() < kMaxWaiting && bytes_waiting_ + watched.bytes <= kMaxBytesWaiting;
 }
 
 void Watcher::finish(WatchedCallPtr watched, const Call& call, rlk_status status) {
@@ -333,23 +300,21 @@ void Watcher::finish(WatchedCallPtr watched, const Call& call, rlk_status status
 }
 
 void Watcher::hand_over(WatchedCallPtr watched, const Call& call, rlk_status status) {
-  const bool copied = status == RLK_OK && watched->copy(call, call.outputs, watched->outputs) == RLK_OK;
-  watched->copies_on = nullptr;
-  watched->end = call.stream.mark(/*with_event=*/true);
-  const std::lock_guard lock(sync_->mutex);
-  if (!copied || stopping_) {
-    leave_undecided(*watched);
-    return;
+  const bool copied = status == RLK_OK && watched->copy_outputs(call) == RLK_OK;
+  watched->end_copies(call.stream);
+  if (!copied) return pass_over(*watched, WhyNot::failed, "the call failed, or the device did not copy its outputs");
+  {
+    const std::lock_guard lock(sync_->mutex);
+    if (stopping_) return;
+    try {
+      if (!sync_->thread.joinable()) sync_->thread = std::thread([this] { work(); });
+      const uint64_t bytes = watched->bytes;
+      waiting_.push_back(std::move(watched));
+      bytes_waiting_ += bytes;
+    } catch (const std::system_error&) {  // no thread to be had: the call is done, and is not compared
+    }
   }
-  try {
-    if (!sync_->thread.joinable()) sync_->thread = std::thread([this] { work(); });
-  } catch (const std::system_error&) {  // no thread to be had: the call is done, and is not compared
-    leave_undecided(*watched);
-    return;
-  }
-  const uint64_t bytes = watched->bytes;
-  waiting_.push_back(std::move(watched));
-  bytes_waiting_ += bytes;
+  if (watched != nullptr) return pass_over(*watched, WhyNot::no_memory, "there was no thread to compare it");
   sync_->changed.notify_all();
 }
 
@@ -366,9 +331,11 @@ void Watcher::work() {
     try {
       judge(*watched);
     } catch (const std::exception& e) {
-      char text[256];
-      std::snprintf(text, sizeof(text), "a call could not be compared: %s", e.what());
-      if (!end_has_begun()) log_line(RLK_LOG_WARN, "watch", text);
+      try {
+        if (!end_has_begun())
+          pass_over(*watched, WhyNot::no_memory, std::string("the reference could not be computed: ") + e.what());
+      } catch (const std::bad_alloc&) {  // not even to tell it
+      }
     }
     watched.reset();
     lock.lock();
@@ -388,16 +355,14 @@ void Watcher::judge(WatchedCall& watched) {
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
-  const auto without_verdict = [&] {
-    const std::lock_guard lock(sync_->mutex);
-    leave_undecided(watched);
-  };
-  if (passed != RLK_OK) return without_verdict();  // the stream failed or hangs, and its owner is told so
+  if (end_has_begun()) return;
+  // The stream's owner is told so.
+  if (passed != RLK_OK) return pass_over(watched, WhyNot::failed, "its stream failed, or hangs");
   conformance::Outcome outcome;
   outcome.outputs = watched.unpack();
   conformance::Answer answer = conformance::golden_answer(watched.sample.call);
   // Ids out of their range and the like are told by the stream; what such a row must hold is no question of accuracy.
-  if (!answer.faults.empty()) return without_verdict();
+  if (!answer.faults.empty()) return pass_over(watched, WhyNot::data_error, "it has values outside their domain");
   for (size_t i = 0; i < outcome.outputs.size(); ++i)
     watched.sample.call.outputs[i].present &= watched.sample.judged[i];
   judge_finite_elements_only(answer);
@@ -413,32 +378,33 @@ void Watcher::judge(WatchedCall& watched) {
     {
       const std::lock_guard lock(sync_->mutex);
       ++statistics_.compared;
+      decided_.insert(watched.of.name);
+      uncompared_.forget(watched.of.name);
     }
-    if (watched.first_use) {
-      registry_.note_compared({candidate.plugin->api, candidate.plugin->id, candidate.decl->name,
-                               candidate.implementation->name, watched.dtype, watched.variant, watched.size_class});
-    }
+    if (watched.first_use) registry_.note_compared(watched.of.unit);
     return;
   }
+  const std::string who = fmt::format("{} by {}/{} ({}, {})", candidate.decl->name, candidate.plugin->id,
+                                      candidate.implementation->name, watched.of.unit.dtype, watched.of.sizes);
   if (!has_ordinary_numbers(watched.sample.call) || !has_ordinary_numbers(answer)) {
-    without_verdict();
+    pass_over(watched, WhyNot::unusual_numbers,
+              "it differs where numbers are infinite, NaN, beyond 2^60 in size, or below 2^-60 in an input");
     log_line(RLK_LOG_WARN, "watch",
              fmt::format(
-                 "{} by {}/{} ({}, {}) differs from the reference in {}; the call or its right answer has numbers "
+                 "{} differs from the reference in {}; the call or its right answer has numbers "
                  "that are infinite, NaN, or beyond 2^60 in size, or an input below 2^-60, and so this is no verdict",
-                 candidate.decl->name, candidate.plugin->id, candidate.implementation->name, watched.dtype,
-                 watched.words, failure->text));
+                 who, failure->text));
     return;
   }
   {
     const std::lock_guard lock(sync_->mutex);
     ++statistics_.wrong;
+    decided_.insert(watched.of.name);
+    uncompared_.forget(watched.of.name);
   }
-  const std::string who = fmt::format("{} by {}/{} ({}, {})", candidate.decl->name, candidate.plugin->id,
-                                      candidate.implementation->name, watched.dtype, watched.words);
   const std::string text = "some rows of an earlier call were compared with the reference: " + failure->text +
                            " (indices count the rows that were compared)";
-  registry_.quarantine(*candidate.plugin, candidate.decl->name, candidate.implementation->name, watched.dtype,
+  registry_.quarantine(*candidate.plugin, candidate.decl->name, candidate.implementation->name, watched.of.unit.dtype,
                        failure->code, text);
   watched.reports->add_wrong_result(
       fmt::format("{} was wrong and is switched off: {}. What was computed by it since is in doubt", who, text));
@@ -451,7 +417,9 @@ void Watcher::settle() {
 
 WatchStatistics Watcher::statistics() const {
   const std::lock_guard lock(sync_->mutex);
-  return statistics_;
+  WatchStatistics statistics = statistics_;
+  statistics.uncompared = uncompared_.list();
+  return statistics;
 }
 
 }  // namespace rlk::core

@@ -14,26 +14,24 @@
 
 #include "core/conformance/sample.hpp"
 #include "core/dispatch/call.hpp"
-#include "core/dispatch/fetch.hpp"
 #include "core/dispatch/registry.hpp"
+#include "core/dispatch/uncompared.hpp"
 
 namespace rlk::core {
 
 class Policy;
 
-// One call that is compared: its part, and where the part's values are.
-class WatchedCall;
+class WatchedCall;  // one that is compared
 struct WatchedCallDeleter {
   void operator()(WatchedCall* call) const;
 };
 using WatchedCallPtr = std::unique_ptr<WatchedCall, WatchedCallDeleter>;
 
 struct WatchStatistics {
-  uint64_t compared = 0;  // right
-  uint64_t wrong = 0;     // the implementation was quarantined
-  // Nothing of the call can be judged alone within the limits, there was no memory, it failed or has data errors, or it
-  // differed with numbers that no test tries.
-  uint64_t passed_over = 0;
+  uint64_t compared = 0;     // right
+  uint64_t wrong = 0;        // the implementation was quarantined
+  uint64_t passed_over = 0;  // for any reason that WhyNot lists
+  std::vector<UncomparedClass> uncompared{};
 };
 
 class Watcher {
@@ -52,16 +50,26 @@ public:
   void finish(WatchedCallPtr watched, const Call& call, rlk_status status);
   // Whether a call that is no first use is to be compared.
   bool draws();
+  // A first use that the CPU serves for a device's stream, of which nothing is compared.
+  void pass_staged(const Call& call, const Candidate& candidate, const char* variant);
 
   // Waits until everything that was begun is judged. For tests and for the end of short programs.
   void settle();
   WatchStatistics statistics() const;
 
 private:
-  bool claim_class(const Candidate& candidate, const Call& call, const char* variant, uint32_t size_class);
-  void leave_undecided(const std::string& class_name, const std::shared_ptr<std::atomic<bool>>& again);
-  void leave_undecided(const WatchedCall& watched);
+  // Whether a later call of a class that was passed over is looked at.
+  enum class Again : uint8_t { no, some_times, always };
+  using Freshness = std::shared_ptr<std::atomic<bool>>;
+
+  bool is_proved(const CallClass& of, const Candidate& candidate) const;
+  bool claim_class(const CallClass& of, const Candidate& candidate);
+  WatchedCallPtr begin(const Call& call, const Candidate& candidate, const CallClass& of,
+                       const conformance::ConcreteCall& whole, const Freshness& fresh);
+  bool has_room(const WatchedCall& watched);
   void hand_over(WatchedCallPtr watched, const Call& call, rlk_status status);
+  void pass_over(const CallClass& of, WhyNot why, const std::string& reason, Again again, const Freshness& fresh);
+  void pass_over(const WatchedCall& watched, WhyNot why, const std::string& reason);
   void work();
   void judge(WatchedCall& watched);
 
@@ -78,6 +86,8 @@ private:
   std::unique_ptr<Sync> sync_ = std::make_unique<Sync>();
   std::unordered_set<std::string> known_;           // unit and size class: verified, compared or being compared
   std::unordered_map<std::string, int> undecided_;  // of the classes, how often a call gave no verdict
+  std::unordered_set<std::string> decided_;         // classes of which a call gave one
+  Uncompared uncompared_;                           // the others
   std::deque<WatchedCallPtr> waiting_;
   uint64_t bytes_waiting_ = 0;
   bool busy_ = false, stopping_ = false;

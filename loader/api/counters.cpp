@@ -177,6 +177,7 @@ void Counts::add(const Counts& other) {
   watch_.compared += other.watch_.compared;
   watch_.wrong += other.watch_.wrong;
   watch_.passed_over += other.watch_.passed_over;
+  watch_.uncompared.insert(watch_.uncompared.end(), other.watch_.uncompared.begin(), other.watch_.uncompared.end());
   for (const auto& [i, theirs] : other.ops_) {
     Operator& op = ops_[i];
     for (size_t k = 0; k < kNumbers; ++k) op.numbers[k] += theirs.numbers[k];
@@ -194,10 +195,24 @@ void Counts::add(const Counts& other) {
 }
 
 std::string Counts::json() const {
-  ordered_json document = {
-      {"schema", 1},
-      {"watch", {{"compared", watch_.compared}, {"wrong", watch_.wrong}, {"passed_over", watch_.passed_over}}},
-      {"ops", ordered_json::array()}};
+  ordered_json document = {{"schema", 1},
+                           {"watch",
+                            {{"compared", watch_.compared},
+                             {"wrong", watch_.wrong},
+                             {"passed_over", watch_.passed_over},
+                             {"uncompared", ordered_json::array()}}},
+                           {"ops", ordered_json::array()}};
+  for (const core::UncomparedClass& one : watch_.uncompared)
+    document["watch"]["uncompared"].push_back({{"op", one.unit.op},
+                                               {"plugin", one.unit.plugin},
+                                               {"implementation", one.unit.implementation},
+                                               {"dtype", one.unit.dtype},
+                                               {"variant", one.unit.variant},
+                                               {"size_class", one.unit.size_class},
+                                               {"sizes", one.sizes},
+                                               {"reason_code", one.reason_code},
+                                               {"reason", one.reason},
+                                               {"calls", one.calls}});
   for (const auto& [i, counted] : ops_) {
     ordered_json op = {{"name", core::declarations()[i].name}};
     for (size_t k = 0; k < kNumbers; ++k) op[loader::kNumbers[k].name] = counted.numbers[k];
@@ -258,6 +273,16 @@ std::string Counts::prometheus() const {
       {"compared", watch_.compared}, {"wrong", watch_.wrong}, {"passed_over", watch_.passed_over}};
   for (const auto& [result, calls] : watched)
     out += "rlk_watch_total{result=" + label(result) + "} " + std::to_string(calls) + "\n";
+  // Classes would be too many series.
+  std::map<std::string, uint64_t> classes;
+  for (const core::UncomparedClass& one : watch_.uncompared)
+    ++classes["op=" + label(one.unit.op) + ",plugin=" + label(one.unit.plugin) +
+              ",implementation=" + label(one.unit.implementation) + ",dtype=" + label(one.unit.dtype) +
+              ",reason_code=" + label(one.reason_code)];
+  const std::string uncompared = "rlk_watch_uncompared_classes";
+  out += fmt::format("# HELP {0} Classes of calls of which none was compared with the reference.\n# TYPE {0} gauge\n",
+                     uncompared);
+  for (const auto& [labels, count] : classes) out += uncompared + "{" + labels + "} " + std::to_string(count) + "\n";
   return out;
 }
 
@@ -278,6 +303,7 @@ std::vector<std::string> Counts::lines() const {
     line += fmt::format("{} {}", fallbacks, fallbacks == 1 ? "fallback" : "fallbacks");
     lines.push_back(line + (reasons.empty() ? "" : " (" + reasons + ")"));
   }
+  for (const core::UncomparedClass& one : watch_.uncompared) lines.push_back(core::text_of(one));
   return lines;
 }
 

@@ -126,6 +126,7 @@ Process::Process(Environment environment, Config config, const char* plugin_path
       registrar_(&registry_, core::host_services()),
       pid_(getpid()) {
   registry_.on_compared([this](const core::ComparedClass& compared) { compared_.note(compared); });
+  registry_.on_uncompared([this](const core::UncomparedClass& one) { compared_.note_uncompared(one); });
   registry_.on_quarantine([this](const core::Quarantined& unit, bool only_suspected) {
     const std::lock_guard lock(mutex_);
     evidence_.push_back({unit, only_suspected, unix_us_now()});

@@ -120,6 +120,7 @@ PluginRecord run_conformance_here(const ConformanceRequest& request, const Confo
   options.owners = owners_of(record, request, environment, screen);
   options.suite.smoke = !request.full;
   options.suite.graph_replay = request.full;
+  options.suite.large_elements = request.full ? int64_t{1} << 32 : 0;
   options.suite.op = request.op;
   options.suite.dtype = request.dtype;
   options.suite.only = request.only;

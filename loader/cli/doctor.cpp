@@ -3,9 +3,12 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdio>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "core/dispatch/parallel.hpp"
 #include "loader/cli/child.hpp"
@@ -18,6 +21,7 @@
 #include "loader/discover/environment.hpp"
 #include "loader/probe/child_probe.hpp"
 #include "loader/probe/probe.hpp"
+#include "loader/store/compared.hpp"
 #include "loader/store/store.hpp"
 #include "loader/store/support.hpp"
 
@@ -171,6 +175,33 @@ void check_plugins(const Environment& environment, const Judgement& judgement, C
   }
 }
 
+// What earlier runs of programs could not compare with the reference: a note for each unit and reason.
+void check_comparisons(const Environment& environment, const Judgement& judgement, Checks* checks) {
+  loader::Store store =
+      loader::open_store(environment, loader::Identity::of_process(), [](bool, const std::string&) {});
+  const loader::ComparedClasses classes(&store);
+  for (const PluginRecord& record : judgement.records) {
+    if (record.is_place) continue;
+    std::map<std::array<std::string, 4>, std::pair<size_t, core::UncomparedClass>> groups;
+    for (core::UncomparedClass& one : classes.uncompared_of(record)) {
+      auto& [count, last] = groups[{one.unit.op, one.unit.implementation, one.unit.dtype, one.reason_code}];
+      ++count;
+      last = std::move(one);
+    }
+    for (const auto& [key, group] : groups) {
+      const auto& [count, last] = group;
+      checks->push_back(
+          {Status::note, "plugin " + record.id,
+           fmt::format("{}/{} ({}): {} {} of calls never compared with the reference: {}", last.unit.op,
+                       last.unit.implementation, last.unit.dtype, count, count == 1 ? "class" : "classes",
+                       last.reason_code),
+           "their results rest on the tests before the first call; rlk-plugins conformance --op " + last.unit.op +
+               " --full tries more of them",
+           fmt::format("the last one{}: {}", last.sizes.empty() ? "" : " (" + last.sizes + ")", last.reason)});
+    }
+  }
+}
+
 Checks all_checks(Judgement* judgement) {
   const Environment environment = Environment::of_process();
   Checks checks;
@@ -187,6 +218,7 @@ Checks all_checks(Judgement* judgement) {
     checks.push_back({Status::problem, "RLK_CONFIG", problem, "correct the policy file: the line has no effect"});
   *judgement = judge_plugins(request);
   check_plugins(environment, *judgement, &checks);
+  check_comparisons(environment, *judgement, &checks);
   return checks;
 }
 

@@ -77,5 +77,40 @@ TEST(ComparedClasses, AreForgottenWhenThePluginOrItsDeviceChanges) {
   EXPECT_EQ(believed(&store, record_of("1.0", "X200"))[0], Classes());
 }
 
+core::UncomparedClass uncompared(uint32_t size_class, const char* code, const rlk_plugin& api = kAcme) {
+  core::UncomparedClass one;
+  one.unit = compared(size_class, api);
+  one.sizes = "N=4,V=9";
+  one.reason_code = code;
+  one.reason = "a\treason\nof two lines";
+  return one;
+}
+
+TEST(ComparedClasses, OfWhichNoneWasComparedAreKeptOnceWithTheirReasonUntilOneIs) {
+  const TempFolder folder;
+  Store store(folder.folder("cache", 0700));
+  const PluginRecord record = record_of("1.0", "X100");
+  ComparedClasses first(&store);
+  first.note_uncompared(uncompared(7, "TOO_LARGE"));  // before the search has ended
+  first.note_uncompared(uncompared(9, "TOO_LARGE", kNobody));
+  EXPECT_TRUE(first.uncompared_of(record).empty());
+  first.know(&kAcme, record);
+  first.note_uncompared(uncompared(7, "TOO_LARGE"));
+  first.note_uncompared(uncompared(7, "CAPTURED"));
+  first.note_uncompared(uncompared(8, "SCATTERED"));
+  const ComparedClasses next(&store);
+  const auto list = next.uncompared_of(record);
+  ASSERT_EQ(list.size(), 3u);
+  EXPECT_EQ(list[0].reason_code, "TOO_LARGE");
+  EXPECT_EQ(list[0].reason, "a reason of two lines");
+  EXPECT_EQ(list[0].sizes, "N=4,V=9");
+  EXPECT_EQ(list[0].unit.op + list[0].unit.implementation + list[0].unit.dtype, "logpfusedf32");
+  EXPECT_EQ(list[2].unit.size_class, 8u);
+  EXPECT_TRUE(next.uncompared_of(record_of("1.1", "X100")).empty()) << "another build";
+  first.note(compared(7));
+  ASSERT_EQ(next.uncompared_of(record).size(), 1u);
+  EXPECT_EQ(next.uncompared_of(record)[0].unit.size_class, 8u);
+}
+
 }  // namespace
 }  // namespace rlk::loader

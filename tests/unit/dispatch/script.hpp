@@ -9,10 +9,13 @@
 
 #include <atomic>
 #include <functional>
+#include <limits>
 #include <string>
 #include <vector>
 
 namespace rlk::test {
+
+constexpr double kHonest = std::numeric_limits<double>::quiet_NaN();  // as a mark of logp: it is computed
 
 struct Script {
   // answers of query
@@ -40,7 +43,8 @@ struct Script {
   std::atomic<int> queries{0}, plans{0}, prepares{0}, enqueues{0};
   std::atomic<int> destroyed{0}, in_flight{0}, most_in_flight{0}, runs{0};
   std::atomic<int64_t> last_first_symbol{-1};
-  double mark = 0;  // what logp writes and add adds
+  double mark = 0;        // what logp writes and add adds
+  int64_t mark_from = 0;  // the first element that add adds it to
 
   void reset() {  // members are assigned one by one: atomics do not copy
     level = RLK_SUPPORT_OK;
@@ -64,6 +68,7 @@ struct Script {
     queries = plans = prepares = enqueues = 0;
     destroyed = in_flight = most_in_flight = runs = 0;
     last_first_symbol = -1;
+    mark_from = 0;
   }
 };
 

@@ -6,6 +6,7 @@
 #include <rlk/sdk/ops/attention.hpp>
 #include <rlk/sdk/ops/logp.hpp>
 
+#include <cmath>
 #include <tuple>
 
 #include "unit/dispatch/fake_device.hpp"
@@ -46,7 +47,7 @@ struct OwnedRun {
 };
 
 // add: out = a + alpha * b, and the script's mark, for f32, any shapes and strides.
-inline void compute(const sdk::ops::Add&, const rlk_add_params& params, const OwnedRun& run, double mark) {
+inline void compute(const sdk::ops::Add&, const rlk_add_params& params, const OwnedRun& run, const Script& script) {
   const OwnedRun::Tensor& out = run.outputs[0];
   std::vector<int64_t> index(out.shape.size());
   // Shapes are aligned at their last dimension.
@@ -58,21 +59,34 @@ inline void compute(const sdk::ops::Add&, const rlk_add_params& params, const Ow
     return *reinterpret_cast<float*>(t.data + offset * 4);
   };
   for (int64_t n = 0; n < out.count(); ++n) {
-    at(out) = at(run.inputs[0]) + static_cast<float>(params.alpha) * at(run.inputs[1]) + static_cast<float>(mark);
+    at(out) = at(run.inputs[0]) + static_cast<float>(params.alpha) * at(run.inputs[1]) +
+              static_cast<float>(n >= script.mark_from ? script.mark : 0);
     for (size_t d = index.size(); d-- > 0 && ++index[d] == out.shape[d];) index[d] = 0;
   }
 }
+// As it is called by default. Of rows that are too long for a test it is 0.
+inline double honest_logp(const OwnedRun::Tensor& logits, int64_t row, int64_t id) {
+  constexpr int64_t kLongest = 100000;
+  if (logits.shape[1] > kLongest) return 0;
+  const auto at = [&](int64_t v) -> double {
+    return reinterpret_cast<const float*>(logits.data)[row * logits.strides[0] + v * logits.strides[1]];
+  };
+  double sum = 0;
+  for (int64_t v = 0; v < logits.shape[1]; ++v) sum += std::exp(at(v) - at(id));
+  return -std::log(sum);
+}
 // logp: the script's mark in every row, or a data error for an id out of range.
-inline void compute(const sdk::ops::Logp&, const rlk_logp_params&, const OwnedRun& run, double mark) {
+inline void compute(const sdk::ops::Logp&, const rlk_logp_params&, const OwnedRun& run, const Script& script) {
   const OwnedRun::Tensor& ids = run.inputs[RLK_LOGP_IN_IDS];
   for (int64_t i = 0; i < ids.count(); ++i) {
     const int64_t id = reinterpret_cast<const int64_t*>(ids.data)[i];
     const bool bad = id < 0 || id >= run.inputs[0].shape[1];
     if (bad) FakeStream::write(run.record, RLK_DATA_ID_OUT_OF_RANGE, run.tag, i, id);
-    if (run.outputs[0].dtype.bits == 32) reinterpret_cast<float*>(run.outputs[0].data)[i] = static_cast<float>(mark);
+    const double value = std::isnan(script.mark) && !bad ? honest_logp(run.inputs[0], i, id) : script.mark;
+    if (run.outputs[0].dtype.bits == 32) reinterpret_cast<float*>(run.outputs[0].data)[i] = static_cast<float>(value);
   }
 }
-inline void compute(const sdk::ops::Attention&, const rlk_attention_params&, const OwnedRun&, double) {}
+inline void compute(const sdk::ops::Attention&, const rlk_attention_params&, const OwnedRun&, const Script&) {}
 
 template <class OpType, class StreamType>
 class ScriptedPlan : public sdk::Plan {
@@ -124,7 +138,7 @@ private:
       }
       // A workspace that two executions share at once is seen by the second of them.
       if (owned->workspace_bytes > 0) std::memset(owned->workspace, 0x11, owned->workspace_bytes);
-      compute(OpType(), params_, *owned, script_.mark);
+      compute(OpType(), params_, *owned, script_);
       for (uint64_t i = 0; i < owned->workspace_bytes; ++i) {
         if (static_cast<char*>(owned->workspace)[i] != 0x11) ++fake_log().violations;
       }

@@ -3,13 +3,11 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <future>
 #include <limits>
-#include <numeric>
-#include <optional>
 #include <set>
 
-#include "core/dispatch/fetch.hpp"
 #include "unit/dispatch/world.hpp"
 
 namespace rlk::test {
@@ -177,22 +175,189 @@ TEST(Watch, AClassThatFoundNoRoomIsComparedLater) {
   EXPECT_EQ(compared.size(), classes + 1);
 }
 
-TEST(Watch, AClassTooLargeToBeComparedIsLookedAtOnce) {
-  WatchedWorld world;
-  auto stream = world.stream();
-  constexpr int64_t kSize = int64_t{6} << 20;  // three tensors of 24 MiB: the limit is 64
-  std::vector<float> memory[3];
-  OpCall& add = world.make("add");
-  resize(add, kSize);
-  Argument* const arguments[] = {&add.inputs[0], &add.inputs[1], &add.outputs[0]};
-  for (size_t i = 0; i < 3; ++i) {
-    memory[i].resize(kSize);
-    arguments[i]->data = memory[i].data();
-    arguments[i]->alignment = alignof(float);
+// Tensors of a call of add that lie as the test wants, in memory that it has zeroed.
+struct Lying {
+  const char* name;
+  std::vector<int64_t> shape, strides;
+};
+void lay(OpCall& add, const Lying& lying) {
+  int64_t below = 0, extent = 1, elements = 1;
+  for (size_t i = 0; i < lying.shape.size(); ++i) {
+    elements *= lying.shape[i];
+    extent += (lying.shape[i] - 1) * std::abs(lying.strides[i]);
+    below += lying.strides[i] < 0 ? (lying.shape[i] - 1) * -lying.strides[i] : 0;
   }
+  for (Argument* argument : {&add.inputs[0], &add.inputs[1], &add.outputs[0]}) {
+    argument->shape = lying.shape;
+    argument->strides = contiguous_strides(lying.shape);
+    argument->alignment = alignof(float);
+    argument->data = add.allocate(static_cast<uint64_t>(std::max(elements, extent)) * sizeof(float));
+  }
+  add.inputs[1].strides = lying.strides;
+  add.inputs[1].byte_offset = static_cast<uint64_t>(below) * sizeof(float);
   add.refresh();
-  for (int i = 0; i < 3; ++i) EXPECT_EQ(world.run(*stream, add).passed_over, 1u);
-  EXPECT_EQ(world.watched().compared, 0u);
+}
+
+// What an operand of many pieces hides, no other check would ever see.
+TEST(Watch, ALiarOfOneLayoutIsCaughtWhateverTheLayout) {
+  const Lying layouts[] = {
+      {"transposed", {300, 200}, {1, 300}},          {"transposed in a batch", {2, 70, 50}, {3500, 1, 70}},
+      {"rows with gaps", {33, 100}, {128, 1}},       {"many rows with gaps", {5000, 3}, {4, 1}},
+      {"a slice of each row", {2000, 2}, {1000, 1}}, {"a reversed vector", {5000}, {-1}},
+      {"every second number", {5000}, {2}},          {"far apart", {9, 9}, {1 << 16, 1 << 8}},
+      {"backwards in both", {60, 70}, {-70, -1}},    {"repeated", {40, 50}, {0, 1}}};
+  for (const Lying& lying : layouts) {
+    WatchedWorld world;
+    auto stream = world.stream();
+    ASSERT_EQ(world.run(*stream, world.make("add")).wrong, 0u) << "so is its canary";
+    fake_script<Add>().on_enqueue = [](const sdk::Run& run) {
+      const rlk_tensor& b = *run.input(1);
+      const std::vector<int64_t> shape(b.shape, b.shape + b.ndim), strides(b.strides, b.strides + b.ndim);
+      fake_script<Add>().mark = strides == contiguous_strides(shape) ? 0 : 1;
+    };
+    OpCall &honest = world.make("add"), &liar = world.make("add");
+    lay(honest, {"", lying.shape, contiguous_strides(lying.shape)});
+    lay(liar, lying);
+    EXPECT_EQ(world.run(*stream, honest).compared, 2u) << lying.name << ": the same sizes, in order";
+    ASSERT_EQ(world.call(*stream, liar), RLK_OK) << world.text();
+    ASSERT_EQ(stream->wait_quietly(nullptr), RLK_OK);
+    EXPECT_EQ(world.watched().wrong, 1u) << lying.name;
+  }
+}
+
+TEST(Watch, ACallOfAnySizeIsComparedByElementsOfItsBeginningAndEnd) {
+  constexpr int64_t kSize = int64_t{6} << 20;  // three tensors of 24 MiB, of which 64 MiB are compared whole
+  for (const int64_t wrong_from : {int64_t{0}, kSize - 100}) {
+    WatchedWorld world;
+    auto stream = world.stream();
+    ASSERT_EQ(world.run(*stream, world.make("add")).wrong, 0u) << "so is its canary";
+    fake_script<Add>().mark = 1;
+    fake_script<Add>().mark_from = wrong_from;
+    OpCall& add = world.make("add");
+    lay(add, {"", {kSize}, {1}});
+    ASSERT_EQ(world.call(*stream, add), RLK_OK);
+    ASSERT_EQ(stream->wait_quietly(nullptr), RLK_OK);
+    EXPECT_EQ(world.watched().wrong, 1u) << "wrong from " << wrong_from;
+  }
+}
+
+// ---- what is never compared is told
+
+struct Told {
+  explicit Told(core::Registry& registry) {
+    registry.on_uncompared([this](const core::UncomparedClass& one) { list.push_back(one); });
+  }
+  std::vector<core::UncomparedClass> list;
+};
+
+// More scores in a row than may be copied, in no memory: they all lie at one place.
+OpCall& huge_logp(World& world) {
+  fake_script<sdk::ops::Logp>().mark = kHonest;
+  OpCall& logp = world.make("logp");
+  logp.inputs[0].shape = {2, 20'000'000};
+  logp.inputs[0].strides = {0, 0};
+  for (Argument* argument : {&logp.inputs[1], &logp.outputs[0]}) argument->shape = {2};
+  logp.refresh();
+  return logp;
+}
+
+TEST(Watch, AClassTooLargeToBeComparedIsLookedAtAndToldOnce) {
+  WatchedWorld world;
+  Told told(world.registry);
+  auto stream = world.stream();
+  OpCall& logp = huge_logp(world);
+  const uint64_t before = world.watched().passed_over;
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_EQ(world.call(*stream, logp), RLK_OK) << world.text();
+    EXPECT_EQ(world.watched().passed_over, before + 1);
+  }
+  ASSERT_EQ(told.list.size(), 1u);
+  const core::UncomparedClass& one = told.list[0];
+  EXPECT_EQ(one.reason_code, "TOO_LARGE");
+  EXPECT_EQ(one.unit.op + " " + one.unit.plugin + " " + one.unit.implementation + " " + one.unit.dtype,
+            "logp fake first f32");
+  EXPECT_NE(one.sizes.find("V=20000000"), std::string::npos) << one.sizes;
+  EXPECT_NE(one.reason.find("the limit is"), std::string::npos) << one.reason;
+  ASSERT_EQ(world.watched().uncompared.size(), 1u);
+  EXPECT_EQ(world.watched().uncompared[0].reason_code, "TOO_LARGE");
+}
+
+TEST(Watch, AnOperandInTooManyPiecesIsTold) {
+  WatchedWorld world;
+  Told told(world.registry);
+  auto stream = world.stream();
+  fake_script<sdk::ops::Logp>().mark = kHonest;
+  OpCall& logp = world.make("logp");
+  // Each score of a row in a page of its own: the pieces of two rows are more than the most copies.
+  constexpr int64_t kColumns = 9000, kApart = 4096;
+  logp.inputs[0].shape = {2, kColumns};
+  logp.inputs[0].strides = {1, kApart};
+  logp.inputs[0].data = logp.allocate(uint64_t{kColumns} * kApart * sizeof(float));
+  for (Argument* argument : {&logp.inputs[1], &logp.outputs[0]}) argument->shape = {2};
+  logp.refresh();
+  ASSERT_EQ(world.call(*stream, logp), RLK_OK) << world.text();
+  EXPECT_EQ(world.watched().passed_over, 1u);
+  ASSERT_EQ(told.list.size(), 1u);
+  EXPECT_EQ(told.list[0].reason_code, "SCATTERED");
+  EXPECT_EQ(told.list[0].reason.find("logits lies in too many pieces"), 0u) << told.list[0].reason;
+}
+
+TEST(Watch, AClassWithoutAVerdictIsToldWhenItIsGivenUpAndForgottenWhenItIsCompared) {
+  WatchedWorld world;
+  Told told(world.registry);
+  auto stream = world.stream();
+  ASSERT_EQ(world.run(*stream, world.make("add")).compared, 1u);
+  fake_script<Add>().mark = 1;
+  OpCall& extreme = world.make("add");
+  static_cast<float*>(extreme.inputs[0].data)[1] = 1e30f;
+  resize(extreme, 300);
+  for (int i = 0; i < 7; ++i) world.run(*stream, extreme);
+  EXPECT_TRUE(told.list.empty()) << "the next call may be compared";
+  ASSERT_EQ(world.watched().uncompared.size(), 1u);
+  EXPECT_EQ(world.watched().uncompared[0].calls, 7u);
+  fake_script<Add>().mark = 0;
+  EXPECT_EQ(world.run(*stream, extreme).compared, 2u);
+  EXPECT_TRUE(world.watched().uncompared.empty());
+  fake_script<Add>().mark = 1;
+  OpCall& other = world.make("add");
+  static_cast<float*>(other.inputs[0].data)[1] = 1e30f;
+  resize(other, 200);
+  for (int i = 0; i < 12; ++i) world.run(*stream, other);
+  ASSERT_EQ(told.list.size(), 1u);
+  EXPECT_EQ(told.list[0].reason_code, "UNUSUAL_NUMBERS");
+}
+
+TEST(Watch, ACapturedCallIsToldAndTheClassComparedOnceItIsCalledOutsideACapture) {
+  WatchedWorld world;
+  Told told(world.registry);
+  auto stream = world.stream();
+  OpCall& add = world.make("add");
+  ASSERT_EQ(world.run(*stream, add).compared, 1u);
+  OpCall& other = world.make("add");
+  static_cast<float*>(other.inputs[0].data)[1] = 1e30f;
+  resize(other, 300);
+  fake_script<Add>().mark = 1;
+  ASSERT_EQ(world.run(*stream, other).compared, 1u) << "no verdict, but a plan";
+  fake_script<Add>().mark = 0;
+  ASSERT_EQ(stream->begin_capture(nullptr), RLK_OK);
+  ASSERT_EQ(world.call(*stream, other), RLK_OK) << world.text();
+  std::unique_ptr<core::Graph> graph;
+  ASSERT_EQ(core::Graph::end_capture(*stream, &graph, nullptr), RLK_OK);
+  ASSERT_EQ(told.list.size(), 1u);
+  EXPECT_EQ(told.list[0].reason_code, "CAPTURED");
+  EXPECT_EQ(world.run(*stream, other).compared, 2u);
+  EXPECT_TRUE(world.watched().uncompared.empty());
+}
+
+TEST(Watch, AStagedCallIsTold) {
+  World world(World::kAll, {{"RLK_WATCH", "1"}, {"RLK_OP_ADD", "cpu"}});
+  Told told(world.registry);
+  auto stream = world.stream();
+  for (int i = 0; i < 2; ++i) ASSERT_EQ(world.call(*stream, world.make("add")), RLK_OK) << world.text();
+  ASSERT_EQ(world.synchronize(*stream), RLK_OK);
+  ASSERT_EQ(told.list.size(), 1u);
+  EXPECT_EQ(told.list[0].reason_code, "STAGED");
+  EXPECT_EQ(told.list[0].unit.plugin, "cpu");
 }
 
 // One call with such numbers, or with an id that does not exist, must not hide what the next one shows.
@@ -252,84 +417,6 @@ TEST(WatchPolicy, AnUnknownWordIsNamedWithWhatIsExpected) {
   EXPECT_EQ(World::make_policy({{"RLK_WATCH", "sometimes"}, {"RLK_FALLBACK", "strict"}}, {}, &policy, &error),
             RLK_INVALID_ARGUMENT);
   EXPECT_NE(std::string(error.text).find("expected off, first, or a share"), std::string::npos) << error.text;
-}
-
-// ---- what is copied
-
-struct Matrix {
-  std::vector<float> values;
-  std::vector<int64_t> shape, strides;
-  rlk_tensor tensor() {
-    return {
-        sizeof(rlk_tensor),      4, values.data(), 0, shape.data(), strides.data(), static_cast<int32_t>(shape.size()),
-        {RLK_DTYPE_FLOAT, 32, 1}};
-  }
-};
-
-using Indices = std::vector<int64_t>;
-
-std::vector<float> fetched(Matrix& matrix, std::vector<std::optional<Indices>> wanted, int* copies) {
-  const rlk_tensor tensor = matrix.tensor();
-  const auto fetch = core::Fetch::make(tensor, std::move(wanted));
-  *copies = -1;
-  if (!fetch) return {};
-  *copies = 0;
-  std::vector<char> buffer(fetch->bytes());
-  EXPECT_EQ(fetch->enqueue(tensor, buffer.data(),
-                           [&](char* to, const char* from, uint64_t bytes) {
-                             ++*copies;
-                             std::memcpy(to, from, bytes);
-                             return RLK_OK;
-                           }),
-            RLK_OK);
-  const std::vector<std::byte> bytes = fetch->pick(buffer.data());
-  std::vector<float> values(bytes.size() / 4);
-  std::memcpy(values.data(), bytes.data(), bytes.size());
-  return values;
-}
-
-Matrix counting(std::vector<int64_t> shape, std::vector<int64_t> strides, size_t elements) {
-  Matrix matrix{{}, std::move(shape), std::move(strides)};
-  for (size_t i = 0; i < elements; ++i) matrix.values.push_back(static_cast<float>(i));
-  return matrix;
-}
-
-TEST(Fetch, RowsOfAMatrixAreOneCopyEach) {
-  Matrix matrix = counting({4, 3}, {3, 1}, 12);
-  int copies = 0;
-  EXPECT_EQ(fetched(matrix, {Indices{0, 3}, Indices{0, 1, 2}}, &copies), (std::vector<float>{0, 1, 2, 9, 10, 11}));
-  EXPECT_EQ(copies, 2);
-}
-
-TEST(Fetch, AWholeMatrixIsOneCopy) {
-  Matrix matrix = counting({4, 3}, {3, 1}, 12);
-  int copies = 0;
-  EXPECT_EQ(fetched(matrix, {Indices{0, 1, 2, 3}, Indices{0, 1, 2}}, &copies), matrix.values);
-  EXPECT_EQ(copies, 1);
-  EXPECT_EQ(fetched(matrix, {std::nullopt, std::nullopt}, &copies), matrix.values);
-  EXPECT_EQ(copies, 1);
-  EXPECT_EQ(fetched(matrix, {Indices{1, 3}, std::nullopt}, &copies), (std::vector<float>{3, 4, 5, 9, 10, 11}));
-}
-
-TEST(Fetch, ScatteredElementsAreCopiedWithWhatLiesBetweenAndPicked) {
-  Matrix matrix = counting({100, 4, 2}, {8, 2, 1}, 800);
-  Indices rows(100);
-  std::iota(rows.begin(), rows.end(), int64_t{0});
-  int copies = 0;
-  const std::vector<float> values = fetched(matrix, {rows, Indices{2}, Indices{0, 1}}, &copies);
-  EXPECT_EQ(copies, 1) << "100 copies would be one per row";
-  ASSERT_EQ(values.size(), 200u);
-  EXPECT_EQ(values[0], 4);
-  EXPECT_EQ(values[199], 99 * 8 + 5);
-}
-
-TEST(Fetch, ATransposedMatrixWithManyRowsIsPassedOver) {
-  Matrix matrix = counting({100, 100}, {1, 100}, 10000);
-  std::vector<int64_t> all(100);
-  for (int64_t i = 0; i < 100; ++i) all[static_cast<size_t>(i)] = i;
-  int copies = 0;
-  fetched(matrix, {all, all}, &copies);
-  EXPECT_EQ(copies, -1);
 }
 
 }  // namespace
