@@ -64,8 +64,8 @@ int64_t targets_for_test = 0;  // 0: the processor's
 
 int64_t SupportedTargets() {
   if (targets_for_test != 0) return targets_for_test;
-  // What this file was compiled for runs everywhere that rlk runs, unless it was for the processor that built it; so
-  // does code without vectors.
+    // What this file was compiled for runs everywhere that rlk runs, unless it was for the processor that built it; so
+    // does code without vectors.
 #if defined(RLK_CPU_NATIVE) && HWY_ARCH_X86
   return processor_targets() | HWY_SCALAR | HWY_EMU128;
 #else

@@ -241,9 +241,9 @@ void back_with_memory(OddCall& call) {
       Wide low = 0, high = 0;
       const auto rank = static_cast<int32_t>(std::min(argument.shape.size(), argument.strides.size()));
       for (int32_t d = 0; d < std::min(tensor.ndim, rank); ++d) {
-        const Wide reach = static_cast<Wide>(argument.shape[static_cast<size_t>(d)] -
-                                                     (argument.shape[static_cast<size_t>(d)] > 0)) *
-                               argument.strides[static_cast<size_t>(d)];
+        const Wide reach =
+            static_cast<Wide>(argument.shape[static_cast<size_t>(d)] - (argument.shape[static_cast<size_t>(d)] > 0)) *
+            argument.strides[static_cast<size_t>(d)];
         (reach < 0 ? low : high) += reach;
       }
       const bool is_usual = low == 0 && high < 512;  // OpCall gives every tensor 4096 bytes more than it needs

@@ -247,8 +247,9 @@ RLK_API rlk_status rlk_explain_json(rlk_stream* stream, const rlk_op* op, const 
                                     const rlk_tensor* const* inputs, uint32_t n_inputs,
                                     const rlk_tensor* const* outputs, uint32_t n_outputs,
                                     const rlk_call_options* options, char** out, rlk_error* error);
-/* Calls, plan-cache hits and misses, plans that were not ready, staged calls with their bytes and nanoseconds, fallbacks
-   by reason, classes of calls never compared with the reference: {"schema": 1, "watch": {...}, "ops": [...]}. */
+/* Calls, plan-cache hits and misses, plans that were not ready, staged calls with their bytes and nanoseconds,
+   fallbacks by reason, classes of calls never compared with the reference: {"schema": 1, "watch": {...}, "ops": [...]}.
+ */
 RLK_API rlk_status rlk_counters_json(rlk_runtime* runtime, char** out, rlk_error* error);
 /* The same in the text format of Prometheus, for an endpoint of the application's own. RLK_COUNTERS=FILE writes it at
    the end of the process. */
