@@ -51,13 +51,14 @@ bool takes_edges(const OpDecl& decl, const ArgDecl& input) {
   return !has_products(decl) || name[0] == 'q' || name[0] == 'k' || ends("hidden") || ends("weight");
 }
 
-// What a caller may have there: log-probabilities are 0 at most, and products are numbers of fp32.
+// What a caller may have there: log-probabilities are 0 at most, products are numbers of fp32, and where a ratio comes
+// from a saved lse, that has digits behind the point (the declarations say so).
 double edge_of(const OpDecl& decl, const DomainDecl& domain, Dtype dtype, std::mt19937_64& engine) {
   const double largest = largest_of(dtype);
   if (domain.kind == Domain::uniform && domain.max <= 0) return engine() % 2 == 0 ? 0 : -std::min(largest, 1e4);
-  const double most = has_products(decl) ? 1e18 : largest;
+  const double most = has_products(decl) ? 1e18 : std::string_view(decl.family) == "policy" ? 6e4 : largest;
   const double edges[] = {0, 1e4, 1e10, 1e18, most / 4, most};
-  const double edge = std::min(largest, edges[engine() % std::size(edges)]);
+  const double edge = std::min({largest, most, edges[engine() % std::size(edges)]});
   return engine() % 2 == 0 ? -edge : edge;
 }
 
@@ -73,8 +74,15 @@ bool is_finite(const ConcreteCall& call, const Answer& answer) {
   return true;
 }
 
-// Whether the inputs of the forward are all here.
+// Whether the inputs of the forward are all here, and not one of its outputs instead (ref_logp of ref_logits).
 bool has_forward(const ConcreteCall& call, const OpDecl& forward) {
+  for (size_t i = 0; i < call.inputs.size(); ++i) {
+    const ArgDecl& input = call.decl->inputs[i];
+    if (!call.inputs[i].present || input.domain.kind == Domain::forward) continue;
+    for (const ArgDecl& output : forward.outputs) {
+      if (std::string_view(output.name) == input.name) return false;
+    }
+  }
   return std::all_of(forward.inputs.begin(), forward.inputs.end(),
                      [&](const ArgDecl& input) { return input.optional || input_index(*call.decl, input.name) >= 0; });
 }
@@ -137,7 +145,10 @@ void Edges::try_case(const Case& c) {
     }
     const Outcome outcome = run(call);
     Quality quality;
-    const auto failure = check(call, answer, outcome, RunSettings().poison, quality);
+    ASSERT_FALSE(outcome.failure) << words << ": " << outcome.failure->text;
+    // Rounded products say nothing of the power of large scores: there the gradient has to be finite alone.
+    const auto failure =
+        has_products(*c.decl) ? std::nullopt : check(call, answer, outcome, RunSettings().poison, quality);
     ASSERT_FALSE(failure) << words << ": " << failure->text;
     for (size_t i = 0; i < call.outputs.size(); ++i) {
       if (!call.outputs[i].present) continue;
@@ -158,7 +169,8 @@ TEST_P(Edges, OfAFiniteForwardTheGradientIsFiniteAndRight) {
   for (size_t form = 0; form < decl.forms.size(); ++form) {
     for (size_t dtype = 0; dtype < decl.dtypes[0].choices.size(); ++dtype) {
       const Dtype of_case = decl.dtypes[0].choices[dtype].dtype;
-      if (of_case != Dtype::f32 && of_case != Dtype::f16) continue;
+      // Where products are vague a weight may be anything up to 1, and its product with a factor beyond 16 bits.
+      if (of_case != Dtype::f32 && (of_case != Dtype::f16 || has_products(decl))) continue;
       for (const Case& base : variation_bases(decl, static_cast<int>(dtype), static_cast<int>(form), true)) {
         try_case(base);
         for (const Variation& variation : options_of(decl)) {
@@ -179,9 +191,11 @@ std::vector<const OpDecl*> losses() {
   std::vector<const OpDecl*> list;
   for (const OpDecl& decl : declarations()) {
     const std::string_view family = decl.family, name = decl.name;
-    const bool of_states = name.substr(0, 7) == "linear_" && name != "linear_backward";
-    const bool is_one = family == "loss" || family == "policy" || family == "distillation" ||
-                        family == "log_probability" || family == "attention" || of_states;
+    const bool of_states = name == "linear_logp_backward" || name == "linear_cross_entropy_backward";
+    // In linear_jsd the logarithm of a quotient of probabilities is a score, and its product with a factor beyond fp32.
+    const bool is_one =
+        name != "linear_jsd_backward" && (family == "loss" || family == "policy" || family == "distillation" ||
+                                          family == "log_probability" || family == "attention" || of_states);
     if (is_one && forward_of(decl) != nullptr) list.push_back(&decl);
   }
   return list;

@@ -107,7 +107,9 @@ bool row_gradient(const Backward& call, const Scores& scores, int64_t n, Told* t
   const int64_t stride = call.grad_logits.strides[1];
   const double bound = bound_or_none(call.params.logp_clamp), lse = call.lse.get(n), grad = call.grad_loss.get(n);
   const double at_bound = gradient_at_bound(call.params.clamp_gradient);
-  const auto log_p = [&](int64_t id) { return log_probability(scores, capped_logit(scores, row, id), lse); };
+  const auto log_p = [&](int64_t id) {  // above 0 by rounding alone: no more where lse has no digits behind the point
+    return std::min(log_probability(scores, capped_logit(scores, row, id), lse), 1.0 / 64);
+  };
   const auto weight = [&](int64_t k) {
     const double s = log_p(call.ids.integer(n, k)), w = std::exp(at_least(call.teacher_logp.get(n, k), bound));
     if (std::isnan(s)) return s;
