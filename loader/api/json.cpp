@@ -3,8 +3,10 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <initializer_list>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "core/declaration/numerics.hpp"
 #include "core/dispatch/host.hpp"
@@ -187,36 +189,70 @@ std::string changes_json(const std::vector<Registrar::Change>& changes) {
   return out.dump(2, ' ', false, ordered_json::error_handler_t::replace);
 }
 
+namespace {
+
+// A value without others inside of it. Reasons name files, and the bytes of a path need not be UTF-8.
+std::string text_of_value(const ordered_json& value) {
+  return value.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+}
+
+using Members = std::vector<std::pair<const char*, std::string>>;
+
+std::string text_of_object(const Members& members, const std::string& indent) {
+  std::string out = "{";
+  for (const auto& [name, value] : members)
+    out += fmt::format("{}\n{}  \"{}\": {}", out.size() > 1 ? "," : "", indent, name, value);
+  return out + "\n" + indent + "}";
+}
+
+std::string text_of_candidate(const core::Option& option, const core::StagedBytes& bytes) {
+  std::string numerics;
+  for (const std::string& name : core::names_of_numerics(option.numerics))
+    numerics += (numerics.empty() ? "" : ", ") + text_of_value(name);
+  Members members = {{"plugin", text_of_value(option.plugin)},
+                     {"implementation", text_of_value(option.implementation)},
+                     {"verdict", text_of_value(core::name_of(option.verdict))},
+                     {"reason_code", text_of_value(option.reason_code)},
+                     {"reason", text_of_value(option.reason)},
+                     {"variant", text_of_value(option.variant)},
+                     {"numerics", "[" + numerics + "]"},
+                     {"cost_us", text_of_value(option.cost_us)},
+                     {"staged", text_of_value(option.staged)}};
+  if (option.staged) {
+    members.emplace_back(
+        "staged_cost",
+        text_of_object({{"to_host_bytes", text_of_value(bytes.to_host)},
+                        {"to_device_bytes", text_of_value(bytes.to_device)},
+                        {"copies", text_of_value(bytes.copies)},
+                        {"estimated_copy_us", text_of_value(bytes.estimated_us())},
+                        {"assumed_bytes_per_s", text_of_value(core::StagedBytes::kAssumedBytesPerSecond)}},
+                       "      "));
+  }
+  return text_of_object(members, "    ");
+}
+
+}  // namespace
+
+// Written piece by piece: a document of nested values needs memory to be destroyed, and a program that has none would
+// end there.
 std::string explain_json(const core::Explanation& explanation) {
-  ordered_json out = {{"schema", 1}, {"op", explanation.op}, {"chosen", nullptr}};
-  out["candidates"] = ordered_json::array();
+  std::string chosen = "null", candidates;
   for (const core::Option& option : explanation.options) {
     if (option.verdict == core::Verdict::taken) {
-      out["chosen"] = {{"plugin", option.plugin}, {"implementation", option.implementation}};
+      chosen = text_of_object(
+          {{"plugin", text_of_value(option.plugin)}, {"implementation", text_of_value(option.implementation)}}, "  ");
     }
-    out["candidates"].push_back({{"plugin", option.plugin},
-                                 {"implementation", option.implementation},
-                                 {"verdict", core::name_of(option.verdict)},
-                                 {"reason_code", option.reason_code},
-                                 {"reason", option.reason},
-                                 {"variant", option.variant},
-                                 {"numerics", core::names_of_numerics(option.numerics)},
-                                 {"cost_us", option.cost_us},
-                                 {"staged", option.staged}});
-    if (!option.staged) continue;
-    const core::StagedBytes& bytes = explanation.staged;
-    out["candidates"].back()["staged_cost"] = {{"to_host_bytes", bytes.to_host},
-                                               {"to_device_bytes", bytes.to_device},
-                                               {"copies", bytes.copies},
-                                               {"estimated_copy_us", bytes.estimated_us()},
-                                               {"assumed_bytes_per_s", core::StagedBytes::kAssumedBytesPerSecond}};
+    candidates += (candidates.empty() ? "\n    " : ",\n    ") + text_of_candidate(option, explanation.staged);
   }
-  if (!explanation.refused.empty()) out["refused"] = explanation.refused;
+  std::string out = "{\n  \"schema\": 1,\n  \"op\": " + text_of_value(explanation.op) + ",\n  \"chosen\": " + chosen +
+                    ",\n  \"candidates\": [" + candidates + (candidates.empty() ? "]" : "\n  ]");
+  if (!explanation.refused.empty()) out += ",\n  \"refused\": " + text_of_value(explanation.refused);
   if (!explanation.fallback.code.empty()) {
-    out["fallback"] = {{"reason_code", explanation.fallback.code}, {"reason", explanation.fallback.text}};
+    out += ",\n  \"fallback\": " + text_of_object({{"reason_code", text_of_value(explanation.fallback.code)},
+                                                   {"reason", text_of_value(explanation.fallback.text)}},
+                                                  "  ");
   }
-  // Reasons name files, and the bytes of a path need not be UTF-8.
-  return out.dump(2, ' ', false, ordered_json::error_handler_t::replace);
+  return out + "\n}";
 }
 
 }  // namespace rlk::loader
