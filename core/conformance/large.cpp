@@ -81,7 +81,7 @@ Case with_rows(Case c, int64_t rows) {
   return c;
 }
 
-uint64_t bytes_of(const ConcreteCall& call) {
+uint64_t bytes_needed(const ConcreteCall& call) {
   uint64_t bytes = 0;
   for (const Argument& input : call.inputs) bytes += input.present ? static_cast<uint64_t>(input.byte_count()) : 0;
   for (size_t i = 0; i < call.outputs.size(); ++i) {
@@ -314,7 +314,7 @@ std::optional<LargeTrial> try_large(Rig& rig, Examples& examples, const rlk_impl
       trial.note = fmt::format("tried with {} elements and not beyond 2^31: {} elements {}", tried, target, why);
     };
     const uint64_t bytes =
-        bytes_of(large) + (claim.support.workspace_bound < UINT64_MAX ? claim.support.workspace_bound : 0);
+        bytes_needed(large) + (claim.support.workspace_bound < UINT64_MAX ? claim.support.workspace_bound : 0);
     if (const uint64_t available = rig.free_memory(); bytes > available) {
       falls_short(fmt::format("take {} bytes, and {} may be had", bytes, available));
       break;
