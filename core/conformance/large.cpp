@@ -19,6 +19,13 @@
 
 namespace rlk::core::conformance {
 
+// Which tensors of the tile are rows, and how many there are.
+struct LargeRows {
+  int64_t count = 0;
+  int64_t elements = 0;  // of the tensor with the longest rows, per row
+  std::vector<bool> inputs, outputs;
+};
+
 namespace {
 
 constexpr int64_t kTileElements = int64_t{1} << 16;
@@ -26,13 +33,6 @@ constexpr int64_t kTargets[] = {int64_t{1} << 22, int64_t{1} << 25, int64_t{1} <
 constexpr int64_t kBeyondIndices = int64_t{1} << 31;
 constexpr uint8_t kPoison = 0xff;
 constexpr int kRandomWindows = 8;
-
-// Which tensors of the tile are rows, and how many there are.
-struct Rows {
-  int64_t count = 0;
-  int64_t elements = 0;  // of the tensor with the longest rows, per row
-  std::vector<bool> inputs, outputs;
-};
 
 // True when the tensor has rows: the first axis, and no other, is cut.
 std::optional<bool> has_rows(const Kept& kept) {
@@ -42,13 +42,13 @@ std::optional<bool> has_rows(const Kept& kept) {
   return !kept.empty() && kept[0].has_value();
 }
 
-std::optional<Rows> rows_of(const ConcreteCall& call) {
+std::optional<LargeRows> rows_of(const ConcreteCall& call) {
   std::string ignored;
   const bool elementwise = is_elementwise(*call.decl);
   // Of an elementwise call a part that is so small has one index of each axis: those that are not cut are repeated.
   std::optional<Sample> part = elementwise ? some_elements(call, 1, 1) : sample_of(call, 1, {}, &ignored);
   if (!part) return std::nullopt;
-  Rows rows;
+  LargeRows rows;
   const auto add = [&](const std::vector<Argument>& arguments, std::vector<Kept>& kept, std::vector<bool>& list) {
     for (size_t i = 0; i < arguments.size(); ++i) {
       if (elementwise && !kept[i].empty()) {
@@ -96,7 +96,7 @@ uint64_t bytes_needed(const ConcreteCall& call) {
 // One call, and its memory.
 class Large {
 public:
-  Large(Rig& rig, const Example& tile, const Rows& rows, const ConcreteCall& call)
+  Large(Rig& rig, const Example& tile, const LargeRows& rows, const ConcreteCall& call)
       : rig_(rig), tile_(tile), rows_(rows), call_(call) {}
   ~Large() {
     // Work that is still in flight keeps its memory.
@@ -263,7 +263,7 @@ private:
 
   Rig& rig_;
   const Example& tile_;
-  const Rows& rows_;
+  const LargeRows& rows_;
   const ConcreteCall& call_;
   std::vector<void*> inputs_, outputs_, blocks_;
   std::vector<std::vector<std::byte>> host_copies_;
@@ -285,13 +285,13 @@ std::optional<LargeTrial> try_large(Rig& rig, Examples& examples, const rlk_impl
   base.dtype_choice[0] = dtype_choice;
   ConcreteCall call;
   if (!resolve(base, call)) return std::nullopt;
-  const std::optional<Rows> few = rows_of(call);
+  const std::optional<LargeRows> few = rows_of(call);
   if (!few) return std::nullopt;
   // An odd number of rows, so that an index that has lost its upper bits names another one.
   const Case tile_case = with_rows(base, std::max<int64_t>(kTileElements / few->elements, 2) | 1);
   ConcreteCall tile_call;
   if (!resolve(tile_case, tile_call)) return std::nullopt;
-  const std::optional<Rows> rows = rows_of(tile_call);
+  const std::optional<LargeRows> rows = rows_of(tile_call);
   if (!rows) return std::nullopt;
 
   LargeTrial trial;
