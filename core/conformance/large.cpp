@@ -19,6 +19,13 @@
 
 namespace rlk::core::conformance {
 
+// Which tensors of the tile are rows, and how many there are.
+struct LargeRows {
+  int64_t count = 0;
+  int64_t elements = 0;  // of the tensor with the longest rows, per row
+  std::vector<bool> inputs, outputs;
+};
+
 namespace {
 
 constexpr int64_t kTileElements = int64_t{1} << 16;
@@ -26,13 +33,6 @@ constexpr int64_t kTargets[] = {int64_t{1} << 22, int64_t{1} << 25, int64_t{1} <
 constexpr int64_t kBeyondIndices = int64_t{1} << 31;
 constexpr uint8_t kPoison = 0xff;
 constexpr int kRandomWindows = 8;
-
-// Which tensors of the tile are rows, and how many there are.
-struct Rows {
-  int64_t count = 0;
-  int64_t elements = 0;  // of the tensor with the longest rows, per row
-  std::vector<bool> inputs, outputs;
-};
 
 // True when the tensor has rows: the first axis, and no other, is cut.
 std::optional<bool> has_rows(const Kept& kept) {
@@ -42,13 +42,13 @@ std::optional<bool> has_rows(const Kept& kept) {
   return !kept.empty() && kept[0].has_value();
 }
 
-std::optional<Rows> rows_of(const ConcreteCall& call) {
+std::optional<LargeRows> rows_of(const ConcreteCall& call) {
   std::string ignored;
   const bool elementwise = is_elementwise(*call.decl);
   // Of an elementwise call a part that is so small has one index of each axis: those that are not cut are repeated.
   std::optional<Sample> part = elementwise ? some_elements(call, 1, 1) : sample_of(call, 1, {}, &ignored);
   if (!part) return std::nullopt;
-  Rows rows;
+  LargeRows rows;
   const auto add = [&](const std::vector<Argument>& arguments, std::vector<Kept>& kept, std::vector<bool>& list) {
     for (size_t i = 0; i < arguments.size(); ++i) {
       if (elementwise && !kept[i].empty()) {
@@ -81,7 +81,7 @@ Case with_rows(Case c, int64_t rows) {
   return c;
 }
 
-uint64_t bytes_of(const ConcreteCall& call) {
+uint64_t bytes_needed(const ConcreteCall& call) {
   uint64_t bytes = 0;
   for (const Argument& input : call.inputs) bytes += input.present ? static_cast<uint64_t>(input.byte_count()) : 0;
   for (size_t i = 0; i < call.outputs.size(); ++i) {
@@ -96,7 +96,7 @@ uint64_t bytes_of(const ConcreteCall& call) {
 // One call, and its memory.
 class Large {
 public:
-  Large(Rig& rig, const Example& tile, const Rows& rows, const ConcreteCall& call)
+  Large(Rig& rig, const Example& tile, const LargeRows& rows, const ConcreteCall& call)
       : rig_(rig), tile_(tile), rows_(rows), call_(call) {}
   ~Large() {
     // Work that is still in flight keeps its memory.
@@ -263,7 +263,7 @@ private:
 
   Rig& rig_;
   const Example& tile_;
-  const Rows& rows_;
+  const LargeRows& rows_;
   const ConcreteCall& call_;
   std::vector<void*> inputs_, outputs_, blocks_;
   std::vector<std::vector<std::byte>> host_copies_;
@@ -285,13 +285,13 @@ std::optional<LargeTrial> try_large(Rig& rig, Examples& examples, const rlk_impl
   base.dtype_choice[0] = dtype_choice;
   ConcreteCall call;
   if (!resolve(base, call)) return std::nullopt;
-  const std::optional<Rows> few = rows_of(call);
+  const std::optional<LargeRows> few = rows_of(call);
   if (!few) return std::nullopt;
   // An odd number of rows, so that an index that has lost its upper bits names another one.
   const Case tile_case = with_rows(base, std::max<int64_t>(kTileElements / few->elements, 2) | 1);
   ConcreteCall tile_call;
   if (!resolve(tile_case, tile_call)) return std::nullopt;
-  const std::optional<Rows> rows = rows_of(tile_call);
+  const std::optional<LargeRows> rows = rows_of(tile_call);
   if (!rows) return std::nullopt;
 
   LargeTrial trial;
@@ -314,7 +314,7 @@ std::optional<LargeTrial> try_large(Rig& rig, Examples& examples, const rlk_impl
       trial.note = fmt::format("tried with {} elements and not beyond 2^31: {} elements {}", tried, target, why);
     };
     const uint64_t bytes =
-        bytes_of(large) + (claim.support.workspace_bound < UINT64_MAX ? claim.support.workspace_bound : 0);
+        bytes_needed(large) + (claim.support.workspace_bound < UINT64_MAX ? claim.support.workspace_bound : 0);
     if (const uint64_t available = rig.free_memory(); bytes > available) {
       falls_short(fmt::format("take {} bytes, and {} may be had", bytes, available));
       break;

@@ -13,7 +13,7 @@
 namespace rlk::core::conformance {
 namespace {
 
-bool is_16_bit(Dtype dtype) {
+bool is_of_16_bits(Dtype dtype) {
   return dtype == Dtype::bf16 || dtype == Dtype::f16;
 }
 
@@ -36,8 +36,8 @@ std::optional<Lean> lean_of(const ConcreteCall& call, size_t output, const Answe
   const Argument& argument = call.outputs[output];
   const golden::Output& expected = answer.outputs[output];
   if (!argument.present || !is_floating(argument.dtype)) return std::nullopt;
-  const Dtype dtype = is_16_bit(argument.dtype) ? argument.dtype : call.dtypes[0];
-  if (!is_16_bit(argument.dtype) && expected.rounded.empty()) return std::nullopt;
+  const Dtype dtype = is_of_16_bits(argument.dtype) ? argument.dtype : call.dtypes[0];
+  if (!is_of_16_bits(argument.dtype) && expected.rounded.empty()) return std::nullopt;
 
   const golden::View got = flat_view(outcome.outputs[output], argument.dtype);
   const Bound bound(call, output);
@@ -80,8 +80,8 @@ std::optional<Failure> check_lean(const ConcreteCall& call, const Answer& answer
         "output %s: numbers without sign come out too small, by %.2f of half an ulp of %s on average over %.0f "
         "elements in %.0f rows; expected 0 +- %.2f. Is something truncated that should be rounded to nearest?",
         call.decl->outputs[i].name, -lean->units,
-        name_of(is_16_bit(call.outputs[i].dtype) ? call.outputs[i].dtype : call.dtypes[0]), lean->elements, lean->rows,
-        kLargestLean);
+        name_of(is_of_16_bits(call.outputs[i].dtype) ? call.outputs[i].dtype : call.dtypes[0]), lean->elements,
+        lean->rows, kLargestLean);
     return Failure{"BIASED", text};
   }
   return std::nullopt;
