@@ -70,9 +70,7 @@ TEST_P(ClosedAtTheStart, StaysClosed) {
       << "10, 20, 30 and the bits of the numbers that were given away: after the start, after calls, after a reload";
   EXPECT_NE(testing::read_text(log), "");
 }
-INSTANTIATE_TEST_SUITE_P(Numbers, ClosedAtTheStart,
-                         ::testing::Values(std::vector<int>{0}, std::vector<int>{1}, std::vector<int>{2},
-                                           std::vector<int>{0, 1, 2}),
+INSTANTIATE_TEST_SUITE_P(Numbers, ClosedAtTheStart, ::testing::Values(std::vector<int>{1}, std::vector<int>{0, 1, 2}),
                          [](const auto& instance) {
                            std::string name;
                            for (const int fd : instance.param) name += std::to_string(fd);
