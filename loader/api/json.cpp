@@ -3,10 +3,10 @@
 
 #include <cstdlib>
 #include <cstring>
-#include <initializer_list>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <utility>
+#include <vector>
 
 #include "core/declaration/numerics.hpp"
 #include "core/dispatch/host.hpp"
