@@ -17,7 +17,8 @@ namespace rlk::loader {
 rlk_status options_of(const rlk_call_options* given, core::CallOptions* out, rlk_error* error) {
   if (given == nullptr) return RLK_OK;
   constexpr uint32_t kSmallest = offsetof(rlk_call_options, pin);
-  if (given->struct_size < kSmallest) {
+  // Whole members alone: a part of a pointer would be taken for one.
+  if (given->struct_size < kSmallest || given->struct_size % sizeof(void*) != 0) {
     return failf(error, RLK_INVALID_ARGUMENT,
                  "options.struct_size is %u; start from RLK_CALL_OPTIONS_INIT, which sets it to %zu",
                  given->struct_size, sizeof(rlk_call_options));

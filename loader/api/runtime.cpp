@@ -91,6 +91,12 @@ rlk_status rlk_runtime_create(const rlk_runtime_options* options, rlk_runtime** 
       const rlk_status sized =
           require_size("rlk_runtime_create", "options", options->struct_size, sizeof(*options), error);
       if (sized != RLK_OK) return sized;
+      // Whole members alone: a part of a pointer would be taken for one.
+      if (options->struct_size % sizeof(void*) != 0) {
+        return failf(error, RLK_INVALID_ARGUMENT,
+                     "rlk_runtime_create: options.struct_size is %u; expected sizeof of the struct, which is %zu here",
+                     options->struct_size, sizeof(*options));
+      }
       std::memcpy(&wanted, options, std::min<size_t>(options->struct_size, sizeof(wanted)));
     }
     rlk::core::DeviceAllocator embedder;

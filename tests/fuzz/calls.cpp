@@ -139,7 +139,7 @@ void make_options_odd(OddCall& call, Decisions& decide) {
   rlk_call_options& options = call.options;
   switch (decide.below(6)) {
     case 0:
-      options.struct_size = static_cast<uint32_t>(decide.number());
+      options.struct_size = decide.byte() % 2 == 0 ? decide.byte() % 64u : static_cast<uint32_t>(decide.number());
       break;
     case 1:
       options.numerics = static_cast<uint32_t>(decide.number());
