@@ -32,20 +32,14 @@ HWY_BEFORE_NAMESPACE();
 namespace rlk::cpu::HWY_NAMESPACE {
 
 void silu_gate(const Context& context, const Array& y, const Array& gate, const Array& input) {
-  map(context, to(y), from(gate, input),
-      [](auto d, auto x, auto v) HWY_ATTR { return hn::Mul(v, silu_of(x, logistic(d, x))); });
+  map(context, to(y), from(gate, input), [](auto d, auto x, auto v) HWY_ATTR { return silu_gate(d, x, v); });
 }
 
 void silu_gate_backward(const Context& context, const Array& grad_gate, const Array& grad_input, const Array& grad,
                         const Array& gate, const Array& input) {
   map(context, to(grad_gate, grad_input), from(grad, gate, input),
-      [](auto d, auto g, auto x, auto v, auto& of_gate, auto& of_input) HWY_ATTR {
-        const auto s = logistic(d, x);
-        const auto share = hn::Mul(s.numerator, hn::Div(s.numerator, s.denominator));
-        // The slope first: g v may be beyond the largest number where the whole is not.
-        of_gate = hn::Mul(hn::Mul(g, hn::Mul(share, silu_slope_over_s(d, x, s))), v);
-        of_input = hn::Mul(g, hn::Mul(x, share));
-      });
+      [](auto d, auto g, auto x, auto v, auto& of_gate, auto& of_input)
+          HWY_ATTR { put(silu_gate_gradients(d, g, x, v), of_gate, of_input); });
 }
 
 void silu_and_mul(const CallOf<sdk::ops::SiluAndMul>& call, const Context& context) {
@@ -64,23 +58,16 @@ void swiglu_backward(const CallOf<sdk::ops::SwigluBackward>& call, const Context
 
 void geglu(const CallOf<sdk::ops::Geglu>& call, const Context& context) {
   with_distribution(call, [&](auto distribution) HWY_ATTR {
-    map(context, to(call.y), from(call.gate, call.input), [distribution](auto d, auto x, auto v) HWY_ATTR {
-      auto value = x, slope = x;
-      distribution(d, x, value, slope);
-      return hn::Mul(v, hn::Mul(x, value));
-    });
+    map(context, to(call.y), from(call.gate, call.input),
+        [distribution](auto d, auto x, auto v) HWY_ATTR { return gelu_gate(x, v, distribution(d, x)); });
   });
 }
 
 void geglu_backward(const CallOf<sdk::ops::GegluBackward>& call, const Context& context) {
   with_distribution(call, [&](auto distribution) HWY_ATTR {
     map(context, to(call.grad_gate, call.grad_input), from(call.grad_y, call.gate, call.input),
-        [distribution](auto d, auto g, auto x, auto v, auto& of_gate, auto& of_input) HWY_ATTR {
-          auto value = x, slope = x;
-          distribution(d, x, value, slope);
-          of_gate = hn::Mul(hn::Mul(g, hn::MulAdd(x, slope, value)), v);
-          of_input = hn::Mul(g, hn::Mul(x, value));
-        });
+        [distribution](auto d, auto g, auto x, auto v, auto& of_gate, auto& of_input)
+            HWY_ATTR { put(gelu_gate_gradients(g, x, v, distribution(d, x)), of_gate, of_input); });
   });
 }
 

@@ -14,21 +14,15 @@ namespace rlk::cpu::HWY_NAMESPACE {
 
 void gelu(const CallOf<sdk::ops::Gelu>& call, const Context& context) {
   with_distribution(call, [&](auto distribution) HWY_ATTR {
-    map(context, to(call.y), from(call.x), [distribution](auto d, auto x) HWY_ATTR {
-      auto value = x, slope = x;
-      distribution(d, x, value, slope);
-      return hn::Mul(x, value);
-    });
+    map(context, to(call.y), from(call.x),
+        [distribution](auto d, auto x) HWY_ATTR { return gelu_of(x, distribution(d, x)); });
   });
 }
 
 void gelu_backward(const CallOf<sdk::ops::GeluBackward>& call, const Context& context) {
   with_distribution(call, [&](auto distribution) HWY_ATTR {
-    map(context, to(call.grad_x), from(call.grad_y, call.x), [distribution](auto d, auto grad, auto x) HWY_ATTR {
-      auto value = x, slope = x;
-      distribution(d, x, value, slope);
-      return hn::Mul(grad, hn::MulAdd(x, slope, value));
-    });
+    map(context, to(call.grad_x), from(call.grad_y, call.x),
+        [distribution](auto d, auto grad, auto x) HWY_ATTR { return gelu_gradient(grad, x, distribution(d, x)); });
   });
 }
 

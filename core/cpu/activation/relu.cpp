@@ -7,20 +7,18 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "core/cpu/simd/skeleton-inl.hpp"
+#include "core/cpu/activation/gates-inl.hpp"
 
 HWY_BEFORE_NAMESPACE();
 namespace rlk::cpu::HWY_NAMESPACE {
 
 void relu(const CallOf<sdk::ops::Relu>& call, const Context& context) {
-  map(context, to(call.y), from(call.x), [](auto d, auto x) HWY_ATTR { return at_least(d, 0, x); });
+  map(context, to(call.y), from(call.x), [](auto d, auto x) HWY_ATTR { return relu_of(d, x); });
 }
 
 void relu_backward(const CallOf<sdk::ops::ReluBackward>& call, const Context& context) {
-  map(context, to(call.grad_x), from(call.grad_y, call.y), [](auto d, auto grad, auto y) HWY_ATTR {
-    const auto gradient = hn::IfThenElseZero(hn::Gt(y, hn::Zero(d)), grad);
-    return hn::IfThenElse(hn::IsNaN(y), y, gradient);
-  });
+  map(context, to(call.grad_x), from(call.grad_y, call.y),
+      [](auto d, auto grad, auto y) HWY_ATTR { return relu_gradient(d, grad, y); });
 }
 
 }  // namespace rlk::cpu::HWY_NAMESPACE

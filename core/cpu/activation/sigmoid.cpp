@@ -7,7 +7,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "core/cpu/simd/skeleton-inl.hpp"
+#include "core/cpu/activation/gates-inl.hpp"
 
 HWY_BEFORE_NAMESPACE();
 namespace rlk::cpu::HWY_NAMESPACE {
@@ -17,9 +17,8 @@ void sigmoid_forward(const CallOf<sdk::ops::Sigmoid>& call, const Context& conte
 }
 
 void sigmoid_backward(const CallOf<sdk::ops::SigmoidBackward>& call, const Context& context) {
-  map(context, to(call.grad_x), from(call.grad_y, call.y), [](auto d, auto grad, auto y) HWY_ATTR {
-    return hn::Mul(hn::Mul(grad, y), hn::Sub(hn::Set(d, hn::TFromD<decltype(d)>{1}), y));
-  });
+  map(context, to(call.grad_x), from(call.grad_y, call.y),
+      [](auto d, auto grad, auto y) HWY_ATTR { return sigmoid_gradient(d, grad, y); });
 }
 
 }  // namespace rlk::cpu::HWY_NAMESPACE

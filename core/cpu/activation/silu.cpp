@@ -17,13 +17,8 @@ void silu(const CallOf<sdk::ops::Silu>& call, const Context& context) {
 }
 
 void silu_backward(const CallOf<sdk::ops::SiluBackward>& call, const Context& context) {
-  map(context, to(call.grad_x), from(call.grad_y, call.x), [](auto d, auto grad, auto x) HWY_ATTR {
-    const auto s = logistic(d, x);
-    // No factor but the last is above 1, so that nothing overflows where the whole does not. s by its two roots: it may
-    // be smaller than any normal number where the gradient is large.
-    const auto rest = hn::Mul(silu_slope_over_s(d, x, s), hn::Div(s.numerator, s.denominator));
-    return hn::Mul(hn::Mul(grad, s.numerator), rest);
-  });
+  map(context, to(call.grad_x), from(call.grad_y, call.x),
+      [](auto d, auto grad, auto x) HWY_ATTR { return silu_gradient(d, grad, x); });
 }
 
 }  // namespace rlk::cpu::HWY_NAMESPACE

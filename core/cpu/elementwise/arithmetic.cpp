@@ -11,7 +11,11 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "core/cpu/simd/formulas-inl.hpp"
 #include "core/cpu/simd/skeleton-inl.hpp"
+
+// After the words that they are written in.
+#include <rlk/formula/arithmetic.hpp>
 
 HWY_BEFORE_NAMESPACE();
 namespace rlk::cpu::HWY_NAMESPACE {
@@ -22,18 +26,14 @@ void mul(const CallOf<sdk::ops::Mul>& call, const Context& context) {
 
 void mul_backward(const CallOf<sdk::ops::MulBackward>& call, const Context& context) {
   map(context, to(call.grad_a, call.grad_b), from(call.grad_out, call.a, call.b),
-      [](auto, auto grad, auto a, auto b, auto& grad_a, auto& grad_b) HWY_ATTR {
-        grad_a = hn::Mul(grad, b);
-        grad_b = hn::Mul(grad, a);
-      });
+      [](auto, auto grad, auto a, auto b, auto& grad_a, auto& grad_b)
+          HWY_ATTR { put(product_gradients(grad, a, b), grad_a, grad_b); });
 }
 
-// a + factor b, for `add` and `sub`.
+// `add` and `sub`.
 template <class Call>
 HWY_INLINE void add_times(const Call& call, double factor, const Context& context) {
-  const auto formula = [factor](auto d, auto a, auto b) HWY_ATTR {
-    return hn::MulAdd(hn::Set(d, static_cast<hn::TFromD<decltype(d)>>(factor)), b, a);
-  };
+  const auto formula = [factor](auto d, auto a, auto b) HWY_ATTR { return add_times(d, a, b, factor); };
   if (!fits_f32(factor)) return map<double>(context, to(call.out), from(call.a, call.b), formula);
   map(context, to(call.out), from(call.a, call.b), formula);
 }
@@ -52,10 +52,8 @@ void div(const CallOf<sdk::ops::Div>& call, const Context& context) {
 
 void div_backward(const CallOf<sdk::ops::DivBackward>& call, const Context& context) {
   map(context, to(call.grad_a, call.grad_b), from(call.grad_out, call.a, call.b),
-      [](auto, auto grad, auto a, auto b, auto& grad_a, auto& grad_b) HWY_ATTR {
-        grad_a = hn::Div(grad, b);
-        grad_b = hn::Neg(hn::Mul(grad_a, hn::Div(a, b)));
-      });
+      [](auto, auto grad, auto a, auto b, auto& grad_a, auto& grad_b)
+          HWY_ATTR { put(quotient_gradients(grad, a, b), grad_a, grad_b); });
 }
 
 }  // namespace rlk::cpu::HWY_NAMESPACE

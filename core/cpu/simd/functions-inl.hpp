@@ -1,5 +1,5 @@
 // Functions of vectors for formulas: exp, exp(x) - 1 and the logistic function, each good to a few ulp for every
-// argument, and the normal distribution's tail.
+// argument.
 //
 // Other than exp2 of math-inl.hpp these keep their digits where the argument is large: x log2(e) rounded once is off by
 // |x| half ulps, so that exp subtracts the multiple of log(2) in two parts.
@@ -164,36 +164,6 @@ template <class D>
 HWY_INLINE hn::VFromD<D> sigmoid(D d, hn::VFromD<D> x) {
   const auto one = hn::Set(d, hn::TFromD<D>{1});
   return hn::Div(one, hn::Add(one, exp(d, hn::Neg(x))));
-}
-
-// P(-a) exp(a^2 / 2) for a >= 0, where P is the normal distribution function.
-// fp32: the quotient of two polynomials, highest power first, with the least relative error, 5e-9, on [0, 13.4].
-constexpr float kTailAbove[5] = {0.00402863091f, 0.0400413796f, 0.181477115f, 0.435917467f, 0.5f};
-constexpr float kTailBelow[6] = {0.0100981388f, 0.100376152f, 0.464829922f, 1.19519377f, 1.66971982f, 1.0f};
-// fp64: a polynomial of t = (z - 3) / (z + 3) with z = a / sqrt(2), highest power first, interpolated at Chebyshev
-// nodes: twice as much, off by 5e-17.
-constexpr double kTailF64[23] = {
-    6.643453056687051e-10,  -8.094526670814713e-11, -7.13545624922474e-09,  -1.736801007668219e-09,
-    4.442333689876872e-08,  3.2416490857268025e-08, -2.324602315004507e-07, -2.973197304864827e-07,
-    1.2512303414399659e-06, 2.121889158013071e-06,  -7.977654048876724e-06, -1.2861183668613251e-05,
-    6.405644001950549e-05,  4.525546089582922e-05,  -0.0005970619314950936, 0.0007077464152211896,
-    0.004269136331436637,   -0.024392499316733204,  0.07166583719803174,    -0.15011593650085095,
-    0.24560380171233026,    -0.3262335600430364,    0.17900115118138996};
-
-template <class D>
-HWY_INLINE hn::VFromD<D> scaled_normal_tail(D d, hn::VFromD<D> a) {
-  if constexpr (sizeof(hn::TFromD<D>) == 4) {
-    auto above = hn::Set(d, kTailAbove[0]), below = hn::Set(d, kTailBelow[0]);
-    for (int i = 1; i < 5; ++i) above = hn::MulAdd(above, a, hn::Set(d, kTailAbove[i]));
-    for (int i = 1; i < 6; ++i) below = hn::MulAdd(below, a, hn::Set(d, kTailBelow[i]));
-    return hn::Div(above, below);
-  } else {
-    const auto z = hn::Mul(a, hn::Set(d, 0.70710678118654752)), three = hn::Set(d, 3.0);
-    const auto t = hn::Div(hn::Sub(z, three), hn::Add(z, three));
-    auto twice = hn::Zero(d);
-    for (const double c : kTailF64) twice = hn::MulAdd(twice, t, hn::Set(d, c));
-    return hn::Mul(twice, hn::Set(d, 0.5));
-  }
 }
 
 }  // namespace rlk::cpu::HWY_NAMESPACE

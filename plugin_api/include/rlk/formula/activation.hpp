@@ -78,7 +78,7 @@ RLK_FORMULA Two<V> silu_gate_gradients(D d, V grad, V gate, V input) {
 // --- gelu ------------------------------------------------------------------------------------------------------------
 // P(-a) exp(a^2 / 2) for a >= 0, where P is the normal distribution function.
 template <class D, class V>
-RLK_FORMULA V scaled_tail(D d, V a) {
+RLK_FORMULA V scaled_normal_tail(D d, V a) {
   if constexpr (sizeof(TFromD<D>) == 4) {
     // The quotient of two polynomials with the least relative error, 5e-9, on [0, 13.4].
     return Div(horner(d, a, 0.00402863091f, 0.0400413796f, 0.181477115f, 0.435917467f, 0.5f),
@@ -111,7 +111,7 @@ RLK_FORMULA Distribution<V> normal_distribution(D d, V x) {
   // Beyond this the density is 0, and an infinity would make it NaN.
   const V a = at_most(d, sizeof(TFromD<D>) == 4 ? 16 : 40, Abs(x));
   const V power = exp2(d, Mul(Mul(a, a), number(d, -0.5 * 1.4426950408889634)));
-  const V tail = Mul(power, scaled_tail(d, a));
+  const V tail = Mul(power, scaled_normal_tail(d, a));
   return {IfThenElse(Lt(x, Zero(d)), tail, Sub(number(d, 1), tail)), Mul(power, number(d, 0.39894228040143268))};
 }
 
