@@ -14,11 +14,14 @@
 #include "core/conformance/compare.hpp"
 #include "core/conformance/elements.hpp"
 #include "core/conformance/golden_bridge.hpp"
+#include "core/conformance/hints.hpp"
 #include "core/declaration/error.hpp"
 #include "core/declaration/plugin_call.hpp"
+#include "core/dispatch/data_error.hpp"
 #include "core/dispatch/eligible.hpp"
 #include "core/dispatch/host.hpp"
 #include "core/dispatch/policy.hpp"
+#include "core/dispatch/telling.hpp"
 #include "core/golden/bulk.hpp"
 
 namespace rlk::core {
@@ -146,6 +149,7 @@ public:
   uint64_t bytes = 0, copied = 0;
   void* memory = nullptr;  // pinned: what is copied, inputs first
   std::shared_ptr<StreamReports> reports;
+  std::shared_ptr<Telling> telling;
   Mark end;
 
   // False when a tensor lies so that it takes too many copies.
@@ -155,6 +159,8 @@ public:
       for (size_t i = 0; i < tensors.size(); ++i) {
         list.emplace_back();
         if (tensors[i] == nullptr || is_empty(*tensors[i])) continue;
+        const std::span shape(tensors[i]->shape, static_cast<size_t>(tensors[i]->ndim));
+        if (!conformance::lies_within(kept[i], shape)) return false;
         list.back() = Fetch::make(*tensors[i], std::move(kept[i]));
         if (!list.back()) return false;
         bytes += list.back()->bytes();
@@ -317,6 +323,7 @@ WatchedCallPtr Watcher::begin(const Call& call, const Candidate& candidate, cons
 void Watcher::finish(WatchedCallPtr watched, const Call& call, rlk_status status) {
   const bool copied = status == RLK_OK && watched->copy(call, call.outputs, watched->outputs) == RLK_OK;
   watched->end = call.stream.mark(/*with_event=*/true);
+  if (copied) watched->telling = call.stream.note_telling(call.tag);
   const std::lock_guard lock(sync_->mutex);
   if (!copied || stopping_) {
     leave_undecided(*watched);
@@ -375,7 +382,10 @@ void Watcher::judge(WatchedCall& watched) {
   outcome.outputs = watched.unpack();
   conformance::Answer answer = conformance::golden_answer(watched.sample.call);
   // Ids out of their range and the like are told by the stream; what such a row must hold is no question of accuracy.
-  if (!answer.faults.empty()) return without_verdict();
+  if (!answer.faults.empty()) {
+    without_verdict();
+    return judge_silence(watched, answer.faults[0]);
+  }
   for (size_t i = 0; i < outcome.outputs.size(); ++i)
     watched.sample.call.outputs[i].present &= watched.sample.judged[i];
   judge_finite_elements_only(answer);
@@ -385,6 +395,7 @@ void Watcher::judge(WatchedCall& watched) {
   if (!failure && watched.wants_accurate && !quality.inaccurate.empty()) {
     failure = conformance::Failure{"NOT_ACCURATE", quality.inaccurate};
   }
+  if (failure) failure->text += conformance::hint_for(watched.sample.call, outcome, /*poison=*/0);
   const Candidate& candidate = watched.candidate;
   if (!failure) {
     {
@@ -419,6 +430,37 @@ void Watcher::judge(WatchedCall& watched) {
                        failure->code, text);
   watched.reports->add_wrong_result(
       fmt::format("{} was wrong and is switched off: {}. What was computed by it since is in doubt", who, text));
+}
+
+// Who leaves a data error out has computed with what is not there. The stream may be asked later, or never.
+void Watcher::judge_silence(const WatchedCall& watched, const conformance::Fault& fault) {
+  // Whether any score of a row is finite may be a question of the numbers that they are made of.
+  if (fault.kind == RLK_DATA_NO_FINITE_LOGIT && !has_ordinary_numbers(watched.sample.call)) return;
+  rlk_data_error error{};
+  error.struct_size = sizeof(error);
+  error.kind = fault.kind;
+  error.tag = watched.telling->tag();
+  error.row = fault.row;
+  error.value = fault.value;
+  const auto condemn = [this, held = watched.held, dtype = watched.dtype, words = watched.words,
+                        reports = watched.reports, what = describe(error, watched.device.entry.name())] {
+    {
+      const std::lock_guard lock(sync_->mutex);
+      ++statistics_.wrong;
+    }
+    const std::string who = fmt::format("{} by {}/{} ({}, {})", held->decl->name, held->plugin->id,
+                                        held->implementation->name, dtype, words);
+    const std::string text = fmt::format(
+        "the inputs of an earlier call have a data error, and the stream told of none: {} (rows are counted among "
+        "those "
+        "that were compared)",
+        what);
+    registry_.quarantine(*held->plugin, held->decl->name, held->implementation->name, dtype, "DATA_ERROR_MISSING",
+                         text);
+    reports->add_wrong_result(
+        fmt::format("{} is switched off: {}. What was computed by it since is in doubt", who, text));
+  };
+  if (watched.telling->ask(condemn) == Telling::Answer::silent) condemn();
 }
 
 void Watcher::settle() {

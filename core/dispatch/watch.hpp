@@ -63,6 +63,7 @@ private:
   void leave_undecided(const WatchedCall& watched);
   void work();
   void judge(WatchedCall& watched);
+  void judge_silence(const WatchedCall& watched, const conformance::Fault& fault);
 
   Registry& registry_;
   const bool first_uses_;

@@ -101,7 +101,7 @@ TEST(Conduct, OfALyingDeviceIsToldByItsCode) {
       {"order_last_first", ""},
       {"query_always_ready", "STREAM_STATUS"},
       {"deadline_ignored", "STREAM_STATUS"},
-      {"synchronize_does_not_wait", ""},
+      {"synchronize_does_not_wait", "STREAM_STATUS"},
       {"destroy_does_not_wait", "STREAM_STATUS"},
       {"priority_refused", "NO_STREAM"},
       {"host_function_never", "HOST_FUNCTION"},
