@@ -15,7 +15,7 @@ namespace rlk::core::conformance {
 namespace {
 
 constexpr uint64_t kDeadlineNs = 30'000'000'000u;
-constexpr std::chrono::milliseconds kDistrust(5);     // for the short work of one copy or fill
+constexpr std::chrono::milliseconds kDistrust(20);    // for the short work of one copy or fill
 constexpr std::chrono::milliseconds kEntryTime(200);  // until a host function has begun on an idle stream
 
 }  // namespace

@@ -22,6 +22,7 @@ using Order = std::pair<size_t, size_t>;  // the smaller symbol, the larger one
 std::optional<Case> with_order(const Case& base, const Order& order) {
   const auto& [smaller, larger] = order;
   const std::optional<int64_t> least = base.size_given[smaller], most = base.size_given[larger];
+  std::optional<Case> costly;  // where there is no other
   const auto tried = [&](int64_t low, int64_t high) -> std::optional<Case> {
     if (low >= high) return std::nullopt;
     Case c = base;
@@ -29,15 +30,17 @@ std::optional<Case> with_order(const Case& base, const Order& order) {
     c.size_given[larger] = high;
     ConcreteCall call;
     if (!resolve(c, call) || call.symbols[smaller] != low || call.symbols[larger] != high) return std::nullopt;
-    return cost_of(call) <= kMostCost ? std::optional(std::move(c)) : std::nullopt;
+    if (cost_of(call) <= kMostCost) return c;
+    if (!costly) costly = std::move(c);
+    return std::nullopt;
   };
-  if (least && most) return tried(*least, *most);
+  if (least && most) return tried(*least, *most);  // beside others, which it must not make costly
   for (const int64_t low : kSmaller) {
     for (const int64_t high : kLarger) {
       if (auto c = tried(least.value_or(low), most.value_or(high))) return c;
     }
   }
-  return std::nullopt;
+  return least || most ? std::nullopt : costly;
 }
 
 bool mentions(std::string_view text, std::string_view name) {
