@@ -19,7 +19,7 @@ constexpr int64_t kSmaller[] = {3, 8, 1, 2, 4}, kLarger[] = {17, 40, 9, 16, 5, 2
 using Order = std::pair<size_t, size_t>;  // the smaller symbol, the larger one
 
 // The case with the order, what it has already kept.
-std::optional<Case> with_order(const Case& base, const Order& order) {
+std::optional<Case> with_order(const Case& base, const Order& order, bool may_be_costly) {
   const auto& [smaller, larger] = order;
   const std::optional<int64_t> least = base.size_given[smaller], most = base.size_given[larger];
   std::optional<Case> costly;  // where there is no other
@@ -34,13 +34,13 @@ std::optional<Case> with_order(const Case& base, const Order& order) {
     if (!costly) costly = std::move(c);
     return std::nullopt;
   };
-  if (least && most) return tried(*least, *most);  // beside others, which it must not make costly
+  if (least && most) return tried(*least, *most);
   for (const int64_t low : kSmaller) {
     for (const int64_t high : kLarger) {
       if (auto c = tried(least.value_or(low), most.value_or(high))) return c;
     }
   }
-  return least || most ? std::nullopt : costly;
+  return may_be_costly ? costly : std::nullopt;
 }
 
 bool mentions(std::string_view text, std::string_view name) {
@@ -113,11 +113,11 @@ std::vector<Case> order_cases(const OpDecl& decl, int dtype_choice, int form, st
   for (const Case& base : bases) {
     for (size_t i = 0; i < open.size(); ++i) {
       if (seen.has(open[i].first, open[i].second)) continue;
-      std::optional<Case> c = with_order(base, open[i]);
+      std::optional<Case> c = with_order(base, open[i], /*may_be_costly=*/true);
       if (!c) continue;
       for (size_t k = i + 1; k < open.size(); ++k) {
         if (seen.has(open[k].first, open[k].second)) continue;
-        if (auto both = with_order(*c, open[k])) c = std::move(both);
+        if (auto both = with_order(*c, open[k], /*may_be_costly=*/false)) c = std::move(both);
       }
       if (resolve(*c, call)) seen.note(call);
       list.push_back(std::move(*c));
