@@ -356,6 +356,7 @@ std::vector<Case> fault_cases(const Case& base, bool every) {
     Case c = base;
     c.content = Content::fault;
     c.fault = fault;
+    c.brief |= !is_in_the_middle(fault);
     list.push_back(std::move(c));
   }
   return list;

@@ -250,6 +250,16 @@ bool has_tokens_without_sequence(const ConcreteCall& call) {
   return false;
 }
 
+// No more rows than there are can be named in increasing order.
+bool has_too_many_increasing_indices(const ConcreteCall& call) {
+  for (size_t i = 0; i < call.inputs.size(); ++i) {
+    const DomainDecl& domain = call.decl->inputs[i].domain;
+    if (domain.kind != Domain::row_index || !domain.increasing || !call.inputs[i].present) continue;
+    if (call.inputs[i].count() > domain.high.eval(call.values())) return true;
+  }
+  return false;
+}
+
 // " by 16 bytes, outputs"; nothing for all tensors by an element.
 std::string misalignment(const Case& c) {
   std::string text;
@@ -322,7 +332,7 @@ bool resolve(const Case& c, ConcreteCall& out) {
   resolve_places(c, out);
   resolve_alignment(c, out);
   if (!resolve_aliases(c, out)) return false;
-  if (has_tokens_without_sequence(out)) return false;
+  if (has_tokens_without_sequence(out) || has_too_many_increasing_indices(out)) return false;
   return std::all_of(c.decl->rules.begin(), c.decl->rules.end(),
                      [&](const RuleDecl& rule) { return rule.holds.eval(out.values()) != 0; });
 }

@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "core/conformance/elements.hpp"
+#include "core/conformance/ties.hpp"
 
 namespace rlk::core::conformance {
 namespace {
@@ -179,11 +180,6 @@ void skip_unnamed_rows(const ConcreteCall& whole, const Indices& rows, int logit
   }
 }
 
-// Whether another symbol has the same value by declaration: logits rows without row indices.
-bool is_tied(const SymbolDecl& symbol, const SymbolDecl& to) {
-  return !symbol.sizes.empty() && std::string_view(symbol.sizes[0].text) == to.name;
-}
-
 std::vector<Part> row_parts(const ConcreteCall& whole, const std::vector<std::vector<std::byte>>& outputs, int symbol,
                             const std::vector<Choice>& wanted) {
   const OpDecl& decl = *whole.decl;
@@ -196,10 +192,11 @@ std::vector<Part> row_parts(const ConcreteCall& whole, const std::vector<std::ve
     Selection selection;
     selection.symbols[static_cast<size_t>(symbol)] = choice.rows;
     for (size_t s = 0; s < decl.symbols.size() && row_index == nullptr; ++s) {
-      if (is_tied(decl.symbols[s], decl.symbols[static_cast<size_t>(symbol)])) selection.symbols[s] = choice.rows;
+      if (are_tied(whole, static_cast<size_t>(symbol), s)) selection.symbols[s] = choice.rows;
     }
     if (is_computed_from(whole, selection)) return {};
     Part part = make_part(whole, outputs, selection, choice.name);
+    if (!keeps_rules(part.call)) continue;
     if (row_index != nullptr) skip_unnamed_rows(whole, choice.rows, logits_symbol, part);
     parts.push_back(std::move(part));
   }

@@ -7,8 +7,16 @@
 
 namespace rlk::core::conformance {
 
-// The numbers of the faults that the call's inputs can have; without `every`, the first of each input.
+// A fault's number is input * kFaultsPerInput + beyond * 3 + spot (above, below, far above, far below, the largest, the
+// smallest; middle, first, last), or behind them one of what no single number is.
+inline constexpr int kFaultsPerInput = 32;
+
+// The numbers of the faults that the call's inputs can have: just and far outside, at both ends of the range, in the
+// first, a middle and the last row. Without `every`, the first of each input.
 std::vector<int> faults_of(const ConcreteCall& call, bool every);
+
+// Whether the bad number stands in the middle; of a number that occurs at several places one case runs in full.
+bool is_in_the_middle(int fault);
 
 // Plants the fault in a filled call and says in call.faults what is to be told.
 void plant_fault(int fault, ConcreteCall& call);

@@ -66,8 +66,10 @@ void expect_whole(Session& session, StreamHandle& stream, std::vector<Block>& bl
     const std::span<const std::byte> got = bytes_of(blocks[i]);
     const uint64_t at = first_unlike(static_cast<uint32_t>(i), got);
     if (at == got.size()) continue;
-    broken("ALLOCATION_OVERLAP", "memory that was written and read back after other allocations were written: " +
-                                     unlike_text(at, got.size(), got[at], pattern(static_cast<uint32_t>(i), at)));
+    broken("ALLOCATION_OVERLAP",
+           "memory that was written and read back after other allocations were written: " +
+               unlike_text(at, got.size(), got[at], pattern(static_cast<uint32_t>(i), at)) +
+               "; do two of them share memory, or does synchronize answer before the stream's copies are done?");
   }
 }
 

@@ -121,6 +121,9 @@ public:
   // Work never ended: streams and memory stay as they are.
   bool is_abandoned() const { return abandoned_; }
   void abandon() { abandoned_ = true; }
+  // Longer than any work that a test gives, after each time that a stream is said to be done.
+  void set_distrust(bool on) { distrust_ = on; }
+  bool has_distrust() const { return distrust_; }
   // Gates that opened by themselves: this thread was stopped for long, or the device waits where it should not.
   int expired_gates() const { return expired_gates_; }
   void gate_expired() { ++expired_gates_; }
@@ -128,7 +131,7 @@ public:
 private:
   Target target_;
   Releases releases_;
-  bool abandoned_ = false;
+  bool abandoned_ = false, distrust_ = false;
   int expired_gates_ = 0;
 };
 

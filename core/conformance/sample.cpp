@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "core/conformance/elements.hpp"
+#include "core/conformance/ties.hpp"
 
 namespace rlk::core::conformance {
 namespace {
@@ -64,11 +65,6 @@ void select_attention(const ConcreteCall& whole, uint64_t seed, Selection& selec
   selection.symbols[symbol("Sq")] = first ? range(0, kept) : range(queries - kept, queries);
 }
 
-// Whether another symbol has the same value by declaration: logits rows without row indices.
-bool is_tied(const SymbolDecl& symbol, const SymbolDecl& to) {
-  return !symbol.sizes.empty() && std::string_view(symbol.sizes[0].text) == to.name;
-}
-
 // Whether every dimension that a selected symbol has a part in is that symbol itself.
 bool can_cut(const ConcreteCall& whole, const Selection& selection) {
   const auto form = static_cast<size_t>(whole.form);
@@ -101,7 +97,7 @@ Selection select(const ConcreteCall& whole, uint64_t seed) {
   if (!rows_are_calls) return selection;
   selection.symbols[0] = some_rows(whole.symbols[0], seed);
   for (size_t s = 1; s < decl.symbols.size(); ++s) {
-    if (is_tied(decl.symbols[s], decl.symbols[0])) selection.symbols[s] = selection.symbols[0];
+    if (are_tied(whole, 0, s)) selection.symbols[s] = selection.symbols[0];
   }
   return can_cut(whole, selection) ? selection : Selection();
 }
@@ -122,43 +118,93 @@ bool cut(const ShapeDecl& shape, const Selection& selection, Argument& argument,
   return any;
 }
 
-}  // namespace
+uint64_t tensor_bytes(const ConcreteCall& call) {
+  uint64_t bytes = 0;
+  for (const std::vector<Argument>* arguments : {&call.inputs, &call.outputs}) {
+    for (const Argument& argument : *arguments) {
+      if (argument.present) bytes += static_cast<uint64_t>(argument.byte_count());
+    }
+  }
+  return bytes;
+}
 
-std::optional<Sample> sample_of(const ConcreteCall& whole, uint64_t seed, const SampleLimits& limits,
-                                std::string* why_not) {
-  const Selection selection = select(whole, seed);
-  const bool is_part = selection.any();
+// A product of all sizes bounds what any of the formulas visits. What is another count of the same by its declaration
+// ("N") makes it no larger: rows of logits that rows of tokens name, or the batch size of the other matrices.
+double work_of(const ConcreteCall& call) {
+  const OpDecl& decl = *call.decl;
+  std::array<int64_t, kMaxSymbols> sizes{};
+  for (size_t s = 0; s < decl.symbols.size(); ++s) {
+    const char* text = decl.symbols[s].sizes.empty() ? nullptr : decl.symbols[s].sizes[0].text;
+    const int counted = text != nullptr ? symbol_index(decl, text) : -1;
+    int64_t& size = sizes[counted >= 0 ? static_cast<size_t>(counted) : s];
+    size = std::max(size, call.symbols[s]);
+  }
+  double work = 1;
+  for (const int64_t size : sizes) work *= static_cast<double>(std::max<int64_t>(size, 1));
+  return work;
+}
+
+bool is_within(const ConcreteCall& call, const SampleLimits& limits) {
+  return tensor_bytes(call) <= limits.bytes && work_of(call) <= limits.work;
+}
+
+Sample part_of(const ConcreteCall& whole, const Selection& selection) {
   Sample sample;
   sample.call = whole;
   for (size_t s = 0; s < selection.symbols.size(); ++s) {
     if (selection.symbols[s]) sample.call.symbols[s] = static_cast<int64_t>(selection.symbols[s]->size());
   }
   const auto form = static_cast<size_t>(whole.form);
-  uint64_t bytes = 0;
   const auto take = [&](const ArgDecl& declared, Argument& argument, std::vector<Kept>& list) {
     list.emplace_back();
-    if (!argument.present) return false;
-    const bool was_cut = cut(declared.shapes[form], selection, argument, list.back());
-    bytes += static_cast<uint64_t>(argument.byte_count());
-    return was_cut;
+    return argument.present && cut(declared.shapes[form], selection, argument, list.back());
   };
   for (size_t i = 0; i < whole.inputs.size(); ++i) take(whole.decl->inputs[i], sample.call.inputs[i], sample.inputs);
+  const bool is_part = selection.any();
   for (size_t i = 0; i < whole.outputs.size(); ++i) {
     const bool was_cut = take(whole.decl->outputs[i], sample.call.outputs[i], sample.outputs);
     sample.judged.push_back(whole.outputs[i].present && (was_cut || !is_part));
   }
-  if (bytes > limits.bytes) {
+  return sample;
+}
+
+bool judges_everything(const Sample& sample) {
+  for (size_t i = 0; i < sample.judged.size(); ++i) {
+    if (sample.call.outputs[i].present && !sample.judged[i]) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+bool lies_within(const Kept& kept, std::span<const int64_t> shape) {
+  if (kept.size() != shape.size()) return false;
+  for (size_t axis = 0; axis < kept.size(); ++axis) {
+    const std::optional<std::vector<int64_t>>& indices = kept[axis];
+    if (indices && !indices->empty() && (indices->front() < 0 || indices->back() >= shape[axis])) return false;
+  }
+  return true;
+}
+
+std::optional<Sample> sample_of(const ConcreteCall& whole, uint64_t seed, const SampleLimits& limits,
+                                std::string* why_not) {
+  Sample sample = part_of(whole, select(whole, seed));
+  // A part says nothing of what all rows make together, nor of rows that are not those of the part: the whole call
+  // does, where that is no more than a part may be.
+  const bool is_legal = keeps_rules(sample.call);
+  if ((!is_legal || !judges_everything(sample)) && is_within(whole, limits)) sample = part_of(whole, {});
+  const bool judges_something = std::find(sample.judged.begin(), sample.judged.end(), true) != sample.judged.end();
+  if (!keeps_rules(sample.call) || !judges_something) {
+    *why_not = fmt::format("no part of it can be judged alone, and the whole is {} bytes; the limit is {}",
+                           tensor_bytes(whole), limits.bytes);
+    return std::nullopt;
+  }
+  if (const uint64_t bytes = tensor_bytes(sample.call); bytes > limits.bytes) {
     *why_not =
         fmt::format("its smallest part that can be judged alone is {} bytes; the limit is {}", bytes, limits.bytes);
     return std::nullopt;
   }
-  // A product of all sizes bounds what any of the formulas visits.
-  double work = 1;
-  for (size_t s = 0; s < whole.decl->symbols.size(); ++s) {
-    const bool tied = s > 0 && is_tied(whole.decl->symbols[s], whole.decl->symbols[0]);
-    if (!tied) work *= static_cast<double>(std::max<int64_t>(sample.call.symbols[s], 1));
-  }
-  if (work > limits.work) {
+  if (const double work = work_of(sample.call); work > limits.work) {
     *why_not = fmt::format("the golden reference would visit some {} elements", static_cast<int64_t>(work));
     return std::nullopt;
   }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -23,8 +24,12 @@ struct SampleLimits {
   double work = 2e8;                    // elements that the golden reference may have to visit
 };
 
-// Rows drawn with the seed, the first and the last among them, where rows are calls of their own; otherwise the whole
-// call. nullopt, and why, when that is beyond the limits. `whole` needs no values.
+// Whether the tensor has every index. Nobody copies a part of a caller's tensor without having asked.
+bool lies_within(const Kept& kept, std::span<const int64_t> shape);
+
+// Rows drawn with the seed, the first and the last among them, where rows are calls of their own and all that the call
+// gives is of rows; otherwise the whole call, where it is within the limits. nullopt, and why, when neither is, or when
+// the rows give nothing of the call. `whole` needs no values.
 std::optional<Sample> sample_of(const ConcreteCall& whole, uint64_t seed, const SampleLimits& limits,
                                 std::string* why_not);
 

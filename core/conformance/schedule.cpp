@@ -6,6 +6,7 @@
 
 #include "core/conformance/layouts.hpp"
 #include "core/conformance/nan.hpp"
+#include "core/conformance/orders.hpp"
 #include "core/conformance/sizes.hpp"
 
 namespace rlk::core::conformance {
@@ -45,8 +46,10 @@ public:
       offer_(single, Stage::single);
       if (!stands_for_variant || single.variations[0].layout != Layout::contiguous) continue;
       const bool adds_an_input = (single.variations[0].present & 0xffffffffu) != 0;
+      const bool has_other_integers = single.variations[0].dtype_variable > 0;
       // Variations change which rows and numbers count: what hurts is tried with each.
-      contents(single, adds_an_input || !smoke_, Stage::single_content);
+      contents(single, adds_an_input || has_other_integers || !smoke_, Stage::single_content);
+      if (adds_an_input && !outline_) faults_in_other_dtypes(single);
     }
     if (outline_ || (!stands_for_variant && smoke_)) return;
     if (!smoke_) all(pair_cases(base), Stage::together);
@@ -64,6 +67,21 @@ private:
     if (outline_) return;
     all(nan_cases(base, smoke_), stage);
     all(fault_cases(base, every_fault), stage);
+  }
+  // Integers of the other width too: what narrows a number before looking at it is right in 32 bits.
+  void faults_in_other_dtypes(const Case& single) {
+    const OpDecl& decl = *single.decl;
+    for (size_t i = 0; i < decl.inputs.size(); ++i) {
+      const int variable = decl.inputs[i].dtype.variable;
+      if ((single.variations[0].present >> i & 1) == 0 || variable <= 0) continue;
+      for (size_t k = 1; k < decl.dtypes[static_cast<size_t>(variable)].choices.size(); ++k) {
+        Case other = single;
+        Variation& v = other.variations.emplace_back();
+        v.dtype_variable = variable;
+        v.dtype_choice = static_cast<int>(k);
+        all(fault_cases(other, true), Stage::single_content);
+      }
+    }
   }
   void all(const std::vector<Case>& cases, Stage stage) {
     for (const Case& c : cases) offer_(c, stage);
@@ -88,8 +106,13 @@ void schedule(const OpDecl& decl, int dtype_choice, int form, Extent extent,
       standing.push_back(c);
     }
   };
-  for (const Case& c : plain_cases(decl, dtype_choice, form, smoke, switches)) offer_plain(c, Stage::plain);
-  for (const Case& c : size_cases(decl, dtype_choice, form, smoke)) offer_plain(c, Stage::size);
+  std::vector<Case> sizes = plain_cases(decl, dtype_choice, form, smoke, switches);
+  for (const Case& c : sizes) offer_plain(c, Stage::plain);
+  for (Case& c : size_cases(decl, dtype_choice, form, smoke)) {
+    offer_plain(c, Stage::size);
+    sizes.push_back(std::move(c));
+  }
+  for (const Case& c : order_cases(decl, dtype_choice, form, sizes)) offer(c, Stage::size);
   std::vector<Case> bases = variation_bases(decl, dtype_choice, form, smoke);
   // An implementation that takes no plain call may still take one with a variation.
   if (standing.empty() && !bases.empty()) standing.push_back(bases.front());

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "core/conformance/classes.hpp"
+#include "core/conformance/hints.hpp"
 #include "core/conformance/lean.hpp"
 #include "core/declaration/numerics.hpp"
 
@@ -54,6 +55,7 @@ private:
     std::optional<Failure> failure = check(example.call, example.answer, outcome, poison, quality);
     quality_.merge(quality);
     if (failure && failure->code == "NOT_WRITTEN") failure->text += when_it_comes(example, poison);
+    if (failure) failure->text += hint_for(example.call, outcome, poison);
     if (!failure && is_accurate() && !quality.inaccurate.empty()) {
       failure = Failure{"NOT_ACCURATE", quality.inaccurate + " by the class accurate, which it claims"};
     }

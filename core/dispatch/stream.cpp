@@ -126,7 +126,7 @@ Mark Stream::mark(bool with_event) noexcept {
 
 uint32_t Stream::note_call(const Candidate& candidate, Dtype dtype) {
   clock_->issue();
-  const uint32_t tag = make_tag(*candidate.decl, ++calls_);
+  const uint32_t tag = last_tag_ = make_tag(*candidate.decl, ++calls_);
   // Work on another device cannot have caused a failure of this one.
   if (candidate.on == &device_.entry) {
     suspects_->add(candidate, dtype);

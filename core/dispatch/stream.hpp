@@ -5,6 +5,7 @@
 
 #include <array>
 #include <atomic>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -15,6 +16,8 @@
 #include "core/dispatch/device_state.hpp"
 
 namespace rlk::core {
+
+class Telling;
 
 // What host functions of a stream found; told by the stream's next query or synchronize. Host functions may outlive a
 // wrapped stream, so they share this. [thread-safe]
@@ -97,6 +100,9 @@ public:
   // Who may be to blame now. [thread-safe]
   void add_suspects_to(std::vector<Suspect>* out) const { suspects_->add_to(out); }
   void forget_calls() { suspects_->clear(); }
+  // What the stream will tell of the call that was noted last, whose kernels were given this tag (0: that of
+  // note_call). Of many that nobody asks for, the first ones are given up.
+  std::shared_ptr<Telling> note_telling(uint32_t tag);
   // The call that was noted last was refused by its implementation.
   void take_back_call() { suspects_->take_back_last(); }
   // Work that no implementation answers for alone: a graph.
@@ -148,6 +154,8 @@ private:
   void leave_capture();
   // The first data error that was not told yet. The stream has passed everything.
   bool take_untold(rlk_data_error* out);
+  // Of every call that it has passed: this error alone is told, or none.
+  void settle_tellings(const rlk_data_error* told);
 
   DeviceState& device_;
   Counters& counters_;
@@ -158,7 +166,8 @@ private:
   std::shared_ptr<StreamReports> reports_ = std::make_shared<StreamReports>();
   // By the device handle of the candidate.
   std::vector<std::pair<std::shared_ptr<const Candidate>, rlk_plugin_stream*>> wrappers_;
-  uint32_t calls_ = 0;
+  uint32_t calls_ = 0, last_tag_ = 0;
+  std::deque<std::shared_ptr<Telling>> tellings_;
   const std::shared_ptr<SuspectList> suspects_;
   void* workspace_ = nullptr;
   uint64_t workspace_bytes_ = 0;

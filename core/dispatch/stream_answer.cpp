@@ -10,6 +10,7 @@
 #include "core/dispatch/hang.hpp"
 #include "core/dispatch/release.hpp"
 #include "core/dispatch/stream.hpp"
+#include "core/dispatch/telling.hpp"
 
 namespace rlk::core {
 
@@ -169,7 +170,11 @@ rlk_status Stream::answer(rlk_status status, const rlk_data_error& data_error, u
     found = take_untold(&first);
   }
   device_.collect();
-  if (!found) return RLK_OK;
+  settle_tellings(found ? &first : nullptr);
+  if (!found) {
+    const std::string wrong = reports_->take_wrong_results();
+    return wrong.empty() ? RLK_OK : fail(error, RLK_WRONG_RESULT, wrong);
+  }
   if (const OpDecl* decl = op_of_tag(first.tag)) count(counters_.of(*decl).data_errors);
   return fail(error, RLK_DATA_ERROR, describe(first, name()));
 }
@@ -187,6 +192,25 @@ bool Stream::take_untold(rlk_data_error* out) {
     if (found) return true;
   }
   return device_.take_captured_error(out);
+}
+
+std::shared_ptr<Telling> Stream::note_telling(uint32_t tag) {
+  constexpr size_t kMost = 64;
+  if (tellings_.size() >= kMost) {
+    tellings_.front()->settle(Telling::Answer::unclear);
+    tellings_.pop_front();
+  }
+  return tellings_.emplace_back(std::make_shared<Telling>(tag != 0 ? tag : last_tag_));
+}
+
+void Stream::settle_tellings(const rlk_data_error* told) {
+  for (const std::shared_ptr<Telling>& telling : std::exchange(tellings_, {})) {
+    if (told == nullptr) {
+      telling->settle(Telling::Answer::silent);
+    } else {
+      telling->settle(telling->tag() == told->tag ? Telling::Answer::told : Telling::Answer::unclear);
+    }
+  }
 }
 
 namespace {

@@ -18,12 +18,16 @@
 #include "core/conformance/compare.hpp"
 #include "core/conformance/elements.hpp"
 #include "core/conformance/golden_bridge.hpp"
+#include "core/conformance/hints.hpp"
 #include "core/conformance/layouts.hpp"
 #include "core/declaration/error.hpp"
+#include "core/declaration/plugin_call.hpp"
+#include "core/dispatch/data_error.hpp"
 #include "core/dispatch/eligible.hpp"
 #include "core/dispatch/host.hpp"
 #include "core/dispatch/policy.hpp"
 #include "core/dispatch/process_end.hpp"
+#include "core/dispatch/telling.hpp"
 #include "core/dispatch/watched_call.hpp"
 #include "core/golden/bulk.hpp"
 
@@ -302,6 +306,7 @@ void Watcher::finish(WatchedCallPtr watched, const Call& call, rlk_status status
 void Watcher::hand_over(WatchedCallPtr watched, const Call& call, rlk_status status) {
   const bool copied = status == RLK_OK && watched->copy_outputs(call) == RLK_OK;
   watched->end_copies(call.stream);
+  if (copied) watched->telling = call.stream.note_telling(call.tag);
   if (!copied) return pass_over(*watched, WhyNot::failed, "the call failed, or the device did not copy its outputs");
   {
     const std::lock_guard lock(sync_->mutex);
@@ -362,7 +367,10 @@ void Watcher::judge(WatchedCall& watched) {
   outcome.outputs = watched.unpack();
   conformance::Answer answer = conformance::golden_answer(watched.sample.call);
   // Ids out of their range and the like are told by the stream; what such a row must hold is no question of accuracy.
-  if (!answer.faults.empty()) return pass_over(watched, WhyNot::data_error, "it has values outside their domain");
+  if (!answer.faults.empty()) {
+    pass_over(watched, WhyNot::data_error, "it has values outside their domain");
+    return judge_silence(watched, answer.faults[0]);
+  }
   for (size_t i = 0; i < outcome.outputs.size(); ++i)
     watched.sample.call.outputs[i].present &= watched.sample.judged[i];
   judge_finite_elements_only(answer);
@@ -372,6 +380,7 @@ void Watcher::judge(WatchedCall& watched) {
   if (!failure && watched.wants_accurate && !quality.inaccurate.empty()) {
     failure = conformance::Failure{"NOT_ACCURATE", quality.inaccurate};
   }
+  if (failure) failure->text += conformance::hint_for(watched.sample.call, outcome, /*poison=*/0);
   const Candidate& candidate = watched.candidate;
   if (end_has_begun()) return;  // what was compared may have died in between
   if (!failure) {
@@ -408,6 +417,37 @@ void Watcher::judge(WatchedCall& watched) {
                        failure->code, text);
   watched.reports->add_wrong_result(
       fmt::format("{} was wrong and is switched off: {}. What was computed by it since is in doubt", who, text));
+}
+
+// Who leaves a data error out has computed with what is not there. The stream may be asked later, or never.
+void Watcher::judge_silence(const WatchedCall& watched, const conformance::Fault& fault) {
+  // Whether any score of a row is finite may be a question of the numbers that they are made of.
+  if (fault.kind == RLK_DATA_NO_FINITE_LOGIT && !has_ordinary_numbers(watched.sample.call)) return;
+  rlk_data_error error{};
+  error.struct_size = sizeof(error);
+  error.kind = fault.kind;
+  error.tag = watched.telling->tag();
+  error.row = fault.row;
+  error.value = fault.value;
+  const auto condemn = [this, held = watched.held, dtype = watched.of.unit.dtype, sizes = watched.of.sizes,
+                        reports = watched.reports, what = describe(error, watched.device.entry.name())] {
+    {
+      const std::lock_guard lock(sync_->mutex);
+      ++statistics_.wrong;
+    }
+    const std::string who = fmt::format("{} by {}/{} ({}, {})", held->decl->name, held->plugin->id,
+                                        held->implementation->name, dtype, sizes);
+    const std::string text = fmt::format(
+        "the inputs of an earlier call have a data error, and the stream told of none: {} (rows are counted among "
+        "those "
+        "that were compared)",
+        what);
+    registry_.quarantine(*held->plugin, held->decl->name, held->implementation->name, dtype, "DATA_ERROR_MISSING",
+                         text);
+    reports->add_wrong_result(
+        fmt::format("{} is switched off: {}. What was computed by it since is in doubt", who, text));
+  };
+  if (watched.telling->ask(condemn) == Telling::Answer::silent) condemn();
 }
 
 void Watcher::settle() {

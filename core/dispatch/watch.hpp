@@ -72,6 +72,7 @@ private:
   void pass_over(const WatchedCall& watched, WhyNot why, const std::string& reason);
   void work();
   void judge(WatchedCall& watched);
+  void judge_silence(const WatchedCall& watched, const conformance::Fault& fault);
 
   Registry& registry_;
   const bool first_uses_;

@@ -30,6 +30,9 @@ const char* WatchedCall::plan_fetches(const Call& call) {
     for (size_t i = 0; i < tensors.size(); ++i) {
       list.emplace_back();
       if (tensors[i] == nullptr || is_empty(*tensors[i])) continue;
+      // A part beyond the caller's tensor is never read, whatever chose it.
+      const std::span shape(tensors[i]->shape, static_cast<size_t>(tensors[i]->ndim));
+      if (!conformance::lies_within(kept[i], shape)) return declared[i].name;
       list.back() = Fetch::make(*tensors[i], std::move(kept[i]), std::min(Fetch::kMostBytes, kMostBytes - bytes));
       if (!list.back()) return declared[i].name;
       bytes += list.back()->bytes();

@@ -12,6 +12,7 @@
 #include "core/conformance/sample.hpp"
 #include "core/dispatch/call.hpp"
 #include "core/dispatch/fetch.hpp"
+#include "core/dispatch/telling.hpp"
 #include "core/dispatch/uncompared.hpp"
 
 namespace rlk::core {
@@ -55,6 +56,7 @@ public:
   uint64_t bytes = 0;
   void* memory = nullptr;  // pinned: what is copied, inputs first
   std::shared_ptr<StreamReports> reports;
+  std::shared_ptr<Telling> telling;
   Mark end;
 
 private:

@@ -11,6 +11,7 @@
 #include "core/conformance/data.hpp"
 #include "core/conformance/elements.hpp"
 #include "core/conformance/golden_bridge.hpp"
+#include "core/conformance/orders.hpp"
 #include "core/conformance/schedule.hpp"
 #include "framework/sample.hpp"
 
@@ -177,6 +178,55 @@ TEST(Cases, ReachTheLargestProductionSizeOfEverySymbolWithoutALargeGap) {
   }
 }
 
+// Which sizes may differ, asked of the rules with sizes of the test's own, with the plain call and with every option.
+bool allows_order(const OpDecl& decl, int form, size_t smaller, size_t larger) {
+  std::vector<Variation> options = options_of(decl);
+  options.insert(options.begin(), Variation());
+  for (const Variation& option : options) {
+    for (const int64_t low : {1, 2, 3, 4, 6, 8, 16}) {
+      for (const int64_t high : {2, 3, 4, 5, 8, 9, 12, 16, 24, 32, 48}) {
+        if (low >= high) continue;
+        Case c;
+        c.decl = &decl;
+        c.form = form;
+        c.variations = {option};
+        c.size_given[smaller] = low;
+        c.size_given[larger] = high;
+        ConcreteCall call;
+        if (resolve(c, call) && call.symbols[smaller] == low && call.symbols[larger] == high) return true;
+      }
+    }
+  }
+  return false;
+}
+
+// What two sizes have in common in all cases is taken for granted: rows of which there were never fewer than others
+// were read where there are none.
+TEST(Cases, TryEveryPairOfSizesThatMayDifferInBothOrders) {
+  int orders = 0;
+  for (const OpDecl& decl : declarations()) {
+    for (size_t form = 0; form < decl.forms.size(); ++form) {
+      Orders seen;
+      schedule(decl, 0, static_cast<int>(form), Extent::smoke, {}, 1, [&](const Case& c, Stage) {
+        ConcreteCall call;
+        if (resolve(c, call)) seen.note(call);
+        return std::vector<std::string>{""};
+      });
+      for (size_t a = 0; a < decl.symbols.size(); ++a) {
+        for (size_t b = 0; b < decl.symbols.size(); ++b) {
+          if (a == b || seen.has(a, b)) continue;
+          EXPECT_FALSE(allows_order(decl, static_cast<int>(form), a, b))
+              << decl.name << " " << decl.forms[form] << ": never " << decl.symbols[a].name << " < "
+              << decl.symbols[b].name;
+        }
+        for (size_t b = 0; b < decl.symbols.size(); ++b) orders += seen.has(a, b) ? 1 : 0;
+      }
+    }
+  }
+  std::printf("%d orders\n", orders);
+  EXPECT_GT(orders, 300);
+}
+
 // What is tried with small tensors only may be wrong in the second block of a kernel. What is never tried alone may
 // leave out the first element: another is as large, or the error is small.
 TEST(Cases, TryEveryOptionWhereASymbolHasAProductionSizeAndWhereItIsOne) {
@@ -300,8 +350,9 @@ TEST(Data, OfScoresOfMinusInfinityNamesEveryRowThatMayBeTold) {
   EXPECT_GE(most.size(), 5u);
 }
 
-// Loops that forget their first or last row are as common as those that forget to look.
-TEST(Data, HasBadNumbersInTheFirstTheLastAndAMiddleRow) {
+// Loops that forget their first or last row are as common as those that forget to look, and those that look at one end
+// of the range alone.
+TEST(Data, HasBadNumbersJustAndFarOutsideAtBothEndsInTheFirstTheLastAndAMiddleRow) {
   std::map<std::string, std::set<std::string>> seen;
   for_each_case(true, [&](const Case& c, const ConcreteCall&) {
     if (c.content != Content::fault || !c.variations.empty()) return;
@@ -313,13 +364,21 @@ TEST(Data, HasBadNumbersInTheFirstTheLastAndAMiddleRow) {
       const Domain kind = c.decl->inputs[i].domain.kind;
       if (kind != Domain::id && kind != Domain::row_index && kind != Domain::length) continue;
       if (!input.present || row >= input.count() || get_int(input, row) != value) continue;
-      seen[std::string(c.decl->name) + " " + c.decl->inputs[i].name].insert(row == 0                   ? "first"
-                                                                            : row == input.count() - 1 ? "last"
-                                                                                                       : "middle");
+      // Of increasing numbers a large one makes every later one look bad.
+      const DomainDecl& domain = c.decl->inputs[i].domain;
+      const std::string spot = row == 0 ? "first " : row == input.count() - 1 ? "last " : "middle ";
+      const int64_t high = domain.high.eval(call.values()) - (kind == Domain::length ? 0 : 1);
+      const bool is_above = value > high;
+      const int64_t beyond = is_above ? value - high : value;
+      const std::string end = std::string(std::abs(beyond) < 4 ? "just " : "far ") + (is_above ? "above" : "below");
+      if (domain.increasing && is_above) continue;
+      std::set<std::string>& of_input = seen[std::string(c.decl->name) + " " + c.decl->inputs[i].name];
+      of_input.insert(spot + end);
+      if (domain.increasing) of_input.insert({spot + "just above", spot + "far above"});
     }
   });
   EXPECT_GT(seen.size(), 20u);
-  for (const auto& [input, spots] : seen) EXPECT_EQ(spots.size(), 3u) << input;
+  for (const auto& [input, spots] : seen) EXPECT_EQ(spots.size(), 12u) << input;
 }
 
 // A batch in which nothing counts is what a mean divides by 0 for.

@@ -124,6 +124,13 @@ TEST(Conduct, OfALyingDeviceIsToldByItsCode) {
   });
 }
 
+// What is seen of it first is memory that does not hold what was copied.
+TEST(Conduct, OfASynchronizeThatDoesNotWaitIsNamed) {
+  std::string first;
+  EXPECT_TRUE(is_caught({"synchronize_does_not_wait", ""}, &first));
+  EXPECT_NE(first.find("synchronize answer"), std::string::npos) << first;
+}
+
 TEST(Conduct, OfALyingPlanIsToldByItsCode) {
   for (const Where where : {Where::queued, Where::working_inline}) {
     std::printf("-- streams %s\n", where == Where::queued ? "with queues" : "inline");

@@ -26,7 +26,7 @@ bool in_form(const SymbolDecl& symbol, int form) {
   return symbol.form < 0 || symbol.form == form;
 }
 
-// The size follows from other symbols ("N", as opposed to "17").
+// The usual size follows from other symbols ("N", as opposed to "17").
 bool is_tied(const SymbolDecl& symbol) {
   return symbol.sizes[0].text[0] < '0' || symbol.sizes[0].text[0] > '9';
 }
@@ -106,7 +106,8 @@ void RandomCase::draw_symbol(size_t i) {
   const SymbolDecl& symbol = decl_->symbols[i];
   case_.size_given[i].reset();
   if (!in_form(symbol, case_.form)) return;
-  if (is_tied(symbol)) {
+  // Its usual size follows from others; where the rules let it, it may be any other, smaller ones too.
+  if (is_tied(symbol) && random_.chance(0.85)) {
     const int last = static_cast<int>(symbol.sizes.size()) - 1;
     case_.size_choice[i] = random_.chance(0.3) ? last : 0;
   } else {

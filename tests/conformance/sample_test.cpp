@@ -76,6 +76,11 @@ void expect_part_is_its_own_call(const Case& c, Counts& counts) {
     std::string why_not;
     std::optional<Sample> sample = sample_of(whole, seed, {}, &why_not);
     if (!sample) return;
+    for (size_t i = 0; i < whole.inputs.size(); ++i) {
+      if (!whole.inputs[i].present) continue;
+      ASSERT_TRUE(lies_within(sample->inputs[i], whole.inputs[i].shape));
+    }
+    EXPECT_NE(std::find(sample->judged.begin(), sample->judged.end(), true), sample->judged.end());
     if (is_whole(whole, *sample)) continue;
     ++counts.parts, ++parts;
     take_values(whole, *sample);
@@ -111,6 +116,15 @@ TEST(Sample, OfEveryCaseHasTheAnswerOfTheWholeCall) {
     if (::testing::Test::HasFatalFailure()) return;
     if (counts.parts > 0) std::printf("%-28s %4d cases, %4d parts\n", decl.name, counts.cases, counts.parts);
   }
+}
+
+TEST(Sample, OfRowsThatATensorLacksIsNotWithinIt) {
+  const std::vector<int64_t> shape = {8, 3};
+  EXPECT_TRUE(lies_within({std::vector<int64_t>{0, 7}, std::nullopt}, shape));
+  EXPECT_TRUE(lies_within({std::vector<int64_t>{}, std::vector<int64_t>{2}}, shape));
+  EXPECT_FALSE(lies_within({std::vector<int64_t>{0, 8}, std::nullopt}, shape));
+  EXPECT_FALSE(lies_within({std::vector<int64_t>{-1, 2}, std::nullopt}, shape));
+  EXPECT_FALSE(lies_within({std::nullopt}, shape));
 }
 
 // A list of its indices alone would be eight terabytes.
