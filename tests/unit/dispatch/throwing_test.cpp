@@ -49,17 +49,17 @@ Slot slot_of(const char* name) {
   X(rlk_plugin, get_extension)                                                                                        \
   X(rlk_device_api, allocate)                                                                                         \
   ENDS(rlk_device_api, deallocate)                                                                                    \
-  X(rlk_device_api, memory_info) X(rlk_device_api, pointer_kind) X(rlk_stream_api, create) X(rlk_stream_api, wrap)    \
-      ENDS(rlk_stream_api, destroy) X(rlk_stream_api, native) X(rlk_stream_api, query) X(rlk_stream_api, synchronize) \
-          X(rlk_stream_api, wait_event) X(rlk_stream_api, copy) X(rlk_stream_api, fill)                               \
-              X(rlk_stream_api, enqueue_host_function) X(rlk_stream_api, copy_peer) X(rlk_stream_api, capture_id)     \
-                  X(rlk_stream_api, capture_retain) X(rlk_event_api, create) ENDS(rlk_event_api, destroy)             \
-                      X(rlk_event_api, record) X(rlk_event_api, query) X(rlk_event_api, synchronize)                  \
-                          X(rlk_implementation, query) X(rlk_implementation, plan_create)                             \
-                              X(rlk_implementation, plan_prepare) X(rlk_implementation, plan_enqueue)                 \
-                                  ENDS(rlk_implementation, plan_destroy) X(rlk_graph_api, begin_capture)              \
-                                      X(rlk_graph_api, end_capture) X(rlk_graph_api, launch)                          \
-                                          ENDS(rlk_graph_api, destroy)
+  X(rlk_device_api, memory_info)                                                                                      \
+  X(rlk_device_api, pointer_kind) X(rlk_stream_api, create) X(rlk_stream_api, wrap) ENDS(rlk_stream_api, destroy)     \
+      X(rlk_stream_api, native) X(rlk_stream_api, query) X(rlk_stream_api, synchronize) X(rlk_stream_api, wait_event) \
+          X(rlk_stream_api, copy) X(rlk_stream_api, fill) X(rlk_stream_api, enqueue_host_function)                    \
+              X(rlk_stream_api, copy_peer) X(rlk_stream_api, capture_id) X(rlk_stream_api, capture_retain)            \
+                  X(rlk_event_api, create) ENDS(rlk_event_api, destroy) X(rlk_event_api, record)                      \
+                      X(rlk_event_api, query) X(rlk_event_api, synchronize) X(rlk_implementation, query)              \
+                          X(rlk_implementation, plan_create) X(rlk_implementation, plan_prepare)                      \
+                              X(rlk_implementation, plan_enqueue) ENDS(rlk_implementation, plan_destroy)              \
+                                  X(rlk_graph_api, begin_capture) X(rlk_graph_api, end_capture)                       \
+                                      X(rlk_graph_api, launch) ENDS(rlk_graph_api, destroy)
 
 const std::vector<Slot>& slots() {
 #define MAKES(table, member) slot_of<&table::member>(#table "." #member),
