@@ -33,14 +33,26 @@ def operators():
     return sorted(path.stem for path in (ROOT / "plugin_api" / "ops").glob("*.toml"))
 
 
+def classes_of(text):
+    """The classes that a `using ... = ...;` lists, those of plugins/simt by their own names."""
+    shared = (PLUGINS / "simt" / "host" / "operators.hpp").read_text()
+    names = [word for words in re.findall(r"std::tuple<([^<>]*)>", text) for word in words.split(",")]
+    if "SharedOperators" in text:
+        names += classes_of(re.search(r"SharedOperators\s*=([^;]*);", shared).group(1))
+    if "Maps" in text:
+        operators = (path.read_text() for path in sorted((PLUGINS / "simt" / "operators").glob("*.cuh")))
+        names += [name for source in operators for name in re.findall(r"^RLK_SIMT_MAP\w*\((\w+)", source, re.M)]
+    return names
+
+
 def implementations(vendor, known):
-    """{operator} of the tuple in plugin.cpp; AttentionSimt is an implementation of attention."""
+    """{operator} of the implementations in plugin.cpp; AttentionSimt is one of attention."""
     source = (PLUGINS / vendor / "plugin.cpp").read_text()
-    found = re.search(r"Implementations\s*=\s*std::tuple<([^;]*)>;", source)
+    found = re.search(r"Implementations\s*=([^;]*);", source)
     if not found:
-        raise SystemExit(f"support.py: {vendor}/plugin.cpp has no `using Implementations = std::tuple<...>`")
+        raise SystemExit(f"support.py: {vendor}/plugin.cpp has no `using Implementations = ...;`")
     names = set()
-    for word in found.group(1).split(","):
+    for word in classes_of(found.group(1)):
         snake = re.sub(r"(?<!^)(?=[A-Z])", "_", word.strip().split("::")[-1]).lower()
         parts = snake.split("_")
         matches = ["_".join(parts[:n]) for n in range(len(parts), 0, -1) if "_".join(parts[:n]) in known]

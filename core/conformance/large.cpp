@@ -102,7 +102,8 @@ public:
     // Work that is still in flight keeps its memory.
     if (rig_.broken_ && rig_.broken_->code == "TIMEOUT") return;
     for (void* block : blocks_)
-      rig_.target_.owner->device->deallocate(rig_.target_.owner_device, RLK_MEMORY_DEVICE, block, nullptr);
+      rig_.releases_->call("deallocate", rig_.target_.owner->device->deallocate, rig_.target_.owner_device,
+                           RLK_MEMORY_DEVICE, block);
   }
   Large(const Large&) = delete;
   Large& operator=(const Large&) = delete;
@@ -147,8 +148,8 @@ private:
   std::optional<Failure> allocate(uint64_t bytes, void*& out) {
     rlk_error error{};
     error.struct_size = sizeof(error);
-    const rlk_status status = rig_.target_.owner->device->allocate(rig_.target_.owner_device, RLK_MEMORY_DEVICE,
-                                                                   std::max<uint64_t>(bytes, 1), &out, &error);
+    const rlk_status status = call_plugin(rig_.target_.owner->device->allocate, rig_.target_.owner_device,
+                                          RLK_MEMORY_DEVICE, std::max<uint64_t>(bytes, 1), &out, &error);
     if (status == RLK_OK) {
       blocks_.push_back(out);
       return std::nullopt;
@@ -181,8 +182,8 @@ private:
       if (auto failure = allocate(bytes, outputs_[i])) return failure;
       rlk_error error{};
       error.struct_size = sizeof(error);
-      const rlk_status status =
-          rig_.target_.owner->stream->fill(rig_.stream_, outputs_[i], output_poison(kPoison), bytes, &error);
+      const rlk_status status = call_plugin(rig_.target_.owner->stream->fill, rig_.stream_, outputs_[i],
+                                            output_poison(kPoison), bytes, &error);
       if (status != RLK_OK) return rig_.failed(status, "COPY_FAILED", "filling", error);
     }
     Outcome ignored;
@@ -272,7 +273,8 @@ private:
 
 uint64_t Rig::free_memory() const {
   uint64_t available = 0, total = 0;
-  if (target_.owner->device->memory_info(target_.owner_device, &available, &total, nullptr) != RLK_OK) return 0;
+  if (call_plugin(target_.owner->device->memory_info, target_.owner_device, &available, &total, nullptr) != RLK_OK)
+    return 0;
   // Memory that the host's programs need too is not taken whole.
   return (target_.owner_flags & RLK_DEVICE_UNIFIED_MEMORY) != 0 ? available / 2 : available / 10 * 9;
 }
