@@ -193,7 +193,8 @@ void fill_ids(const ConcreteCall& call, const DomainDecl& domain, const Random& 
     const auto i = static_cast<uint64_t>(n);
     int64_t id = low + random.below(i, high - low);
     if (n % 2 == 0) id = edges[static_cast<size_t>(random.below(i, static_cast<int64_t>(edges.size())))];
-    if (domain.ignore_param >= 0 && n % kIgnoredEvery == 3) id = call.i64(domain.ignore_param);
+    if (domain.ignore_param >= 0 && n % kIgnoredEvery == 3 && holds_int(argument.dtype, call.i64(domain.ignore_param)))
+      id = call.i64(domain.ignore_param);
     set_int(argument, n, id);
   }
 }

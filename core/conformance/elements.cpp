@@ -7,6 +7,11 @@
 
 namespace rlk::core::conformance {
 
+bool holds_int(Dtype dtype, int64_t value) {
+  return dtype != Dtype::i32 ||
+         (value >= std::numeric_limits<int32_t>::min() && value <= std::numeric_limits<int32_t>::max());
+}
+
 void set_int(Argument& argument, int64_t index, int64_t value) {
   std::byte* at = argument.bytes.data() + index * size_of(argument.dtype);
   const auto write = [&](auto limit) {
@@ -56,7 +61,9 @@ Argument* find_row_mask(ConcreteCall& call) {
 
 Argument* find_ignorable_ids(ConcreteCall& call) {
   const DomainDecl* domain = find_domain_declaration(call, Domain::id);
-  return domain == nullptr || domain->ignore_param < 0 ? nullptr : find_domain(call, Domain::id);
+  if (domain == nullptr || domain->ignore_param < 0) return nullptr;
+  Argument* const ids = find_domain(call, Domain::id);
+  return ids != nullptr && holds_int(ids->dtype, call.i64(domain->ignore_param)) ? ids : nullptr;
 }
 
 bool is_masked(const ConcreteCall& call, int64_t n) {

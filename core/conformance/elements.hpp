@@ -30,6 +30,8 @@ inline void set(Argument& argument, int64_t index, double value) {
 }
 // Numbers that the dtype cannot hold are cut to its range.
 void set_int(Argument& argument, int64_t index, int64_t value);
+// Whether an integer dtype has the value: an id that is ignored may be one that 32 bits do not hold.
+bool holds_int(Dtype dtype, int64_t value);
 
 // The first present input of the domain, or nullptr.
 Argument* find_domain(ConcreteCall& call, Domain domain);

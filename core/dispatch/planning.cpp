@@ -4,12 +4,18 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
+#include <exception>  // and with it the library's own macros
 #include <mutex>
 #include <system_error>
 #include <thread>
 #include <utility>
 
+#if defined(__GLIBCXX__)
+#include <cxxabi.h>
+#endif
+
 #include "core/declaration/no_cancel.hpp"
+#include "core/dispatch/process_end.hpp"
 #include "core/dispatch/within.hpp"
 
 namespace rlk::core {
@@ -69,14 +75,30 @@ struct Makers {
   int held_up = 0;  // that are inside
 };
 
+// Never destroyed: threads that were left behind may come back at any time.
+struct AllMakers {
+  std::mutex mutex;
+  std::map<const rlk_plugin*, std::shared_ptr<Makers>> by_plugin;
+};
+AllMakers& all_makers() {
+  static auto& all = *new AllMakers;
+  return all;
+}
+
 std::shared_ptr<Makers> makers_of(const rlk_plugin& plugin) {
-  // Never destroyed: threads that were left behind may come back at any time.
-  static auto& mutex = *new std::mutex;
-  static auto& all = *new std::map<const rlk_plugin*, std::shared_ptr<Makers>>;
-  const std::lock_guard lock(mutex);
-  std::shared_ptr<Makers>& mine = all[&plugin];
+  AllMakers& all = all_makers();
+  const std::lock_guard lock(all.mutex);
+  std::shared_ptr<Makers>& mine = all.by_plugin[&plugin];
   if (mine == nullptr) mine = std::make_shared<Makers>();
   return mine;
+}
+
+// nullptr while it has made no plan. Needs no memory.
+std::shared_ptr<Makers> find_makers(const rlk_plugin& plugin) {
+  AllMakers& all = all_makers();
+  const std::lock_guard lock(all.mutex);
+  const auto found = all.by_plugin.find(&plugin);
+  return found != all.by_plugin.end() ? found->second : nullptr;
 }
 
 class Visit final : public PlanPhases {
@@ -97,6 +119,11 @@ public:
     const std::lock_guard lock(makers_->mutex);
     since_ = seconds_now();
   }
+  // What the work threw, for the thread that waits. [before end]
+  void note(std::exception_ptr thrown) {
+    const std::lock_guard lock(makers_->mutex);
+    thrown_ = std::move(thrown);
+  }
   // Told also when the plugin ends the thread instead of returning (pthread_exit).
   void end() {
     const std::lock_guard lock(makers_->mutex);
@@ -108,6 +135,7 @@ public:
   Ended wait(PhaseSeconds limits) {
     std::unique_lock lock(makers_->mutex);
     for (;;) {
+      if (over_ && thrown_ != nullptr) std::rethrow_exception(thrown_);
       if (over_) return Ended::returned;
       const double now = seconds_now();
       const double until = plan_ != 0 ? makers_->times.deadline(plan_, limits.plan * patience(), now)
@@ -136,6 +164,7 @@ private:
   uint64_t plan_ = 0;  // that is being made; 0: none
   double since_;       // of what else is done
   bool over_ = false;
+  std::exception_ptr thrown_;
   bool left_behind_ = false, held_up_ = false;
 };
 
@@ -150,10 +179,23 @@ Ended within_phases(const rlk_plugin& plugin, PhaseSeconds limits, std::function
       Visit& of;
       ~Over() { of.end(); }
     } over{*visit};
-    work(*visit);
+    try {
+      work(*visit);
+    }
+#ifdef __GLIBCXX__
+    catch (const abi::__forced_unwind&) {  // the plugin ends the thread
+      throw;
+    }
+#endif
+    catch (...) {
+      visit->note(std::current_exception());
+    }
   };
   try {
-    std::thread(run).detach();
+    std::thread([run] {
+      this_thread_is_the_hosts();
+      run();
+    }).detach();
   } catch (const std::system_error&) {
     run();
   }
@@ -161,13 +203,15 @@ Ended within_phases(const rlk_plugin& plugin, PhaseSeconds limits, std::function
 }
 
 bool is_planning(const rlk_plugin& plugin) {
-  const auto makers = makers_of(plugin);
+  const auto makers = find_makers(plugin);
+  if (makers == nullptr) return false;
   const std::lock_guard lock(makers->mutex);
   return makers->times.active() > 0;
 }
 
 bool is_held_up(const rlk_plugin& plugin) {
-  const auto makers = makers_of(plugin);
+  const auto makers = find_makers(plugin);
+  if (makers == nullptr) return false;
   const std::lock_guard lock(makers->mutex);
   return makers->held_up > 0;
 }
