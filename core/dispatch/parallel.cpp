@@ -22,13 +22,21 @@
 namespace rlk::core {
 namespace {
 
-// 0: no limit of our own.
-int limit_from_environment() {
+// 0: no limit of our own; `wrong` becomes a text that is none.
+int limit_from_environment(const char** wrong) {
   const char* text = std::getenv("RLK_NUM_THREADS");
   if (text == nullptr || *text == '\0') return 0;
   char* end = nullptr;
   const long value = std::strtol(text, &end, 10);
   if (*end == '\0' && value >= 1 && value <= 4096) return static_cast<int>(value);
+  *wrong = text;
+  return 0;
+}
+
+int limit_from_environment() {
+  const char* text = nullptr;
+  const int wanted = limit_from_environment(&text);
+  if (text == nullptr) return wanted;
   log_line(RLK_LOG_WARN, "threads",
            "RLK_NUM_THREADS is \"" + std::string(text) + "\"; expected a number from 1 to 4096. Using all processors");
   return 0;
@@ -69,7 +77,8 @@ void run_alone_from_now_on(const char* why) {
 }  // namespace
 
 ThreadLimit thread_limit() {
-  if (const int wanted = limit_from_environment(); wanted > 0)
+  const char* wrong = nullptr;  // told where loops begin
+  if (const int wanted = limit_from_environment(&wrong); wanted > 0)
     return {wanted, "RLK_NUM_THREADS is " + std::to_string(wanted)};
   Processors found = processors();
   return {found.count, std::move(found.why)};

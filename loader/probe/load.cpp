@@ -183,6 +183,8 @@ std::optional<Failure> ask_probe(const rlk_plugin& api, rlk_plugin_instance* ins
       return negative(reason::kNotMine);
     case RLK_PROBE_ABSENT:
       return negative(reason::kNoDevice);
+    case RLK_PROBE_BROKEN:
+      return negative(reason::kCreateFailed);
     default:
       return Failure{&reason::kCreateFailed,
                      fmt::format("probe: OK, but the verdict {} is none of the known ones", result.verdict),

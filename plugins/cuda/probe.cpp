@@ -62,7 +62,7 @@ sdk::Verdict no_driver(const Driver& table) {
 
 // The toolkit brings one to link against where no driver is installed. Every call of it fails, also where a driver is.
 sdk::Verdict stub(const Driver& table) {
-  return sdk::Verdict::not_mine(
+  return sdk::Verdict::broken(
       "STUB_LIBRARY",
       "libcuda.so.1 is " + table.path +
           ", the CUDA toolkit's stub, which programs link against and which reaches no card (" +

@@ -115,6 +115,9 @@ struct Verdict {
   static Verdict absent(std::string code, std::string reason, std::string hint = {}) {
     return {RLK_PROBE_ABSENT, std::move(code), std::move(reason), std::move(hint), {}};
   }
+  static Verdict broken(std::string code, std::string reason, std::string hint = {}) {
+    return {RLK_PROBE_BROKEN, std::move(code), std::move(reason), std::move(hint), {}};
+  }
 };
 
 class Plugin {
