@@ -43,6 +43,7 @@ Slot slot_of(const char* name) {
   return {name, &Thrower<Member, kEnds>::throws, &Thrower<Member, kEnds>::calls};
 }
 
+// clang-format off
 #define FOR_EACH_SLOT(X, ENDS)                                                                                        \
   X(rlk_plugin, device_open)                                                                                          \
   ENDS(rlk_plugin, device_close)                                                                                      \
@@ -60,6 +61,7 @@ Slot slot_of(const char* name) {
                               X(rlk_implementation, plan_enqueue) ENDS(rlk_implementation, plan_destroy)              \
                                   X(rlk_graph_api, begin_capture) X(rlk_graph_api, end_capture)                       \
                                       X(rlk_graph_api, launch) ENDS(rlk_graph_api, destroy)
+// clang-format on
 
 const std::vector<Slot>& slots() {
 #define MAKES(table, member) slot_of<&table::member>(#table "." #member),

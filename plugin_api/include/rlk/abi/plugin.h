@@ -37,7 +37,7 @@ typedef struct rlk_evidence_sink {
 #define RLK_PROBE_MINE 1
 #define RLK_PROBE_NOT_MINE 2 /* the runtime is here, but the hardware belongs to another plugin */
 #define RLK_PROBE_ABSENT 3   /* the runtime or the hardware is not here */
-#define RLK_PROBE_BROKEN 4   /* what is here cannot work until somebody mends it: the plugin is rejected with the reason */
+#define RLK_PROBE_BROKEN 4   /* what is here cannot work until it is mended: rejected, with the reason */
 
 typedef struct rlk_probe_result {
   uint32_t struct_size; /* in */
