@@ -8,6 +8,7 @@ import sys
 import tomllib
 
 PLUGINS = pathlib.Path(__file__).resolve().parent
+SIMT = pathlib.Path(__file__).resolve().parent / "simt"
 ROOT = PLUGINS.parent
 PAGE = PLUGINS / "SUPPORT.md"
 
@@ -35,12 +36,12 @@ def operators():
 
 def classes_of(text):
     """The classes that a `using ... = ...;` lists, those of plugins/simt by their own names."""
-    shared = (PLUGINS / "simt" / "host" / "operators.hpp").read_text()
+    shared = (SIMT / "host" / "operators.hpp").read_text()
     names = [word for words in re.findall(r"std::tuple<([^<>]*)>", text) for word in words.split(",")]
     if "SharedOperators" in text:
         names += classes_of(re.search(r"SharedOperators\s*=([^;]*);", shared).group(1))
     if "Maps" in text:
-        operators = (path.read_text() for path in sorted((PLUGINS / "simt" / "operators").glob("*.cuh")))
+        operators = (path.read_text() for path in sorted((SIMT / "operators").glob("*.cuh")))
         names += [name for source in operators for name in re.findall(r"^RLK_SIMT_MAP\w*\((\w+)", source, re.M)]
     return names
 

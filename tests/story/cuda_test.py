@@ -42,7 +42,7 @@ class Cuda(command.Case):
             self.assertIn(name, plugin["reason"])
 
     def test_the_toolkits_stub_is_told_as_one(self):
-        plugin = self.cuda(LD_LIBRARY_PATH=EMULATED, RLK_FAKE_CUDA_FAIL="cuInit:0:34")
+        plugin = self.cuda(code=1, LD_LIBRARY_PATH=EMULATED, RLK_FAKE_CUDA_FAIL="cuInit:0:34")
         self.assertEqual((plugin["state"], plugin["reason_code"]), ("rejected", "STUB_LIBRARY"))
         self.assertIn("(34)", plugin["reason"])
         self.assertIn("LD_LIBRARY_PATH", plugin["hint"])
