@@ -208,6 +208,7 @@ protected:
     worker.hold(true);
     worker.push([] {});
     core::Mark fence = stream.mark(/*with_event=*/true);
+    static_cast<void>(fence.hold_back(stream.device().api, stream.handle()));  // the event has not passed for certain
     std::atomic<bool> over{false};
     std::thread release([&, before = waits.load()] {
       while (!over && waits == before) std::this_thread::yield();
