@@ -16,8 +16,7 @@ void set_int(Argument& argument, int64_t index, int64_t value) {
   std::byte* at = argument.bytes.data() + index * size_of(argument.dtype);
   const auto write = [&](auto limit) {
     using Integer = decltype(limit);
-    const auto low = static_cast<int64_t>(std::numeric_limits<Integer>::min());
-    const auto high = static_cast<int64_t>(std::numeric_limits<Integer>::max());
+    constexpr int64_t low = std::numeric_limits<Integer>::min(), high = std::numeric_limits<Integer>::max();
     const auto number = static_cast<Integer>(std::clamp(value, low, high));
     std::memcpy(at, &number, sizeof(number));
   };

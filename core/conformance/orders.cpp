@@ -20,7 +20,7 @@ using Order = std::pair<size_t, size_t>;  // the smaller symbol, the larger one
 
 // The case with the order, what it has already kept.
 std::optional<Case> with_order(const Case& base, const Order& order, bool may_be_costly) {
-  const auto& [smaller, larger] = order;
+  const size_t smaller = order.first, larger = order.second;
   const std::optional<int64_t> least = base.size_given[smaller], most = base.size_given[larger];
   std::optional<Case> costly;  // where there is no other
   const auto tried = [&](int64_t low, int64_t high) -> std::optional<Case> {
