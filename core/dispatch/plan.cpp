@@ -37,9 +37,17 @@ rlk_status CachedPlan::make(rlk_plugin_plan** out, rlk_plan_info* info, rlk_erro
   // No memory of the caller is written yet: if the plugin hangs here, the next candidate serves. What asked for the
   // plan switches the unit off, because making it is not the plugin's work alone.
   struct Making : Deed {
-    std::shared_ptr<CachedPlan> plan;
+    std::shared_ptr<CachedPlan> plan;  // until the handle has been taken over
     rlk_plugin_plan* handle = nullptr;
     rlk_plan_info info{};
+    Making() = default;
+    // A plan that came too late is nobody's.
+    ~Making() {
+      if (plan != nullptr && handle != nullptr)
+        release_by(plan->api_, "plan destroy", plan->implementation_.plan_destroy, handle);
+    }
+    Making(const Making&) = delete;
+    Making& operator=(const Making&) = delete;
   };
   const auto making = std::make_shared<Making>();
   making->plan = shared_from_this();
