@@ -41,7 +41,7 @@ def test_every_operator_has_its_arguments_in_declared_order():
         defaults = dict(word.split("=") for word in said if "=" in word)
         for p in op.params:
             value = defaults[p.name].strip("'")
-            assert value == p.default if p.type == "enum" else float(value) == p.default, (name, p.name)
+            assert {"enum": str, "i64": int}.get(p.type, float)(value) == p.default, (name, p.name)
         required = [a.name for a in op.inputs if not a.optional and len(a.shapes) == len(op.inputs[0].shapes)]
         assert not set(required) & set(defaults), name
 
