@@ -21,7 +21,7 @@ void patiently(Session& session, Part&& part) {
   }
 }
 
-// Memory is looked at before streams are. Where what was found missing is there as soon as nobody believes that a
+// Memory is looked at before streams are. Where what was found missing is there once the test does not believe that a
 // stream is done, it is the stream that is at fault.
 template <class Part>
 void with_distrust(Session& session, Part&& part) {

@@ -1,5 +1,5 @@
 // Is every size tried both below and above every other one? What two sizes have in common in all cases is taken for
-// granted: by an implementation, and by who judges it.
+// granted: by an implementation, and by the check that judges it.
 #pragma once
 
 #include <bitset>

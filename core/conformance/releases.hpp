@@ -1,5 +1,5 @@
-// Calls of a plugin's tables that end something the engine was given: nobody waits for their answers, but an exception
-// that leaves one is the plugin's failure like any other. It would end a process that does not expect it.
+// Calls of a plugin's tables that end something the engine was given. The engine ignores their answers, but an
+// exception that leaves one is the plugin's failure like any other. It would end a process that does not expect it.
 #pragma once
 
 #include <mutex>

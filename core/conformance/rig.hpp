@@ -137,7 +137,7 @@ public:
   std::optional<Failure> finish();
   const Target& target() const { return target_; }
   bool has_stream() const { return op_stream_ != nullptr; }
-  // Bytes of the device that a test may take; 0: nobody knows.
+  // Bytes of the device that a test may take; 0: unknown.
   uint64_t free_memory() const;
 
 private:

@@ -24,7 +24,7 @@ struct SampleLimits {
   double work = 2e8;                    // elements that the golden reference may have to visit
 };
 
-// Whether the tensor has every index. Nobody copies a part of a caller's tensor without having asked.
+// Whether the tensor has every index. Ask before copying any part of a caller's tensor.
 bool lies_within(const Kept& kept, std::span<const int64_t> shape);
 
 // Rows drawn with the seed, the first and the last among them, where rows are calls of their own and all that the call

@@ -88,7 +88,7 @@ private:
     std::shared_ptr<const Decision> decision;
     std::shared_ptr<CachedPlan> plan;
   };
-  // Who serves a call.
+  // The implementation that serves a call.
   struct Served {
     std::shared_ptr<const Found> from;
     InsidePlan inside;  // its plan

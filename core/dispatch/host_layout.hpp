@@ -18,7 +18,7 @@ class HostLayout {
 public:
   // Copies of an input may take gaps along: chosen is what costs least, bytes and copies counted.
   static HostLayout of_input(const rlk_tensor& tensor);
-  // Gaps between the elements of an output belong to somebody else.
+  // Gaps between the elements of an output are not the call's: other data may lie there.
   static HostLayout of_output(const rlk_tensor& tensor);
   // What an output that is written over an input has in that input's layout.
   static HostLayout of_output(const rlk_tensor& tensor, const HostLayout& input);

@@ -41,7 +41,7 @@ rlk_status CachedPlan::make(rlk_plugin_plan** out, rlk_plan_info* info, rlk_erro
     rlk_plugin_plan* handle = nullptr;
     rlk_plan_info info{};
     Making() = default;
-    // A plan that came too late is nobody's.
+    // The caller has given up a plan that came too late: destroy it.
     ~Making() {
       if (plan != nullptr && handle != nullptr)
         release_by(plan->api_, "plan destroy", plan->implementation_.plan_destroy, handle);

@@ -1,4 +1,4 @@
-// The account of who was alone, and the wait.
+// How long each plan was made alone, and the wait.
 #include "core/dispatch/planning.hpp"
 
 #include <algorithm>
@@ -109,7 +109,7 @@ public:
     const std::lock_guard lock(makers_->mutex);
     if (left_behind_ || plan_ != 0) return;
     plan_ = makers_->times.begin(seconds_now());
-    makers_->changed.notify_all();  // whoever was alone is not any more
+    makers_->changed.notify_all();  // a plan that was made alone is not any more
   }
   void end_plan() override {
     const std::lock_guard lock(makers_->mutex);

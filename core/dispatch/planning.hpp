@@ -16,7 +16,7 @@ class PlanTimes {
 public:
   uint64_t begin(double now);
   void end(uint64_t plan, double now);
-  // Nobody waits for this one any more, and it is still inside the plugin.
+  // The caller has left this one, and it is still inside the plugin.
   void give_up(uint64_t plan, double now);
 
   // When the plan is given up. Only the time counts in which no other plan was being made; with others inside it has

@@ -11,7 +11,7 @@ namespace rlk::core {
 // this process had run before has run, and may have left statics of its own. [thread-safe]
 void watch_for_the_end() noexcept;
 
-// True from then on. Whoever judges asks when the judgement is made and before it is kept: what it has read may have
+// True from then on. A check asks when its judgement is made and before it stores it: what it has read may have
 // died meanwhile. [thread-safe]
 bool end_has_begun() noexcept;
 
@@ -19,7 +19,7 @@ bool end_has_begun() noexcept;
 // forked process calls it too. std::bad_alloc. [thread-safe]
 void when_the_end_begins(std::function<void()> tell);
 
-// For threads that the host makes to run a plugin's code: who calls exit() on one is the plugin.
+// For threads that the host makes to run a plugin's code: if exit() is called on one, the plugin called it.
 void this_thread_is_the_hosts() noexcept;
 bool is_hosts_thread() noexcept;
 

@@ -174,7 +174,7 @@ public:
   // Whose devices are not in it any more is retired. The same again is no new generation. [thread-safe]
   void publish(std::vector<PluginBinding> plugins, std::vector<RejectedPlugin> rejected);
   // Removes an implementation for a dtype ("" = all) after a run-time failure; the next generation lacks it. The same
-  // again is no new generation. Once the end of the process has begun nobody is told. [thread-safe]
+  // again is no new generation. Once the end of the process has begun no listener is told. [thread-safe]
   void quarantine(const PluginBinding& plugin, const std::string& op, const std::string& implementation,
                   const std::string& dtype, const std::string& reason_code, const std::string& reason);
   void quarantine(Quarantined failed);

@@ -297,7 +297,7 @@ public:
     return RLK_OK;
   }
 
-  // Without the gaps: they belong to somebody else.
+  // Without the gaps: other data may lie there.
   rlk_status return_outputs(rlk_error* error) const {
     for (const Output& output : outputs_) {
       const rlk_status status = output.layout.for_each([&](int64_t to, int64_t from, uint64_t bytes) {

@@ -9,7 +9,7 @@
 
 namespace rlk::core {
 
-// Shared by the stream, which answers, and by who wants to know. [thread-safe]
+// Shared by the stream, which answers, and by the shadow check, which asks. [thread-safe]
 class Telling {
 public:
   enum class Answer : uint8_t {
@@ -32,7 +32,7 @@ public:
     }
     if (next) next();
   }
-  // The function is kept, and called if the stream is asked and silent, while nobody has asked it; later it is not.
+  // While the stream has not been asked the function is kept, and called if the stream is silent when asked.
   Answer ask(std::function<void()> when_silent) {
     const std::lock_guard lock(mutex_);
     if (answer_ == Answer::not_asked) when_silent_ = std::move(when_silent);

@@ -191,7 +191,7 @@ bool Watcher::is_proved(const CallClass& of, const Candidate& candidate) const {
   });
 }
 
-// Whether nobody has verified, compared or begun to compare the class before.
+// Whether the class was never verified, compared or begun to be compared before.
 bool Watcher::claim_class(const CallClass& of, const Candidate& candidate) {
   if (is_proved(of, candidate)) return false;
   const std::lock_guard lock(sync_->mutex);
@@ -419,7 +419,8 @@ void Watcher::judge(WatchedCall& watched) {
       fmt::format("{} was wrong and is switched off: {}. What was computed by it since is in doubt", who, text));
 }
 
-// Who leaves a data error out has computed with what is not there. The stream may be asked later, or never.
+// An implementation that reports no data error has computed with what is not there. The stream may be asked later, or
+// never.
 void Watcher::judge_silence(const WatchedCall& watched, const conformance::Fault& fault) {
   // Whether any score of a row is finite may be a question of the numbers that they are made of.
   if (fault.kind == RLK_DATA_NO_FINITE_LOGIT && !has_ordinary_numbers(watched.sample.call)) return;

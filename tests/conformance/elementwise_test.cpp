@@ -133,7 +133,7 @@ TEST(Narrower, PartsHaveTheAnswerOfTheWholeCall) {
   }
 }
 
-// A call of sizes that nobody has memory for.
+// A call of sizes that no machine has memory for.
 ConcreteCall sized(const char* op, const std::vector<std::pair<const char*, int64_t>>& sizes) {
   Case c;
   c.decl = find_declaration(op);

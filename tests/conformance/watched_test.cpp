@@ -101,7 +101,7 @@ TEST(WatchedKto, WithFewerRejectedThanChosenSequencesStaysOn) {
 
 // ---- what the stream should have told
 
-// Ids that are not there are taken for the first one, and nobody is told.
+// Takes ids that are not there for the first one, and reports nothing.
 void clamp_ids(const liars::Misreading& liar, const Values& values, const rlk_run& run, liars::Edits& edits) {
   for (uint32_t i = 0; i < run.n_inputs; ++i) {
     const DomainDecl& domain = liar.decl->inputs[i].domain;
@@ -194,7 +194,7 @@ TEST_F(Silence, OfAnHonestPluginIsNone) {
   EXPECT_EQ(wrong(), 0u);
 }
 
-// Nothing waits for a stream that nobody asks.
+// The test never asks the stream, so nothing waits for it.
 TEST_F(Silence, OfAStreamThatIsNotAskedIsNoVerdict) {
   start(/*honest=*/false);
   for (int i = 0; i < 100; ++i) ASSERT_EQ(call(filled(Content::fault)), RLK_OK) << text();

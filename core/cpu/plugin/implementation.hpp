@@ -49,7 +49,7 @@ void take_lookups(CallOf<Op>& call, Lookups& lookups) {
       }
       if (array.dtype == Dtype::i32 || array.dtype == Dtype::i64) lookups.take(array);
     });
-    // Who is left out of a group says where the others lie.
+    // The samples that a group leaves out say where the others lie.
     if constexpr (requires { call.group_ids, call.mask; }) {
       if (call.mask.ndim == 1) lookups.take(call.mask);
     }

@@ -146,7 +146,7 @@ struct Compilations {
   std::mutex mutex;  // of what follows; never held while something is compiled
   std::condition_variable changed;
   std::map<std::string, std::shared_ptr<Compilation>> by_key;
-  // Texts and their hashes, by platform and name: who waits asks often.
+  // Texts and their hashes, by platform and name: a caller that waits asks often.
   std::map<std::pair<std::string, std::string>, std::pair<std::string, uint64_t>> sources;
   int running = 0;
   pid_t pid = getpid();  // whose threads compile
@@ -270,7 +270,7 @@ const void* compiled_image(const Compiler& compiler, const std::string& image, c
     default:
       break;
   }
-  // Who asks again begins anew.
+  // The next caller begins anew.
   const auto known = all.by_key.find(key);
   if (known != all.by_key.end() && known->second == one) all.by_key.erase(known);
   if (one->failure != nullptr) std::rethrow_exception(one->failure);

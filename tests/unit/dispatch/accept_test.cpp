@@ -71,7 +71,7 @@ TEST(Accept, OnlyMemoryMayBeMissingFromWhatIsExplained) {
   EXPECT_EQ(World::taken(world.explain(*stream, call)), "fake/first");
 }
 
-// The key writes nothing beyond itself, whoever builds it from whatever.
+// The key writes nothing beyond itself, whatever it is built from.
 TEST(PlanKey, HasABoundOfItsOwn) {
   World world;
   OpCall& call = world.make("logp");

@@ -91,7 +91,7 @@ TEST(Fetch, ATransposedMatrixIsOneCopy) {
 }
 
 TEST(Fetch, PiecesFarApartAreCopiedOneByOneAndTooManyOfThemNotAtAll) {
-  // Of 2^32 elements, which nobody has: where they lie is all that is asked.
+  // Of 2^32 elements without memory: the test only asks where they lie.
   const auto bytes_of = [](std::vector<int64_t> shape, std::vector<int64_t> strides) -> std::optional<uint64_t> {
     Matrix matrix = counting(std::move(shape), std::move(strides), 1);
     const auto fetch = core::Fetch::make(matrix.tensor(), std::vector<std::optional<Indices>>(matrix.shape.size()));

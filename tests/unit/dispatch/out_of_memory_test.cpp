@@ -172,7 +172,7 @@ TEST_P(OutOfMemory, IsAStatusAndNothingStays) {
     served += status == RLK_OK;
     ASSERT_TRUE(status == RLK_OK || (failed && status == RLK_OUT_OF_MEMORY))
         << core::name_of_status(status) << ": " << stage.world.text();
-    // Nobody is blamed for it, and the next call is served.
+    // No implementation is blamed for it, and the next call is served.
     EXPECT_TRUE(stage.world.registry.current()->quarantined.empty());
     if (stage.stream == nullptr && stage.world.dispatcher != nullptr) stage.stream = stage.world.stream();
     if (stage.stream != nullptr) {

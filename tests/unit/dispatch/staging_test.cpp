@@ -305,7 +305,7 @@ TEST(Staging, InPlaceWithGaps) {
   EXPECT_EQ(moved.copies, 3u + 1 + 3);
 }
 
-// Nobody on the device has the operator.
+// The device has no implementation of the operator.
 void decline_add(World::Parts parts) {
   if ((parts & World::kFake) != 0) fake_script<Add>().level = fake_script<Add, 1>().level = RLK_SUPPORT_NO;
   if ((parts & World::kPlain) != 0) plain_script<Add>().level = plain_script<Add, 1>().level = RLK_SUPPORT_NO;

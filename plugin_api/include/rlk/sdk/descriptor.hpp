@@ -1,4 +1,4 @@
-// Descriptors that nobody takes for the program's own input or output.
+// Descriptors that a program cannot take for its own input or output.
 #pragma once
 
 #include <fcntl.h>

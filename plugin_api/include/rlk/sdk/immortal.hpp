@@ -1,4 +1,4 @@
-// Statics that nobody destroys.
+// Statics that exit() does not destroy.
 #pragma once
 
 #include <new>
