@@ -102,7 +102,8 @@ packaging/test-python.sh > "$logs/python_path" 2> "$logs/python_fetch.log" &
 fetching=$!
 if stage "release build" build strict; then
   stage "python with torch" use_python
-  stage "release tests" tests release -j 2
+  # One more at once than processors: some tests wait more than they compute.
+  stage "release tests" tests release -j $(($(nproc) + 1))
   stage "quickstart" packaging/quickstart.sh
   stage "clang-tidy on changes" packaging/lint.sh
 fi

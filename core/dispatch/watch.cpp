@@ -308,18 +308,22 @@ void Watcher::hand_over(WatchedCallPtr watched, const Call& call, rlk_status sta
   watched->end_copies(call.stream);
   if (copied) watched->telling = call.stream.note_telling(call.tag);
   if (!copied) return pass_over(*watched, WhyNot::failed, "the call failed, or the device did not copy its outputs");
+  bool waits = false;
   {
     const std::lock_guard lock(sync_->mutex);
     if (stopping_) return;
     try {
       if (!sync_->thread.joinable()) sync_->thread = std::thread([this] { work(); });
-      const uint64_t bytes = watched->bytes;
-      waiting_.push_back(std::move(watched));
-      bytes_waiting_ += bytes;
+      waiting_.emplace_back();
+      waits = true;
     } catch (const std::system_error&) {  // no thread to be had: the call is done, and is not compared
     }
+    if (waits) {
+      bytes_waiting_ += watched->bytes;
+      waiting_.back() = std::move(watched);
+    }
   }
-  if (watched != nullptr) return pass_over(*watched, WhyNot::no_memory, "there was no thread to compare it");
+  if (!waits) return pass_over(*watched, WhyNot::no_memory, "there was no thread to compare it");
   sync_->changed.notify_all();
 }
 

@@ -80,19 +80,23 @@ class Case(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.cache = tempfile.mkdtemp(prefix="rlk-cli-cache-")
+        # One place for all tests of the class: a verdict is of a file's place and time too, and costs seconds.
+        cls.place = tempfile.mkdtemp(prefix="rlk-cli-plugins-")
         if cls.KNOWS_THE_CPU:
             shutil.copytree(judged_cpu(), cls.cache, dirs_exist_ok=True)
 
     @classmethod
     def tearDownClass(cls):
         shutil.rmtree(cls.cache, ignore_errors=True)
+        shutil.rmtree(cls.place, ignore_errors=True)
 
     def setUp(self):
         self.folder = tempfile.mkdtemp(prefix="rlk-cli-")
-        self.plugins = os.path.join(self.folder, "plugins")
+        self.plugins = os.path.join(self.place, "plugins")
         os.mkdir(self.plugins)
 
     def tearDown(self):
+        shutil.rmtree(self.plugins, ignore_errors=True)
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def path(self, name):
@@ -139,7 +143,7 @@ class Case(unittest.TestCase):
         for folder in ("all", "golden"):
             source = os.path.join(PLUGINS, folder, f"librlk_plugin_{name}.so")
             if os.path.exists(source):
-                return shutil.copy(source, self.plugins)
+                return shutil.copy2(source, self.plugins)
         self.skipTest(f"the test plugin {name} is not built")
 
 

@@ -17,7 +17,7 @@ namespace rlk::core::conformance {
 namespace {
 
 // A call of the operator's first case, with these shapes.
-ConcreteCall call_of(const char* op, std::vector<std::vector<int64_t>> inputs, std::vector<int64_t> output) {
+ConcreteCall call_of(const char* op, std::vector<std::vector<int64_t>> inputs, const std::vector<int64_t>& output) {
   Case c;
   c.decl = find_declaration(op);
   ConcreteCall call;
