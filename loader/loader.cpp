@@ -5,7 +5,7 @@
 
 #include <utility>
 
-#include "core/dispatch/host.hpp"
+#include "core/dispatch/log.hpp"
 #include "loader/probe/child_probe.hpp"
 #include "loader/store/cache.hpp"
 #include "loader/store/quarantine.hpp"

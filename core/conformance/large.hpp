@@ -9,8 +9,8 @@
 #include <string>
 
 #include "core/conformance/examples.hpp"
+#include "core/conformance/harness.hpp"
 #include "core/conformance/quality.hpp"
-#include "core/conformance/rig.hpp"
 
 namespace rlk::core::conformance {
 

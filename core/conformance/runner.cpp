@@ -16,18 +16,18 @@
 #include <utility>
 #include <vector>
 
-#include "core/conformance/asking.hpp"
+#include "core/conformance/accepted_cases.hpp"
 #include "core/conformance/canary.hpp"
-#include "core/conformance/conduct.hpp"
+#include "core/conformance/case_dump.hpp"
+#include "core/conformance/case_run.hpp"
 #include "core/conformance/conformance.hpp"
-#include "core/conformance/device_conduct.hpp"
+#include "core/conformance/device_checks.hpp"
 #include "core/conformance/large.hpp"
 #include "core/conformance/layouts.hpp"
+#include "core/conformance/parallel_work.hpp"
+#include "core/conformance/plan_reuse.hpp"
 #include "core/conformance/sample.hpp"
 #include "core/conformance/schedule.hpp"
-#include "core/conformance/show.hpp"
-#include "core/conformance/together.hpp"
-#include "core/conformance/trial.hpp"
 #include "core/conformance/units.hpp"
 
 namespace rlk::core {

@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "core/declaration/error.hpp"
-#include "core/dispatch/host.hpp"
+#include "core/dispatch/log.hpp"
 #include "loader/api/counters.hpp"
 #include "loader/api/policy_words.hpp"
 #include "loader/api/toml.hpp"

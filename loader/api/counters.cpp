@@ -16,7 +16,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/declaration/text.hpp"
-#include "core/dispatch/host.hpp"
+#include "core/dispatch/log.hpp"
 #include "loader/api/handles.hpp"
 #include "loader/store/file.hpp"
 

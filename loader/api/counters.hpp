@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/dispatch/dispatcher.hpp"
+#include "core/dispatch/call/dispatcher.hpp"
 #include "loader/discover/environment.hpp"
 
 namespace rlk::loader {

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "core/declaration/numerics.hpp"
-#include "core/dispatch/host.hpp"
 #include "loader/api/handles.hpp"
+#include "loader/host/services.hpp"
 #include "loader/store/record.hpp"
 
 using nlohmann::ordered_json;
@@ -270,7 +270,7 @@ rlk_status rlk_list_json(rlk_runtime* runtime, char** out, rlk_error* error) {
     *out = nullptr;
     const std::string abi = fmt::format("{}.{}", RLK_ABI_MAJOR, RLK_ABI_MINOR);
     return rlk::loader::give_text(
-        rlk::loader::list_to_json({rlk::core::host_version(), abi}, runtime->process->records()), out, error);
+        rlk::loader::list_to_json({rlk::loader::host_version(), abi}, runtime->process->records()), out, error);
   });
 }
 

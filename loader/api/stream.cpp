@@ -1,5 +1,5 @@
 // rlk.h: streams, memory in stream order, copies, graphs.
-#include "core/dispatch/copy.hpp"
+#include "core/dispatch/device/copy.hpp"
 #include "loader/api/handles.hpp"
 
 using rlk::core::CachingAllocator;

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "core/conformance/shown.hpp"
+#include "core/conformance/dumped_case.hpp"
 
 namespace rlk::cli {
 

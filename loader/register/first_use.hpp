@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "core/dispatch/trace.hpp"
+#include "core/dispatch/trust/trace.hpp"
 #include "loader/probe/probe.hpp"
-#include "loader/store/crumbs.hpp"
+#include "loader/store/breadcrumbs.hpp"
 #include "loader/store/quarantine.hpp"
 
 namespace rlk::loader {

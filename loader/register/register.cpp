@@ -8,10 +8,10 @@
 #include <memory>
 #include <utility>
 
-#include "core/dispatch/process_end.hpp"
-#include "core/dispatch/trace.hpp"
+#include "core/dispatch/trust/process_end.hpp"
+#include "core/dispatch/trust/trace.hpp"
 #include "loader/discover/builtin.hpp"
-#include "loader/register/stuck.hpp"
+#include "loader/register/exit_watchdog.hpp"
 
 namespace rlk::loader {
 namespace {

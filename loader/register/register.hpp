@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "core/dispatch/registry.hpp"
+#include "core/dispatch/call/registry.hpp"
 #include "loader/probe/attempt.hpp"
 #include "loader/probe/probe.hpp"
 #include "loader/register/beside.hpp"

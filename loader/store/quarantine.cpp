@@ -9,7 +9,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "core/dispatch/host.hpp"
+#include "core/dispatch/log.hpp"
+#include "loader/host/services.hpp"
 #include "loader/store/cache.hpp"
 #include "loader/store/file.hpp"
 
@@ -85,7 +86,7 @@ std::string duration_text(int64_t seconds) {
 }  // namespace
 
 std::string state_of_plugin(const PluginRecord& record, Store* store) {
-  std::string all = fmt::format("{}\n{}\n{}\n", record.id, record.version, core::host_version());
+  std::string all = fmt::format("{}\n{}\n{}\n", record.id, record.version, host_version());
   if (!record.path.empty()) all += content_hash(store, record.path).value_or("unreadable") + '\n';
   for (const std::string& identity : identities_of(record.loaded_files)) all += identity + '\n';
   for (const DeviceInfo& device : record.devices) all += fmt::format("{} {}\n", device.name, device.arch);

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "core/dispatch/registry.hpp"
-#include "loader/store/crumbs.hpp"
+#include "core/dispatch/call/registry.hpp"
+#include "loader/store/breadcrumbs.hpp"
 #include "loader/store/record.hpp"
 #include "loader/store/store.hpp"
 

@@ -19,7 +19,7 @@
 #include "core/conformance/golden_bridge.hpp"
 #include "core/conformance/quality.hpp"
 #include "core/conformance/schedule.hpp"
-#include "core/dispatch/host.hpp"
+#include "loader/host/services.hpp"
 
 extern "C" const rlk_plugin* rlk_cpu_entry_v1(const rlk_host*, rlk_error*);
 
@@ -89,7 +89,10 @@ bool has_forward(const ConcreteCall& call, const OpDecl& forward) {
 
 class Edges : public ::testing::TestWithParam<const OpDecl*> {
 protected:
-  Edges() : plugin_(rlk_cpu_entry_v1(host_services(), nullptr)), open_(plugin_, serial_host()), rig_(open_.target()) {}
+  Edges()
+      : plugin_(rlk_cpu_entry_v1(loader::host_services(), nullptr)),
+        open_(plugin_, serial_host()),
+        rig_(open_.target()) {}
 
   void try_case(const Case& c);
   Outcome run(const ConcreteCall& call);

@@ -10,7 +10,7 @@
 #include "core/conformance/compare.hpp"
 #include "core/conformance/data.hpp"
 #include "core/conformance/schedule.hpp"
-#include "core/dispatch/host.hpp"
+#include "loader/host/services.hpp"
 
 extern "C" const rlk_plugin* rlk_cpu_entry_v1(const rlk_host*, rlk_error*);
 
@@ -54,10 +54,10 @@ public:
       : decl_(decl),
         most_(most),
         tried_(tried),
-        plugin_(rlk_cpu_entry_v1(host_services(), nullptr)),
+        plugin_(rlk_cpu_entry_v1(loader::host_services(), nullptr)),
         serial_(plugin_, serial_host()),
         backwards_(plugin_, backwards_host()),
-        pool_(plugin_, host_services()) {
+        pool_(plugin_, loader::host_services()) {
     for (Machine* machine : {&serial_, &backwards_, &pool_}) {
       if (const auto failure = machine->rig.start()) note("start", failure->text);
     }

@@ -16,11 +16,11 @@
 #include "conformance/hosts.hpp"
 #include "conformance/random_calls.hpp"
 #include "conformance/simple/target.hpp"
+#include "core/conformance/case_run.hpp"
 #include "core/conformance/data.hpp"
 #include "core/conformance/data_errors.hpp"
-#include "core/conformance/trial.hpp"
-#include "core/dispatch/host.hpp"
 #include "framework/targets.hpp"
+#include "loader/host/services.hpp"
 
 extern "C" const rlk_plugin* rlk_cpu_entry_v1(const rlk_host*, rlk_error*);
 
@@ -69,8 +69,8 @@ rlk_status validated(const ConcreteCall& call, BoundCall& bound, std::string& te
 class RandomCalls : public ::testing::TestWithParam<const OpDecl*> {
 protected:
   RandomCalls()
-      : plugin_(rlk_cpu_entry_v1(host_services(), nullptr)),
-        target_(plugin_, host_services()),
+      : plugin_(rlk_cpu_entry_v1(loader::host_services(), nullptr)),
+        target_(plugin_, loader::host_services()),
         backwards_target_(plugin_, backwards_host()),
         rig_(target_.target()),
         backwards_(backwards_target_.target()) {

@@ -15,8 +15,8 @@
 
 #include "core/conformance/buffers.hpp"
 #include "core/conformance/call.hpp"
-#include "core/dispatch/dispatcher.hpp"
-#include "core/dispatch/host.hpp"
+#include "core/dispatch/call/dispatcher.hpp"
+#include "loader/host/services.hpp"
 
 namespace rlk::core {
 
@@ -28,7 +28,7 @@ public:
     binding.id = binding.backend = "cpu";
     binding.built_in = true;
     binding.api = &plugin;
-    EXPECT_EQ(plugin.create(host_services(), &binding.instance, &error), RLK_OK) << error.text;
+    EXPECT_EQ(plugin.create(loader::host_services(), &binding.instance, &error), RLK_OK) << error.text;
     rlk_device_properties properties{};
     properties.struct_size = sizeof(properties);
     EXPECT_EQ(plugin.device_describe(binding.instance, 0, &properties, &error), RLK_OK) << error.text;

@@ -30,8 +30,8 @@
 #include "loader/screen/allow.hpp"
 #include "loader/screen/elf.hpp"
 #include "loader/screen/note.hpp"
+#include "loader/store/breadcrumbs.hpp"
 #include "loader/store/cache.hpp"
-#include "loader/store/crumbs.hpp"
 #include "loader/store/quarantine.hpp"
 
 namespace rlk::fuzz {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "core/declaration/error.hpp"
-#include "core/dispatch/dispatcher.hpp"
+#include "core/dispatch/call/dispatcher.hpp"
 #include "framework/op_call.hpp"
 #include "framework/process.hpp"
 #include "loader/loader.hpp"
@@ -37,7 +37,7 @@ protected:
     plugins.insert(plugins.begin(), {built_in_record("cpu"), {}});
   }
   void publish() {
-    registrar = std::make_unique<Registrar>(&registry, core::host_services());
+    registrar = std::make_unique<Registrar>(&registry, loader::host_services());
     registrar->publish(&plugins);
     const core::Policy policy;
     dispatcher = std::make_unique<core::Dispatcher>(registry, policy);

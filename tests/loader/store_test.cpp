@@ -11,10 +11,10 @@
 #include <csignal>
 #include <thread>
 
-#include "core/dispatch/process_end.hpp"
+#include "core/dispatch/trust/process_end.hpp"
 #include "framework/fs.hpp"
 #include "framework/process.hpp"
-#include "loader/store/crumbs.hpp"
+#include "loader/store/breadcrumbs.hpp"
 #include "loader/store/file.hpp"
 
 namespace rlk::loader {

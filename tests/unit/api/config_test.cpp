@@ -9,7 +9,7 @@
 
 #include <set>
 
-#include "core/dispatch/policy_check.hpp"
+#include "core/dispatch/call/policy_check.hpp"
 #include "framework/fs.hpp"
 #include "loader/api/handles.hpp"
 

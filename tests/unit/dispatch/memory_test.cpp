@@ -1,5 +1,5 @@
 // The caching allocator: reuse in stream order, across streams only when the point is passed, and memory that runs out.
-#include "core/dispatch/copy.hpp"
+#include "core/dispatch/device/copy.hpp"
 #include "unit/dispatch/world.hpp"
 
 namespace rlk::test {

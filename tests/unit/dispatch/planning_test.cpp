@@ -1,10 +1,10 @@
 // Whose time is it, where plans of one plugin wait for each other? Nobody is switched off for having waited.
-#include "core/dispatch/planning.hpp"
+#include "core/dispatch/call/planning.hpp"
 
 #include <future>
 
-#include "core/dispatch/release.hpp"
-#include "core/dispatch/within.hpp"
+#include "core/dispatch/trust/release.hpp"
+#include "core/dispatch/trust/timeout.hpp"
 #include "unit/dispatch/world.hpp"
 
 namespace rlk::test {

@@ -3,7 +3,7 @@
 #include <type_traits>
 
 #include "core/declaration/error.hpp"
-#include "core/dispatch/copy.hpp"
+#include "core/dispatch/device/copy.hpp"
 #include "unit/dispatch/world.hpp"
 
 namespace rlk::test {
