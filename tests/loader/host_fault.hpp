@@ -76,7 +76,7 @@ protected:
   rlk_status use_memory(core::Stream& on) {
     void* memory = nullptr;
     const rlk_status status = on.device().memory.allocate(*on.clock(), 64, &memory, &error);
-    if (status == RLK_OK) on.device().memory.deallocate(memory, on.mark(false), nullptr);
+    if (status == RLK_OK) on.device().memory.deallocate(memory, on.fence(false), nullptr);
     return status;
   }
   static void fill(const test::Argument& argument, float value) {

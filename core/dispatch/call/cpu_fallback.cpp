@@ -247,7 +247,7 @@ public:
   ~Transfer() {
     // In the order of the stream: the copies and the host function are behind the mark.
     for (void* block : blocks_) {
-      if (block != nullptr) device_.pinned.deallocate(block, call_.stream.mark(true), nullptr);
+      if (block != nullptr) device_.pinned.deallocate(block, call_.stream.fence(true), nullptr);
     }
   }
   Transfer(const Transfer&) = delete;

@@ -14,7 +14,7 @@ public:
   ~Lease() {
     if (instance_ == nullptr) return;
     if (enqueued_) {
-      Mark end = stream_.mark(/*with_event=*/!capturing_);
+      Fence end = stream_.fence(/*with_event=*/!capturing_);
       plan_.give_back(instance_, &end);
     } else {
       plan_.give_back(instance_, nullptr);

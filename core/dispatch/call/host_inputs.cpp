@@ -21,7 +21,7 @@ rlk_tensor on_host(rlk_tensor tensor, const HostLayout& layout) {
 
 HostInputs::~HostInputs() {
   for (void* memory : pinned_) {
-    if (memory != nullptr) call_.stream.device().pinned.deallocate(memory, Mark(), nullptr);
+    if (memory != nullptr) call_.stream.device().pinned.deallocate(memory, Fence(), nullptr);
   }
 }
 

@@ -183,7 +183,7 @@ rlk_status CachedPlan::lease(bool capturing, rlk_plugin_plan** handle, Instance*
   return RLK_OK;
 }
 
-void CachedPlan::give_back(Instance* instance, Mark* end) {
+void CachedPlan::give_back(Instance* instance, Fence* end) {
   if (instance == nullptr) return;
   const std::lock_guard lock(mutex_);
   if (end != nullptr) instance->last_use = std::move(*end);

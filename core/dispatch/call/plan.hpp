@@ -32,7 +32,7 @@ public:
   struct Instance {
     rlk_plugin_plan* handle = nullptr;
     bool leased = false;  // by a call, or for good by a graph
-    Mark last_use;
+    Fence last_use;
     PersistentMemory persistent;
   };
 
@@ -77,7 +77,7 @@ public:
   // The plan's own device memory, that of the instance unless it is shared.
   PersistentMemory& persistent(Instance* instance) { return instance != nullptr ? instance->persistent : persistent_; }
   // The mark is the end of the execution; without one nothing was enqueued. [thread-safe]
-  void give_back(Instance* instance, Mark* end);
+  void give_back(Instance* instance, Fence* end);
 
 private:
   friend class InsidePlan;

@@ -40,7 +40,7 @@ CachingAllocator::~CachingAllocator() {
 // Marks that are reached are dropped on the way.
 bool CachingAllocator::usable(Block& block, const StreamClock& stream) const {
   auto& uses = block.uses;
-  const auto harmless = [&](Mark& use) {
+  const auto harmless = [&](Fence& use) {
     const bool same_order = kind_ == RLK_MEMORY_DEVICE && use.clock() == &stream;
     return same_order || use.reached();
   };
@@ -203,7 +203,7 @@ void CachingAllocator::give_waiting_to_embedder(bool wait) {
   }
 }
 
-rlk_status CachingAllocator::deallocate(void* memory, Mark freed, rlk_error* error) noexcept {
+rlk_status CachingAllocator::deallocate(void* memory, Fence freed, rlk_error* error) noexcept {
   std::unique_lock lock(mutex_);
   const auto it = blocks_.find(memory);
   if (it == blocks_.end() || it->second.state != Block::State::live) {
@@ -233,7 +233,7 @@ rlk_status CachingAllocator::deallocate(void* memory, Mark freed, rlk_error* err
   return RLK_OK;
 }
 
-rlk_status CachingAllocator::record_use(void* memory, Mark use, rlk_error* error) {
+rlk_status CachingAllocator::record_use(void* memory, Fence use, rlk_error* error) {
   const std::lock_guard lock(mutex_);
   const auto it = blocks_.find(memory);
   if (it == blocks_.end() || it->second.state != Block::State::live) {
@@ -242,7 +242,7 @@ rlk_status CachingAllocator::record_use(void* memory, Mark use, rlk_error* error
   }
   auto& uses = it->second.uses;
   // A later point of the same stream contains the earlier one.
-  for (Mark& known : uses) {
+  for (Fence& known : uses) {
     if (known.clock() != use.clock()) continue;
     known = std::move(use);
     return RLK_OK;

@@ -60,9 +60,9 @@ public:
   rlk_status allocate_for_good(uint64_t bytes, void** out, rlk_error* error);
   // `freed` is the end of the stream in whose order the block is freed. RLK_INVALID_ARGUMENT for a foreign pointer.
   // Needs no host memory.
-  rlk_status deallocate(void* memory, Mark freed, rlk_error* error) noexcept;
+  rlk_status deallocate(void* memory, Fence freed, rlk_error* error) noexcept;
   // Another stream uses the block up to the mark.
-  rlk_status record_use(void* memory, Mark use, rlk_error* error);
+  rlk_status record_use(void* memory, Fence use, rlk_error* error);
   bool owns(const void* memory) const;  // the address of a live block
   // Gives back to the device what no work uses any more; with wait, what in-flight work uses too.
   void release_cached(bool wait);
@@ -74,7 +74,7 @@ private:
     void* memory = nullptr;
     uint64_t size = 0;
     State state = State::live;
-    std::vector<Mark> uses;  // while live: other streams. Once freed: every point that must be passed
+    std::vector<Fence> uses;  // while live: other streams. Once freed: every point that must be passed
     std::shared_ptr<const StreamClock> stream;  // of an embedder's block: whose order it is in
   };
   using Blocks = std::map<const void*, Block>;

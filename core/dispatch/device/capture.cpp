@@ -23,14 +23,14 @@ void Capture::tell_dead(void* user) {
 
 void GraphRecord::finish() {
   const std::lock_guard lock(mutex_);
-  for (Mark& launch : launches_) launch.wait();
+  for (Fence& launch : launches_) launch.wait();
   launches_.clear();
   take_data_error(std::exchange(record_, nullptr), &untold_);
 }
 
 bool GraphRecord::take(rlk_data_error* out, bool* idle) {
   const std::lock_guard lock(mutex_);
-  launches_.erase(std::remove_if(launches_.begin(), launches_.end(), [](Mark& launch) { return launch.reached(); }),
+  launches_.erase(std::remove_if(launches_.begin(), launches_.end(), [](Fence& launch) { return launch.reached(); }),
                   launches_.end());
   *idle = launches_.empty();
   if (!*idle) return false;

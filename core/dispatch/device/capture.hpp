@@ -21,7 +21,7 @@ class DeviceState;
 struct GraphResources {
   void* workspace = nullptr;
   uint64_t workspace_bytes = 0;
-  Mark before;  // the stream's work before the capture, which used the same workspace
+  Fence before;  // the stream's work before the capture, which used the same workspace
   struct Held {
     EnteredPlan plan;
     CachedPlan::Instance* instance = nullptr;  // leased; nullptr: of a shared plan
@@ -56,9 +56,9 @@ public:
   rlk_status launch(Launch&& launch) {
     const std::lock_guard lock(mutex_);
     launches_.reserve(launches_.size() + 1);  // a launch that is in the stream must be noted
-    Mark end;
+    Fence end;
     const rlk_status status = launch(&end);
-    for (Mark& known : launches_) {
+    for (Fence& known : launches_) {
       if (known.clock() != end.clock()) continue;
       known = std::move(end);
       return status;
@@ -73,7 +73,7 @@ public:
 
 private:
   std::mutex mutex_;
-  std::vector<Mark> launches_;  // the last one per stream
+  std::vector<Fence> launches_;  // the last one per stream
   rlk_data_error_record* record_;
   rlk_data_error untold_{};
 };

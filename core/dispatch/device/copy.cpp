@@ -26,7 +26,7 @@ class PinnedBlock {
 public:
   explicit PinnedBlock(Stream& stream) : stream_(stream) {}
   ~PinnedBlock() {
-    if (memory_ != nullptr) stream_.device().pinned.deallocate(memory_, stream_.mark(true), nullptr);
+    if (memory_ != nullptr) stream_.device().pinned.deallocate(memory_, stream_.fence(true), nullptr);
   }
   PinnedBlock(const PinnedBlock&) = delete;
   PinnedBlock& operator=(const PinnedBlock&) = delete;

@@ -76,7 +76,7 @@ void DeviceState::add_suspects_of_streams(std::vector<Suspect>* out) const {
   for (const auto& [clock, list] : suspects_) list->add_to(out);
 }
 
-void DeviceState::remove_stream(const std::shared_ptr<StreamClock>& clock, Mark end,
+void DeviceState::remove_stream(const std::shared_ptr<StreamClock>& clock, Fence end,
                                 rlk_data_error_record* record) noexcept {
   {
     const std::lock_guard lock(mutex_);

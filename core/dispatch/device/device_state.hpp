@@ -71,7 +71,7 @@ public:
   std::atomic<uint64_t> warm_workspace_bytes{0};
   // The stream is gone; a wrapped one may have left work behind, which the mark ends and which may write the record.
   // [thread-safe]
-  void remove_stream(const std::shared_ptr<StreamClock>& clock, Mark end, rlk_data_error_record* record) noexcept;
+  void remove_stream(const std::shared_ptr<StreamClock>& clock, Fence end, rlk_data_error_record* record) noexcept;
   uint32_t live_streams() const;  // [thread-safe]
   void add_graph(int change) { live_graphs_.fetch_add(change, std::memory_order_relaxed); }
   int live_graphs() const { return live_graphs_.load(std::memory_order_relaxed); }
@@ -101,7 +101,7 @@ private:
     std::vector<std::pair<std::shared_ptr<StreamClock>, uint64_t>> in_flight;
   };
   struct LeftBehind {
-    Mark end;
+    Fence end;
     rlk_data_error_record* record;
   };
   void note_in_flight(Retired& retired) const;

@@ -53,8 +53,8 @@ void EventPool::give(rlk_plugin_event* event) noexcept {
   idle_.push_back(event);
 }
 
-Mark::Mark(std::shared_ptr<StreamClock> clock, EventPool* events, const rlk_plugin* api, rlk_plugin_stream* stream,
-           bool with_event) noexcept
+Fence::Fence(std::shared_ptr<StreamClock> clock, EventPool* events, const rlk_plugin* api, rlk_plugin_stream* stream,
+             bool with_event) noexcept
     : clock_(std::move(clock)), sequence_(clock_->issue()), events_(events) {
   if (!with_event || clock_->has_passed(sequence_)) return;
   event_ = events_->take();
@@ -62,7 +62,7 @@ Mark::Mark(std::shared_ptr<StreamClock> clock, EventPool* events, const rlk_plug
     drop_event();
 }
 
-Mark& Mark::operator=(Mark&& other) noexcept {
+Fence& Fence::operator=(Fence&& other) noexcept {
   if (this == &other) return *this;
   drop_event();
   clock_ = std::move(other.clock_);
@@ -72,11 +72,11 @@ Mark& Mark::operator=(Mark&& other) noexcept {
   return *this;
 }
 
-void Mark::drop_event() {
+void Fence::drop_event() {
   if (event_ != nullptr) events_->give(std::exchange(event_, nullptr));
 }
 
-bool Mark::reached() {
+bool Fence::reached() {
   if (known_reached()) return true;
   if (event_ == nullptr || !is_over(call_of(events_->plugin(), "event query", events_->api().query, event_, nullptr)))
     return false;
@@ -85,7 +85,7 @@ bool Mark::reached() {
   return true;
 }
 
-rlk_status Mark::ask() {
+rlk_status Fence::ask() {
   if (known_reached()) return RLK_OK;
   if (event_ == nullptr) return RLK_NOT_READY;
   const rlk_status status = call_of(events_->plugin(), "event query", events_->api().query, event_, nullptr);
@@ -93,12 +93,12 @@ rlk_status Mark::ask() {
   return status;
 }
 
-bool Mark::hold_back(const rlk_plugin& api, rlk_plugin_stream* stream) {
+bool Fence::hold_back(const rlk_plugin& api, rlk_plugin_stream* stream) {
   return known_reached() ||
          (event_ != nullptr && call_of(api, "wait_event", api.stream->wait_event, stream, event_, nullptr) == RLK_OK);
 }
 
-bool Mark::wait() {
+bool Fence::wait() {
   if (reached()) return true;
   if (event_ == nullptr) return false;
   if (!is_over(

@@ -1,4 +1,4 @@
-// Has a stream passed a point? Everything that must outlive work in flight (memory, plans) waits on such marks.
+// Fences: has a stream passed a point? Everything that must outlive work in flight (memory, plans) waits on them.
 #pragma once
 
 #include <rlk/abi.h>
@@ -18,7 +18,7 @@ struct StreamClock : std::enable_shared_from_this<StreamClock> {
   std::atomic<uint64_t> issued{0};        // written by the stream's thread
   std::atomic<uint64_t> known_passed{0};  // grows only
 
-  // The number of the next point. Made for marks too: the vendor's own work may stand before them unseen.
+  // The number of the next point. Made for fences too: the vendor's own work may stand before them unseen.
   uint64_t issue() {
     const uint64_t next = issued.load(std::memory_order_relaxed) + 1;
     issued.store(next, std::memory_order_release);
@@ -57,16 +57,16 @@ private:
 };
 
 // A point in a stream. Movable; one thread at a time.
-class Mark {
+class Fence {
 public:
-  Mark() = default;
+  Fence() = default;
   // The stream's present end. With an event it can be asked for and waited on by any thread; without, it is known to be
   // passed only when somebody synchronized the stream.
-  Mark(std::shared_ptr<StreamClock> clock, EventPool* events, const rlk_plugin* api, rlk_plugin_stream* stream,
-       bool with_event) noexcept;
-  Mark(Mark&& other) noexcept { *this = std::move(other); }
-  Mark& operator=(Mark&& other) noexcept;
-  ~Mark() { drop_event(); }
+  Fence(std::shared_ptr<StreamClock> clock, EventPool* events, const rlk_plugin* api, rlk_plugin_stream* stream,
+        bool with_event) noexcept;
+  Fence(Fence&& other) noexcept { *this = std::move(other); }
+  Fence& operator=(Fence&& other) noexcept;
+  ~Fence() { drop_event(); }
 
   // A device that failed has nothing in flight any more: that counts as reached.
   bool reached();

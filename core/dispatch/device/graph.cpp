@@ -34,8 +34,8 @@ rlk_status Graph::launch(Stream& on, rlk_error* error) {
                  "the graph was captured on %s and the stream belongs to %s; expected the same device",
                  device_.entry.name().c_str(), on.name().c_str());
   }
-  return record_->launch([&](Mark* end) -> rlk_status {
-    Mark& before = resources_.before;
+  return record_->launch([&](Fence* end) -> rlk_status {
+    Fence& before = resources_.before;
     if (on.clock() != origin_ && !before.reached() && !before.hold_back(device_.api, on.handle())) {
       return failf(
           error, RLK_BACKEND_ERROR,
@@ -45,7 +45,7 @@ rlk_status Graph::launch(Stream& on, rlk_error* error) {
     on.expect_launch();
     const rlk_status status = call_plugin(device_.graph_api->launch, handle_, on.handle(), error);
     on.note_foreign_work();
-    *end = on.mark(/*with_event=*/true);
+    *end = on.fence(/*with_event=*/true);
     on.note_launch(record_);
     return status;
   });

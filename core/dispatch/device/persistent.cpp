@@ -48,7 +48,7 @@ rlk_status PersistentMemory::use(uint64_t bytes, Stream& stream, bool capturing,
 
 void PersistentMemory::Use::set_filled() {
   if (!is_new()) return;
-  of_->filled_at_ = stream_->mark(/*with_event=*/true);
+  of_->filled_at_ = stream_->fence(/*with_event=*/true);
   of_->filled_ = true;
   filling_.unlock();
 }
@@ -56,14 +56,14 @@ void PersistentMemory::Use::set_filled() {
 PersistentMemory::Use::~Use() {
   if (!filling_.owns_lock()) return;
   // Part of the failed execution may already be in the stream.
-  of_->from_->deallocate(std::exchange(of_->memory_, nullptr), stream_->mark(/*with_event=*/true), nullptr);
+  of_->from_->deallocate(std::exchange(of_->memory_, nullptr), stream_->fence(/*with_event=*/true), nullptr);
 }
 
 void PersistentMemory::release() {
   const std::lock_guard lock(mutex_);
-  if (memory_ != nullptr) from_->deallocate(std::exchange(memory_, nullptr), Mark(), nullptr);
+  if (memory_ != nullptr) from_->deallocate(std::exchange(memory_, nullptr), Fence(), nullptr);
   filled_ = false;
-  filled_at_ = Mark();  // its event is the device's
+  filled_at_ = Fence();  // its event is the device's
   done_ = false;
 }
 

@@ -50,7 +50,7 @@ private:
   CachingAllocator* from_ = nullptr;
   void* memory_ = nullptr;
   bool filled_ = false;
-  Mark filled_at_;
+  Fence filled_at_;
 };
 
 }  // namespace rlk::core

@@ -83,15 +83,15 @@ rlk_status Stream::finish(rlk_error* error) {
 
 Stream::~Stream() {
   if (handle_ == nullptr) {  // was never made
-    device_.remove_stream(clock_, Mark(), nullptr);
+    device_.remove_stream(clock_, Fence(), nullptr);
     return;
   }
   // An event that is recorded while the stream captures is part of the graph, and cannot be asked.
   bool capturing = false;
   static_cast<void>(is_capturing(&capturing, nullptr));
   leave_capture();
-  if (workspace_ != nullptr) device_.memory.deallocate(workspace_, mark(!capturing), nullptr);
-  Mark end = wrapped_ ? mark(!capturing) : Mark();
+  if (workspace_ != nullptr) device_.memory.deallocate(workspace_, fence(!capturing), nullptr);
+  Fence end = wrapped_ ? fence(!capturing) : Fence();
   for (const auto& [candidate, handle] : wrappers_)
     release_by(*candidate->plugin->api, "stream destroy", candidate->plugin->api->stream->destroy, handle);
   release_by(device_.api, "stream destroy", device_.api.stream->destroy, handle_);
@@ -120,8 +120,8 @@ rlk_status Stream::handle_for(const Candidate& candidate, rlk_plugin_stream** ou
   return status;
 }
 
-Mark Stream::mark(bool with_event) noexcept {
-  return Mark(clock_, &device_.events, &device_.api, handle_, with_event);
+Fence Stream::fence(bool with_event) noexcept {
+  return Fence(clock_, &device_.events, &device_.api, handle_, with_event);
 }
 
 uint32_t Stream::note_call(const Candidate& candidate, Dtype dtype) {
@@ -157,7 +157,7 @@ rlk_status Stream::workspace(uint64_t bytes, bool capturing, void** out, rlk_err
     status = device_.memory.allocate(*clock_, bytes, &memory, error);
   }
   if (status != RLK_OK) return status;
-  if (workspace_ != nullptr) device_.memory.deallocate(workspace_, mark(true), nullptr);
+  if (workspace_ != nullptr) device_.memory.deallocate(workspace_, fence(true), nullptr);
   workspace_ = *out = memory;
   workspace_bytes_ = size;
   uint64_t warm = device_.warm_workspace_bytes.load(std::memory_order_relaxed);
@@ -248,7 +248,7 @@ rlk_status Stream::retain(rlk_error* error) {
 void Stream::leave_capture() {
   if (capture_ == nullptr) return;
   const bool capturing_now = capturing_ || vendor_capture_ != 0;
-  capture_->resources.before = mark(/*with_event=*/!capturing_now);
+  capture_->resources.before = fence(/*with_event=*/!capturing_now);
   capture_->ended.store(true, std::memory_order_release);
   capture_ = nullptr;
 }
@@ -282,7 +282,7 @@ rlk_status Stream::end_capture(rlk_plugin_graph** graph, GraphResources* resourc
   GraphResources captured;
   if (capture_ != nullptr) captured = std::move(capture_->resources);
   capture_ = nullptr;
-  captured.before = mark(/*with_event=*/true);
+  captured.before = fence(/*with_event=*/true);
   if (status != RLK_OK) {  // nothing of it was ever run
     captured.release(device_);
     return status;
@@ -298,7 +298,7 @@ void Stream::note_launch(const std::shared_ptr<GraphRecord>& graph) {
 void Stream::help_collect() {
   if (device_.runs_inline || !device_.has_something_to_collect()) return;
   if (!collect_point_.reached()) return;
-  collect_point_ = mark(true);
+  collect_point_ = fence(true);
   device_.collect();
 }
 

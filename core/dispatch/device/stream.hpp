@@ -91,7 +91,7 @@ public:
   std::string name() const { return device_.entry.name(); }
 
   // This point of the stream, to be passed.
-  Mark mark(bool with_event) noexcept;
+  Fence fence(bool with_event) noexcept;
   // One more call of the device's: its tag, and its implementation among the suspects. The work counts as issued.
   uint32_t note_call(const Candidate& candidate, Dtype dtype);
   // The same of a call that the CPU serves: it does not touch the device, and is no suspect. Its copies do, for which
@@ -176,7 +176,7 @@ private:
   uint64_t vendor_capture_ = 0;       // the number of the vendor's capture, seen at the last question
   std::shared_ptr<Capture> capture_;  // with what its calls were given so far; nullptr before the first
   std::vector<std::shared_ptr<GraphRecord>> launched_;
-  Mark collect_point_;
+  Fence collect_point_;
 };
 
 }  // namespace rlk::core

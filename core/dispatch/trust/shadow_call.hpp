@@ -24,7 +24,7 @@ public:
   WatchedCall(const Candidate& served_by, DeviceState& on)
       : held(served_by.shared_from_this()), candidate(*held), device(on) {}
   ~WatchedCall() {
-    if (copies_on_ != nullptr) end = copies_on_->mark(/*with_event=*/true);
+    if (copies_on_ != nullptr) end = copies_on_->fence(/*with_event=*/true);
     if (memory != nullptr) device.pinned.deallocate(memory, std::move(end), nullptr);
   }
   WatchedCall(const WatchedCall&) = delete;
@@ -40,7 +40,7 @@ public:
   // Nothing more is copied: `end` becomes what follows the last copy. [the stream's thread]
   void end_copies(Stream& stream) {
     copies_on_ = nullptr;
-    end = stream.mark(/*with_event=*/true);
+    end = stream.fence(/*with_event=*/true);
   }
   // The values of the part, out of what was copied: the inputs' to the sample, the outputs' returned.
   std::vector<std::vector<std::byte>> unpack();
@@ -57,7 +57,7 @@ public:
   void* memory = nullptr;  // pinned: what is copied, inputs first
   std::shared_ptr<StreamReports> reports;
   std::shared_ptr<Telling> telling;
-  Mark end;
+  Fence end;
 
 private:
   using Fetches = std::vector<std::optional<Fetch>>;
