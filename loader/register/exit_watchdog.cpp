@@ -18,7 +18,7 @@
 namespace rlk::loader {
 namespace {
 
-struct Stuck {
+struct Hung {
   std::string plugin;
   double seconds;
   std::function<bool()> hangs;
@@ -31,11 +31,11 @@ std::string turns_of(long thread) {
   return at == std::string::npos ? std::string() : status.substr(at);
 }
 
-void watch(const Stuck& stuck, long thread, int status) {
+void watch(const Hung& hung, long thread, int status) {
   using Clock = std::chrono::steady_clock;
   std::string before = turns_of(thread);
   auto since = Clock::now();
-  while (stuck.hangs()) {
+  while (hung.hangs()) {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
     std::string now = turns_of(thread);
     if (now.empty()) return;  // without /proc nobody can tell
@@ -43,34 +43,34 @@ void watch(const Stuck& stuck, long thread, int status) {
       before = std::move(now);
       since = Clock::now();
     }
-    if (Clock::now() - since < std::chrono::duration<double>(stuck.seconds)) continue;
+    if (Clock::now() - since < std::chrono::duration<double>(hung.seconds)) continue;
     std::fflush(nullptr);
     std::fprintf(stderr,
                  "rlk: plugin %s hangs while it is loaded and holds the dynamic linker's lock, which the end of this "
                  "process needs; it is ended without, with status %d. Remove the plugin\n",
-                 core::printable(stuck.plugin).c_str(), status);
+                 core::printable(hung.plugin).c_str(), status);
     _exit(status);
   }
 }
 
 }  // namespace
 
-void end_in_spite_of(std::string plugin, double seconds, std::function<bool()> hangs) {
+void start_exit_watchdog(std::string plugin, double seconds, std::function<bool()> hangs) {
 #ifdef __GLIBC__
   static std::atomic<bool> asked{false};
   if (asked.exchange(true)) return;
   // Never destroyed: it is needed at the very end.
-  auto* const stuck = new Stuck{std::move(plugin), seconds, std::move(hangs)};
+  auto* const hung = new Hung{std::move(plugin), seconds, std::move(hangs)};
   on_exit(
       [](int status, void* of) {
-        const auto& which = *static_cast<const Stuck*>(of);
+        const auto& which = *static_cast<const Hung*>(of);
         const long thread = syscall(SYS_gettid);
         try {
           std::thread([&which, thread, status] { watch(which, thread, status); }).detach();
         } catch (const std::system_error&) {  // no thread to be had: then this end is not watched
         }
       },
-      stuck);
+      hung);
 #else
   static_cast<void>(plugin), static_cast<void>(seconds), static_cast<void>(hangs);
 #endif

@@ -1,5 +1,5 @@
-// A thread that hangs while it loads a plugin holds the dynamic linker's lock, which the end of the process needs too:
-// exit() would wait for it for ever, after all the work was done.
+// Watchdog for the end of the process. A thread that hangs while it loads a plugin holds the dynamic linker's lock,
+// which the end of the process needs too: exit() would wait for it for ever, after all the work was done.
 #pragma once
 
 #include <functional>
@@ -11,6 +11,6 @@ namespace rlk::loader {
 // `hangs` is still true, the process ends with its own exit status, and a line on standard error says whose fault it
 // was. What runs at exit (flushed files, other people's functions) runs before; destructors of libraries may not. [once
 // a process]
-void end_in_spite_of(std::string plugin, double seconds, std::function<bool()> hangs);
+void start_exit_watchdog(std::string plugin, double seconds, std::function<bool()> hangs);
 
 }  // namespace rlk::loader

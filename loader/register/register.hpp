@@ -76,7 +76,7 @@ private:
   std::vector<std::unique_ptr<Generation>> loaded_;
   std::map<std::string, Generation*> live_;  // by id: what is published
   std::vector<Change> changes_;
-  std::shared_ptr<Opening> stuck_in_linker_;  // holds the dynamic linker's lock
+  std::shared_ptr<Opening> hung_in_linker_;  // holds the dynamic linker's lock
 };
 
 }  // namespace rlk::loader

@@ -200,7 +200,7 @@ rlk_status Dispatcher::decide(const Call& call, const Snapshot& snapshot, const 
                             call.options.pin,
                             &call.stream.device().entry,
                             call.privates.required(),
-                            &hangs_};
+                            &watchdog_};
   Selection selection;
   if (const rlk_status s = select(snapshot, policy_, request, &selection, error); s != RLK_OK) return s;
   for (const Option& option : selection.options) {
@@ -345,7 +345,7 @@ rlk_status Dispatcher::explain(Stream& stream, const OpDecl& decl, const void* p
                             call.options.pin,
                             &stream.device().entry,
                             call.privates.required(),
-                            &hangs_};
+                            &watchdog_};
   Selection selection;
   const auto now = snapshot();
   status = select(*now, policy_, request, &selection, error);

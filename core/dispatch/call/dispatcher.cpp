@@ -25,7 +25,7 @@ std::atomic<uint64_t> dispatchers_made{0};
 Dispatcher::Dispatcher(Registry& registry, Policy policy, size_t max_plans, const DeviceAllocator& embedder)
     : registry_(registry),
       policy_(std::move(policy)),
-      hangs_(registry_, policy_.call_timeout_seconds()),
+      watchdog_(registry_, policy_.call_timeout_seconds()),
       canaries_(registry_, policy_.watches_first_uses(), policy_.call_timeout_seconds()),
       embedder_(embedder),
       id_(++dispatchers_made),
@@ -80,7 +80,7 @@ rlk_status Dispatcher::device(const DeviceEntry& entry, DeviceState** out, rlk_e
   auto found = devices_.find(&entry);
   if (found == devices_.end()) {
     auto state = std::make_unique<DeviceState>(entry, opened, embedder_.allocate != nullptr ? &embedder_ : nullptr);
-    state->hangs = &hangs_;
+    state->watchdog = &watchdog_;
     found = devices_.emplace(&entry, std::move(state)).first;
   }
   *out = found->second.get();

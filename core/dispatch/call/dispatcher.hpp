@@ -142,7 +142,7 @@ private:
 
   Registry& registry_;
   const Policy policy_;
-  HangWatch hangs_;
+  Watchdog watchdog_;
   Canaries canaries_;
   const DeviceAllocator embedder_;
   const uint64_t id_;

@@ -97,11 +97,11 @@ rlk_status execute(const Call& call, const Candidate& candidate, const std::shar
     mine.next = nullptr;
     run.next = reinterpret_cast<const rlk_ext*>(&mine);
   }
-  const HangWatch::Place place = {"enqueue", &stream, candidate.plugin.get(), &candidate, call.dtype(), 0};
+  const Watchdog::Place place = {"enqueue", &stream, candidate.plugin.get(), &candidate, call.dtype(), 0};
   uint64_t bytes = 0;
   rlk_status status = RLK_OK;
   {
-    const HangWatch::Inside inside(stream.device().hangs, place);
+    const Watchdog::Inside inside(stream.device().watchdog, place);
     status = workspace_bytes(*plan, lease, run, &bytes, error);
   }
   *implementation_failed = status != RLK_OK;
@@ -124,7 +124,7 @@ rlk_status execute(const Call& call, const Candidate& candidate, const std::shar
   // Even an enqueue that fails may have left a part of its work in the stream.
   lease.set_enqueued();
   {
-    const HangWatch::Inside inside(stream.device().hangs, place);
+    const Watchdog::Inside inside(stream.device().watchdog, place);
     status = call_plugin(candidate.implementation->plan_enqueue, lease.handle(), handle, &run, error);
   }
   *implementation_failed = status != RLK_OK;

@@ -36,7 +36,7 @@ rlk_status CachedPlan::make(rlk_plugin_plan** out, rlk_plan_info* info, rlk_erro
   if (built_in_) return make_here(out, info, error);
   // No memory of the caller is written yet: if the plugin hangs here, the next candidate serves. What asked for the
   // plan switches the unit off, because making it is not the plugin's work alone.
-  struct Making : Deed {
+  struct Making : TimedCall {
     std::shared_ptr<CachedPlan> plan;  // until the handle has been taken over
     rlk_plugin_plan* handle = nullptr;
     rlk_plan_info info{};

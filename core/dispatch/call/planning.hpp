@@ -50,7 +50,7 @@ public:
   virtual void next() = 0;
 };
 
-// Limits with patience 1 (within.hpp).
+// Limits with patience 1 (timeout.hpp).
 struct PhaseSeconds {
   double plan, other;
 };

@@ -82,8 +82,8 @@ private:
     }
     Trace first = trace({candidate.plugin->id, candidate.decl->name, candidate.implementation->name,
                          first_dtype(request_.call), "query", candidate.plugin->api});
-    const HangWatch::Inside inside(request_.hangs,
-                                   {"query", nullptr, candidate.plugin.get(), &candidate, request_.call.dtypes[0], 0});
+    const Watchdog::Inside inside(request_.watchdog,
+                                  {"query", nullptr, candidate.plugin.get(), &candidate, request_.call.dtypes[0], 0});
     status = call_plugin(candidate.implementation->query, candidate.implementation, device, &desc, &answer, &error);
     first.reset();
     if (status != RLK_OK || answer.level < RLK_SUPPORT_NO || answer.level > RLK_SUPPORT_PREFERRED) {

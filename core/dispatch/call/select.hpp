@@ -32,7 +32,7 @@ struct Option {
   uint64_t wishes = 0;  // bit set of the wishes it meets, the strongest highest
 };
 
-class HangWatch;
+class Watchdog;
 
 struct CallRequest {
   const BoundCall& call;
@@ -42,7 +42,7 @@ struct CallRequest {
   std::string_view pin;                      // "" is none
   const DeviceEntry* on = nullptr;           // the stream's device
   std::string_view required_plugin = {};     // by private parameters; "" is none
-  HangWatch* hangs = nullptr;                // of who is asked
+  Watchdog* watchdog = nullptr;              // of who is asked
 };
 
 // Why the decision is not what somebody wished for, or not on the stream's device. Empty code: it is.

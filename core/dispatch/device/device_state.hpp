@@ -38,7 +38,7 @@ private:
   std::atomic<bool> usable_;
 };
 
-class HangWatch;
+class Watchdog;
 
 class DeviceState {
 public:
@@ -53,7 +53,7 @@ public:
   const rlk_plugin& api;           // of the owner
   const rlk_graph_api* graph_api;  // nullptr: this backend cannot capture
   const bool runs_inline;
-  HangWatch* hangs = nullptr;  // tells of streams that do not answer; nullptr: nobody does
+  Watchdog* watchdog = nullptr;  // tells of streams that do not answer; nullptr: nobody does
   OptionalSlot host_functions, pointer_kinds, capture_ids, capture_retains;
   EventPool events;
   CachingAllocator memory;

@@ -72,7 +72,7 @@ rlk_status PluginDevice::open(rlk_plugin_device** out, rlk_error* error) {
 
 namespace {
 
-struct Opening : Deed {
+struct Opening : TimedCall {
   rlk_plugin_device* handle = nullptr;
   rlk_attach_info info{};
 };
@@ -107,7 +107,7 @@ rlk_status PluginDevice::make(rlk_plugin_device** out, rlk_error* error) {
           call_of(api, "device_attach", api.device_attach, instance, &opening->info, &opening->handle, &opening->error);
     };
   }
-  const rlk_status status = call_within(kOpenSeconds, api_, what, opening, std::move(work), error);
+  const rlk_status status = call_with_timeout(kOpenSeconds, api_, what, opening, std::move(work), error);
   if (status == RLK_OK) *out = opening->handle;
   return status;
 }

@@ -25,7 +25,7 @@ rlk_status Stream::create(DeviceState& device, Counters& counters, int32_t prior
                           rlk_error* error) {
   std::unique_ptr<Stream> stream(new Stream(device, counters, false));
   const Trace first = trace({device.api.id, {}, {}, {}, "stream create", &device.api});
-  struct Creating : Deed {
+  struct Creating : TimedCall {
     rlk_plugin_stream* handle = nullptr;
   };
   const auto creating = std::make_shared<Creating>();
@@ -33,7 +33,7 @@ rlk_status Stream::create(DeviceState& device, Counters& counters, int32_t prior
     creating->status =
         call_of(api, "stream create", api.stream->create, handle, priority, &creating->handle, &creating->error);
   };
-  rlk_status status = call_within(kOpenSeconds, device.api, "stream create", creating, create, error);
+  rlk_status status = call_with_timeout(kOpenSeconds, device.api, "stream create", creating, create, error);
   if (status == RLK_OK) stream->handle_ = creating->handle;
   status = check_made(status, stream->handle_, "stream create", error);
   if (status == RLK_OK) status = stream->start(error);

@@ -60,8 +60,8 @@ rlk_data_error fresh_data_error() {
 
 template <class... P, class... A>
 rlk_status Stream::ask(const char* what, uint64_t longer_ns, rlk_status (*slot)(P...), A... arguments) {
-  const HangWatch::Inside inside(device_.hangs,
-                                 {what, this, device_.entry.owner.get(), nullptr, Dtype::f32, longer_ns});
+  const Watchdog::Inside inside(device_.watchdog,
+                                {what, this, device_.entry.owner.get(), nullptr, Dtype::f32, longer_ns});
   return call_of(device_.api, what, slot, arguments...);
 }
 

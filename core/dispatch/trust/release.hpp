@@ -32,21 +32,21 @@ rlk_status call_of(const rlk_plugin& plugin, const char* what, rlk_status (*slot
   return status;
 }
 
-// The same where the host need not wait for ever: `work` fills what it owns, a Deed, on a thread of its own. One that
-// does not come back is RLK_TIMEOUT, and switches the plugin off unless it may have waited for a plan.
-struct Deed {
+// The same where the host need not wait for ever: `work` fills what it owns, a TimedCall, on a thread of its own. One
+// that does not come back is RLK_TIMEOUT, and switches the plugin off unless it may have waited for a plan.
+struct TimedCall {
   rlk_status status = RLK_PLUGIN_EXCEPTION;
   rlk_error error = fresh_error();
-  Deed() { fail(&error, status, "the plugin ended its thread instead of returning"); }
+  TimedCall() { fail(&error, status, "the plugin ended its thread instead of returning"); }
 };
 
 template <class D>
-rlk_status call_within(double seconds, const rlk_plugin& plugin, const char* what, const std::shared_ptr<D>& deed,
-                       std::function<void()> work, rlk_error* error) {
-  if (within(seconds, std::move(work))) {
-    if (deed->status == RLK_OK) return RLK_OK;
-    return fail(error, deed->status, text_of(deed->error), deed->error.native_code,
-                text_of(deed->error.domain).c_str());
+rlk_status call_with_timeout(double seconds, const rlk_plugin& plugin, const char* what, const std::shared_ptr<D>& call,
+                             std::function<void()> work, rlk_error* error) {
+  if (run_with_timeout(seconds, std::move(work))) {
+    if (call->status == RLK_OK) return RLK_OK;
+    return fail(error, call->status, text_of(call->error), call->error.native_code,
+                text_of(call->error.domain).c_str());
   }
   if (is_planning(plugin)) {
     return failf(error, RLK_TIMEOUT,

@@ -56,7 +56,7 @@ double patience() {
   return scale_of_all.load(std::memory_order_relaxed);
 }
 
-bool within(double seconds, std::function<void()> work) {
+bool run_with_timeout(double seconds, std::function<void()> work) {
   const NoCancel whole;
   const auto wait = std::make_shared<Wait>();
   const auto run = [wait, work = std::move(work)] {

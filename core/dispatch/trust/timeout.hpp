@@ -1,4 +1,5 @@
-// A plugin's code that may never come back, where the host can go on without it: on a thread of its own, for a time.
+// Watchdog for plugin code that can be abandoned (opening a device, making a stream or a plan): it runs on a thread of
+// its own, with a timeout.
 #pragma once
 
 #include <functional>
@@ -14,6 +15,6 @@ double patience();
 
 // False when the work did not return within `seconds` times the patience. It then goes on behind and must own all that
 // it uses. Where there is no thread to be had it runs on this one. What the work throws is thrown here.
-bool within(double seconds, std::function<void()> work);
+bool run_with_timeout(double seconds, std::function<void()> work);
 
 }  // namespace rlk::core

@@ -28,13 +28,13 @@ using Clock = std::chrono::steady_clock;
 constexpr double kLongestTickSeconds = 1.0;
 constexpr char kCode[] = "TIMEOUT";
 
-std::atomic<uint64_t> watches_made{0};
+std::atomic<uint64_t> watchdogs_made{0};
 
-// A thread's slots, one for each watch that it met.
+// A thread's slots, one for each watchdog that it met.
 struct OfThread {
   uint64_t last_id = 0;
-  HangWatch::Slot* last = nullptr;
-  std::vector<std::pair<uint64_t, std::shared_ptr<HangWatch::Slot>>> all;
+  Watchdog::Slot* last = nullptr;
+  std::vector<std::pair<uint64_t, std::shared_ptr<Watchdog::Slot>>> all;
 };
 
 std::string who(const Candidate& candidate) {
@@ -47,7 +47,7 @@ std::string dtype_of(const Suspect& suspect) {
 
 }  // namespace
 
-struct HangWatch::Shared {
+struct Watchdog::Shared {
   std::mutex mutex;
   std::condition_variable changed;
   std::vector<std::shared_ptr<Slot>> slots;
@@ -55,14 +55,14 @@ struct HangWatch::Shared {
   bool stopping = false;
 };
 
-HangWatch::HangWatch(Registry& registry, double seconds)
+Watchdog::Watchdog(Registry& registry, double seconds)
     : registry_(registry),
       seconds_(seconds),
-      id_(++watches_made),
+      id_(++watchdogs_made),
       process_(getpid()),
       shared_(std::make_unique<Shared>()) {}
 
-HangWatch::~HangWatch() {
+Watchdog::~Watchdog() {
   if (process_ != getpid()) {
     static_cast<void>(shared_.release());
     return;
@@ -75,14 +75,14 @@ HangWatch::~HangWatch() {
   if (shared_->thread.joinable()) shared_->thread.join();
 }
 
-HangWatch::Slot* HangWatch::slot_of_thread() noexcept {
+Watchdog::Slot* Watchdog::slot_of_thread() noexcept {
   try {
     auto& mine = sdk::thread_own<OfThread>();
     if (mine.last_id == id_) return mine.last;
     auto found = std::find_if(mine.all.begin(), mine.all.end(), [&](const auto& one) { return one.first == id_; });
     if (found == mine.all.end()) {
       if (process_ != getpid()) return nullptr;
-      // Slots of destroyed watches, which no one else holds any more.
+      // Slots of destroyed watchdogs, which no one else holds any more.
       std::erase_if(mine.all, [](const auto& one) { return one.second.use_count() == 1; });
       mine.all.emplace_back(id_, add_slot());
       found = mine.all.end() - 1;
@@ -95,7 +95,7 @@ HangWatch::Slot* HangWatch::slot_of_thread() noexcept {
   }
 }
 
-std::shared_ptr<HangWatch::Slot> HangWatch::add_slot() {
+std::shared_ptr<Watchdog::Slot> Watchdog::add_slot() {
   auto slot = std::make_shared<Slot>();
   slot->thread = syscall(SYS_gettid);
   const std::lock_guard lock(shared_->mutex);
@@ -106,7 +106,7 @@ std::shared_ptr<HangWatch::Slot> HangWatch::add_slot() {
   return slot;
 }
 
-void HangWatch::work() {
+void Watchdog::work() {
   const std::chrono::duration<double> tick(std::min(kLongestTickSeconds, seconds_ / 4));
   std::unique_lock lock(shared_->mutex);
   for (auto before = Clock::now(); !shared_->stopping;) {
@@ -143,7 +143,7 @@ void HangWatch::work() {
   }
 }
 
-void HangWatch::tell(Slot& slot) {
+void Watchdog::tell(Slot& slot) {
   if (end_has_begun()) return;  // a call may well wait for what has ended
   uint64_t turn = slot.seen;
   if (!slot.turn.compare_exchange_strong(turn, turn | Slot::kHeld, std::memory_order_acq_rel)) return;

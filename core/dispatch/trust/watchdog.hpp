@@ -1,5 +1,5 @@
-// Plugins that do not come back where nobody can go on without them: the call stays on its thread, since it may still
-// write into the caller's memory, and another thread tells who hangs and switches it off for everybody else.
+// Watchdog for plugin calls that cannot be abandoned (enqueue, synchronize): the call stays on its thread, since it may
+// still write into the caller's memory; another thread tells which plugin hangs, and switches it off for other calls.
 #pragma once
 
 #include <atomic>
@@ -18,13 +18,13 @@ namespace rlk::core {
 class Stream;
 
 // One per dispatcher, which outlives no call. Its thread begins with the first call of a plugin.
-class HangWatch {
+class Watchdog {
 public:
   // After that long inside a plugin a call hangs. 0 watches nothing.
-  HangWatch(Registry& registry, double seconds);
-  ~HangWatch();
-  HangWatch(const HangWatch&) = delete;
-  HangWatch& operator=(const HangWatch&) = delete;
+  Watchdog(Registry& registry, double seconds);
+  ~Watchdog();
+  Watchdog(const Watchdog&) = delete;
+  Watchdog& operator=(const Watchdog&) = delete;
 
   // What a thread is inside of.
   struct Place {
@@ -52,9 +52,9 @@ public:
   // plugin is not watched. Nested ones count as the outermost.
   class Inside {
   public:
-    Inside(HangWatch* watch, const Place& place) {
-      if (watch == nullptr || watch->seconds_ <= 0 || place.plugin->built_in) return;
-      slot_ = watch->slot_of_thread();
+    Inside(Watchdog* watchdog, const Place& place) {
+      if (watchdog == nullptr || watchdog->seconds_ <= 0 || place.plugin->built_in) return;
+      slot_ = watchdog->slot_of_thread();
       if (slot_ == nullptr) return;
       const uint64_t turn = slot_->turn.load(std::memory_order_relaxed);
       if ((turn & 1) != 0) {

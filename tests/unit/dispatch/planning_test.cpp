@@ -170,8 +170,8 @@ TEST(Planning, OpeningWhileAPlanIsMadeIsNoReasonToSwitchThePluginOff) {
   while (!is_inside) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   rlk_error error = core::fresh_error();
   const auto open = [&] {
-    return core::call_within(
-        0.001, plugin, "device open", std::make_shared<core::Deed>(), [ended] { ended.wait(); }, &error);
+    return core::call_with_timeout(
+        0.001, plugin, "device open", std::make_shared<core::TimedCall>(), [ended] { ended.wait(); }, &error);
   };
   EXPECT_EQ(open(), RLK_TIMEOUT);
   EXPECT_NE(std::string(error.text).find("plans of the plugin were being made"), std::string::npos) << error.text;
