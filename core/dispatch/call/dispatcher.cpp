@@ -26,11 +26,11 @@ Dispatcher::Dispatcher(Registry& registry, Policy policy, size_t max_plans, cons
     : registry_(registry),
       policy_(std::move(policy)),
       watchdog_(registry_, policy_.call_timeout_seconds()),
-      canaries_(registry_, policy_.watches_first_uses(), policy_.call_timeout_seconds()),
+      canaries_(registry_, policy_.shadow_checks_first_uses(), policy_.call_timeout_seconds()),
       embedder_(embedder),
       id_(++dispatchers_made),
       plans_(max_plans),
-      watcher_(registry_, policy_) {}
+      shadow_check_(registry_, policy_) {}
 
 // Plans die before the devices whose streams they ran on; the threads' caches keep empty shells.
 Dispatcher::~Dispatcher() {
@@ -254,24 +254,24 @@ rlk_status Dispatcher::find_or_decide(const Call& call, const Snapshot& snapshot
 rlk_status Dispatcher::run(const Call& call, const Served& served, bool* implementation_failed, rlk_error* error) {
   OpCounters& counters = counters_.of(call.decl());
   if (!served.decision().staged) {
-    WatchedCallPtr watched;
+    ShadowCallPtr shadow;
     Trace first;
     if (served.first_use) {
       const Candidate& candidate = served.candidate();
       first = trace({candidate.plugin->id, candidate.decl->name, candidate.implementation->name,
                      first_dtype(call.bound), "enqueue", candidate.plugin->api});
     }
-    if (served.first_use || watcher_.draws()) {
+    if (served.first_use || shadow_check_.draws()) {
       const std::shared_ptr<const Decision>& decision = served.from->decision;
       std::shared_ptr<std::atomic<bool>> fresh;
       if (served.first_use) fresh = {decision, &decision->is_fresh};
-      watched = watcher_.begin(call, served.candidate(), served.plan()->info().variant, fresh);
+      shadow = shadow_check_.begin(call, served.candidate(), served.plan()->info().variant, fresh);
     }
     const rlk_status status = execute(call, served.candidate(), served.plan(), counters, implementation_failed, error);
-    if (watched != nullptr) watcher_.finish(std::move(watched), call, status);
+    if (shadow != nullptr) shadow_check_.finish(std::move(shadow), call, status);
     return status;
   }
-  if (served.first_use) watcher_.pass_staged(call, served.candidate(), served.plan()->info().variant);
+  if (served.first_use) shadow_check_.pass_staged(call, served.candidate(), served.plan()->info().variant);
   std::shared_ptr<CpuStreams> streams;
   if (const rlk_status status = cpu_streams(&streams, error); status != RLK_OK) return status;
   return stage(call, served.candidate(), served.plan(), std::move(streams), counters, *served.decision().fallback,

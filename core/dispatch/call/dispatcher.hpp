@@ -72,7 +72,7 @@ public:
   const Policy& policy() const { return policy_; }
   std::shared_ptr<const Snapshot> snapshot() const { return registry_.current(); }
   size_t plan_count() const { return plans_.plan_count(); }
-  Watcher& watcher() { return watcher_; }
+  ShadowCheck& shadow_check() { return shadow_check_; }
   uint32_t live_streams();
   uint32_t live_graphs();
 
@@ -152,7 +152,7 @@ private:
   std::shared_ptr<CpuStreams> cpu_streams_;  // made with the first staged call
   std::atomic<uint64_t> drained_{0};         // the generation of the last drain
   PlanCache plans_;
-  Watcher watcher_;
+  ShadowCheck shadow_check_;
 };
 
 }  // namespace rlk::core

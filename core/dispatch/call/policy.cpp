@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::string_view kOpPrefix = "RLK_OP_";
 constexpr std::string_view kNumericsKey = "numerics";
-constexpr std::string_view kWatchKey = "watch";
+constexpr std::string_view kShadowCheckKey = "watch";
 constexpr std::string_view kFallbackKey = "fallback";
 constexpr std::string_view kCallTimeoutKey = "call_timeout";
 
@@ -27,14 +27,14 @@ constexpr std::string_view kCallTimeoutKey = "call_timeout";
 constexpr double kCallTimeoutSeconds = 600;
 
 // "off", "first", or a share of calls.
-bool parse_watch(const std::string& value, double* rate) {
+bool parse_shadow_check(const std::string& value, double* rate) {
   char* end = nullptr;
   *rate = std::strtod(value.c_str(), &end);
   if (value == "off" || value == "first") return *rate = 0, true;
   return end != value.c_str() && *end == '\0' && *rate > 0 && *rate <= 1;
 }
 
-std::string watch_problem(const std::string& value, const std::string& source) {
+std::string shadow_check_problem(const std::string& value, const std::string& source) {
   return fmt::format("{} is \"{}\"; expected off, first, or a share of calls like 0.001", source, value);
 }
 
@@ -118,8 +118,8 @@ std::vector<std::string> problems_of(const std::vector<PolicyEntry>& entries) {
     } else if (entry.op == kFallbackKey) {
       if (Fallback ignored{}; !parse_fallback(entry.value, &ignored))
         problems.push_back(fallback_problem(entry.value, entry.source));
-    } else if (entry.op == kWatchKey) {
-      if (!parse_watch(entry.value, &rate)) problems.push_back(watch_problem(entry.value, entry.source));
+    } else if (entry.op == kShadowCheckKey) {
+      if (!parse_shadow_check(entry.value, &rate)) problems.push_back(shadow_check_problem(entry.value, entry.source));
     } else if (entry.op == kCallTimeoutKey) {
       if (!parse_call_timeout(entry.value, &rate)) problems.push_back(call_timeout_problem(entry.value, entry.source));
     } else if (!entry.op.empty() && find_declaration(entry.op) == nullptr) {
@@ -187,21 +187,21 @@ rlk_status Policy::make(const Environment& environment, const std::vector<std::s
     problem("RLK_LOG_DISPATCH is \"" + log + "\"; expected 0 or 1. Using 0");
   }
 
-  policy.watches_first_uses_ = true;
-  const auto watch = [&](const std::string& value, const std::string& source) {
+  policy.shadow_checks_first_uses_ = true;
+  const auto shadow_check = [&](const std::string& value, const std::string& source) {
     if (value.empty()) return;
     double rate = 0;
-    if (!parse_watch(value, &rate)) {
-      problem(watch_problem(value, source));
+    if (!parse_shadow_check(value, &rate)) {
+      problem(shadow_check_problem(value, source));
       return;
     }
-    policy.watches_first_uses_ = value != "off";
-    policy.watch_rate_ = rate;
+    policy.shadow_checks_first_uses_ = value != "off";
+    policy.shadow_check_rate_ = rate;
   };
   for (auto entry = entries.rbegin(); entry != entries.rend(); ++entry) {
-    if (entry->op == kWatchKey) watch(entry->value, entry->source);
+    if (entry->op == kShadowCheckKey) shadow_check(entry->value, entry->source);
   }
-  watch(value_of("RLK_WATCH"), "RLK_WATCH");
+  shadow_check(value_of("RLK_WATCH"), "RLK_WATCH");
 
   policy.call_timeout_seconds_ = kCallTimeoutSeconds;
   const auto call_timeout = [&](const std::string& value, const std::string& source) {

@@ -71,8 +71,8 @@ public:
   const std::string& numerics_source() const { return numerics_source_; }
   bool logs_dispatch() const { return logs_dispatch_; }
   // RLK_WATCH: whether first uses of a class of sizes are compared with the reference, and which share of later calls.
-  bool watches_first_uses() const { return watches_first_uses_; }
-  double watch_rate() const { return watch_rate_; }
+  bool shadow_checks_first_uses() const { return shadow_checks_first_uses_; }
+  double shadow_check_rate() const { return shadow_check_rate_; }
   // RLK_CALL_TIMEOUT: after that long inside a plugin a call hangs; 0 is never.
   double call_timeout_seconds() const { return call_timeout_seconds_; }
 
@@ -84,8 +84,8 @@ private:
   uint32_t numerics_ = 0;
   std::string numerics_source_;
   bool logs_dispatch_ = false;
-  bool watches_first_uses_ = false;  // make() turns it on
-  double watch_rate_ = 0;
+  bool shadow_checks_first_uses_ = false;  // make() turns it on
+  double shadow_check_rate_ = 0;
   double call_timeout_seconds_ = 0;  // make() sets it
 };
 

@@ -22,7 +22,7 @@ bool is_empty(const rlk_tensor& tensor) {
 }  // namespace
 
 // The name of a tensor that lies so that its part takes too many copies, or nullptr.
-const char* WatchedCall::plan_fetches(const Call& call) {
+const char* ShadowCall::plan_fetches(const Call& call) {
   bytes = 0;
   const auto plan = [&](std::span<const ArgDecl> declared, std::span<const rlk_tensor* const> tensors,
                         std::vector<conformance::Kept>& kept, Fetches& list) -> const char* {
@@ -43,9 +43,9 @@ const char* WatchedCall::plan_fetches(const Call& call) {
   return scattered != nullptr ? scattered : plan(call.decl().outputs, call.outputs, sample.outputs, outputs_);
 }
 
-std::optional<std::pair<WhyNot, std::string>> WatchedCall::choose_part(const Call& call,
-                                                                       const conformance::ConcreteCall& whole,
-                                                                       uint64_t seed) {
+std::optional<std::pair<WhyNot, std::string>> ShadowCall::choose_part(const Call& call,
+                                                                      const conformance::ConcreteCall& whole,
+                                                                      uint64_t seed) {
   std::string why_not;
   const char* scattered = nullptr;
   const auto take = [&](std::optional<conformance::Sample> part) {
@@ -70,7 +70,7 @@ std::optional<std::pair<WhyNot, std::string>> WatchedCall::choose_part(const Cal
                                scattered, Fetch::kMostCopies, Fetch::kMostBytes >> 20));
 }
 
-rlk_status WatchedCall::copy(const Call& call, std::span<const rlk_tensor* const> tensors, const Fetches& fetches) {
+rlk_status ShadowCall::copy(const Call& call, std::span<const rlk_tensor* const> tensors, const Fetches& fetches) {
   rlk_plugin_stream* stream = call.stream.handle();
   copies_on_ = &call.stream;
   const auto enqueue = [&](char* to, const char* from, uint64_t count) {
@@ -85,7 +85,7 @@ rlk_status WatchedCall::copy(const Call& call, std::span<const rlk_tensor* const
   return RLK_OK;
 }
 
-std::vector<std::vector<std::byte>> WatchedCall::unpack() {
+std::vector<std::vector<std::byte>> ShadowCall::unpack() {
   std::vector<std::vector<std::byte>> results;
   const char* at = static_cast<const char*>(memory);
   for (size_t i = 0; i < inputs_.size(); ++i) {

@@ -17,18 +17,18 @@
 
 namespace rlk::core {
 
-class WatchedCall {
+class ShadowCall {
 public:
   static constexpr uint64_t kMostBytes = uint64_t{256} << 20;  // that are copied
 
-  WatchedCall(const Candidate& served_by, DeviceState& on)
+  ShadowCall(const Candidate& served_by, DeviceState& on)
       : held(served_by.shared_from_this()), candidate(*held), device(on) {}
-  ~WatchedCall() {
+  ~ShadowCall() {
     if (copies_on_ != nullptr) end = copies_on_->fence(/*with_event=*/true);
     if (memory != nullptr) device.pinned.deallocate(memory, std::move(end), nullptr);
   }
-  WatchedCall(const WatchedCall&) = delete;
-  WatchedCall& operator=(const WatchedCall&) = delete;
+  ShadowCall(const ShadowCall&) = delete;
+  ShadowCall& operator=(const ShadowCall&) = delete;
 
   // A part that is small enough to be judged, and lies so that it can be copied. Why there is none; nothing where there
   // is one.

@@ -36,7 +36,7 @@ namespace {
 
 // What may wait for the comparing thread: beyond it calls go uncompared, and their class is tried again later.
 constexpr size_t kMaxWaiting = 32;
-constexpr uint64_t kMaxBytesWaiting = WatchedCall::kMostBytes;
+constexpr uint64_t kMaxBytesWaiting = ShadowCall::kMostBytes;
 constexpr auto kPatience = std::chrono::seconds(60);
 // Calls of a class that may be compared until one gives a verdict.
 constexpr int kMostUndecided = 8;
@@ -155,14 +155,17 @@ bool has_ordinary_numbers(const conformance::ConcreteCall& call) {
 
 }  // namespace
 
-void WatchedCallDeleter::operator()(WatchedCall* call) const {
+void ShadowCallDeleter::operator()(ShadowCall* call) const {
   delete call;
 }
 
-Watcher::Watcher(Registry& registry, const Policy& policy)
-    : registry_(registry), first_uses_(policy.watches_first_uses()), rate_(policy.watch_rate()), process_(getpid()) {}
+ShadowCheck::ShadowCheck(Registry& registry, const Policy& policy)
+    : registry_(registry),
+      first_uses_(policy.shadow_checks_first_uses()),
+      rate_(policy.shadow_check_rate()),
+      process_(getpid()) {}
 
-Watcher::~Watcher() {
+ShadowCheck::~ShadowCheck() {
   if (process_ != getpid()) {
     static_cast<void>(sync_.release());
     return;
@@ -175,7 +178,7 @@ Watcher::~Watcher() {
   if (sync_->thread.joinable()) sync_->thread.join();
 }
 
-bool Watcher::draws() {
+bool ShadowCheck::draws() {
   if (rate_ <= 0) return false;
   static thread_local uint64_t state = reinterpret_cast<uintptr_t>(&state) | 1;
   state ^= state << 13, state ^= state >> 7, state ^= state << 17;
@@ -183,7 +186,7 @@ bool Watcher::draws() {
 }
 
 // Whether tests had the class.
-bool Watcher::is_proved(const CallClass& of, const Candidate& candidate) const {
+bool ShadowCheck::is_proved(const CallClass& of, const Candidate& candidate) const {
   return std::any_of(candidate.units.begin(), candidate.units.end(), [&](const UnitResult* unit) {
     const auto& known = unit->size_classes;
     return unit->dtype == of.unit.dtype && unit->variant == of.unit.variant &&
@@ -192,15 +195,15 @@ bool Watcher::is_proved(const CallClass& of, const Candidate& candidate) const {
 }
 
 // Whether the class was never verified, compared or begun to be compared before.
-bool Watcher::claim_class(const CallClass& of, const Candidate& candidate) {
+bool ShadowCheck::claim_class(const CallClass& of, const Candidate& candidate) {
   if (is_proved(of, candidate)) return false;
   const std::lock_guard lock(sync_->mutex);
   return known_.insert(of.name).second;
 }
 
 // A later call of the class may tell: numbers of one call must not keep all others from being compared.
-void Watcher::pass_over(const CallClass& of, WhyNot why, const std::string& reason, Again again,
-                        const Freshness& fresh) {
+void ShadowCheck::pass_over(const CallClass& of, WhyNot why, const std::string& reason, Again again,
+                            const Freshness& fresh) {
   std::optional<UncomparedClass> to_tell;
   {
     const std::lock_guard lock(sync_->mutex);
@@ -218,11 +221,11 @@ void Watcher::pass_over(const CallClass& of, WhyNot why, const std::string& reas
   log_line(rate_ >= 1 ? RLK_LOG_WARN : RLK_LOG_INFO, "watch", text_of(*to_tell));
   registry_.note_uncompared(*to_tell);
 }
-void Watcher::pass_over(const WatchedCall& watched, WhyNot why, const std::string& reason) {
-  pass_over(watched.of, why, reason, Again::some_times, watched.again.lock());
+void ShadowCheck::pass_over(const ShadowCall& shadow, WhyNot why, const std::string& reason) {
+  pass_over(shadow.of, why, reason, Again::some_times, shadow.again.lock());
 }
 
-void Watcher::pass_staged(const Call& call, const Candidate& candidate, const char* variant) {
+void ShadowCheck::pass_staged(const Call& call, const Candidate& candidate, const char* variant) {
   if (!first_uses_ || process_ != getpid()) return;
   try {
     const CallClass of = class_of(call, candidate, variant, whole_call(call));
@@ -233,8 +236,8 @@ void Watcher::pass_staged(const Call& call, const Candidate& candidate, const ch
   }
 }
 
-WatchedCallPtr Watcher::begin(const Call& call, const Candidate& candidate, const char* variant,
-                              const Freshness& fresh) {
+ShadowCallPtr ShadowCheck::begin(const Call& call, const Candidate& candidate, const char* variant,
+                                 const Freshness& fresh) {
   const bool first_use = fresh != nullptr;
   if ((first_use && !first_uses_) || process_ != getpid() || end_has_begun()) return nullptr;
   std::string claimed;  // the class, until a call of it is on its way to be compared
@@ -258,91 +261,91 @@ WatchedCallPtr Watcher::begin(const Call& call, const Candidate& candidate, cons
   return nullptr;
 }
 
-WatchedCallPtr Watcher::begin(const Call& call, const Candidate& candidate, const CallClass& of,
-                              const conformance::ConcreteCall& whole, const Freshness& fresh) {
-  const auto pass = [&](WhyNot why, const std::string& reason, Again again) -> WatchedCallPtr {
+ShadowCallPtr ShadowCheck::begin(const Call& call, const Candidate& candidate, const CallClass& of,
+                                 const conformance::ConcreteCall& whole, const Freshness& fresh) {
+  const auto pass = [&](WhyNot why, const std::string& reason, Again again) -> ShadowCallPtr {
     if (fresh != nullptr || !is_proved(of, candidate)) pass_over(of, why, reason, again, fresh);
     return nullptr;
   };
   if (call.capturing) return pass(WhyNot::captured, "it is captured into a graph", Again::always);
   DeviceState& device = call.stream.device();
-  WatchedCallPtr watched(new WatchedCall(candidate, device));
+  ShadowCallPtr shadow(new ShadowCall(candidate, device));
   const uint64_t seed = call.stream.clock()->issued.load(std::memory_order_relaxed);
   // What is too large for one call is so for the class's next one: it is not asked again.
-  if (const auto why_not = watched->choose_part(call, whole, seed))
+  if (const auto why_not = shadow->choose_part(call, whole, seed))
     return pass(why_not->first, why_not->second, Again::no);
-  if (!has_room(*watched)) return pass(WhyNot::no_room, "too many calls wait to be compared", Again::always);
-  watched->of = of;
-  watched->first_use = fresh != nullptr;
-  watched->again = fresh;
-  watched->wants_accurate = (call.options.numerics & RLK_NUMERICS_ACCURATE) != 0;
-  watched->reports = call.stream.reports();
-  if (device.pinned.allocate(*call.stream.clock(), std::max<uint64_t>(watched->bytes, 1), &watched->memory, nullptr) !=
+  if (!has_room(*shadow)) return pass(WhyNot::no_room, "too many calls wait to be compared", Again::always);
+  shadow->of = of;
+  shadow->first_use = fresh != nullptr;
+  shadow->again = fresh;
+  shadow->wants_accurate = (call.options.numerics & RLK_NUMERICS_ACCURATE) != 0;
+  shadow->reports = call.stream.reports();
+  if (device.pinned.allocate(*call.stream.clock(), std::max<uint64_t>(shadow->bytes, 1), &shadow->memory, nullptr) !=
       RLK_OK) {
-    watched->memory = nullptr;
-    return pass(WhyNot::no_memory, fmt::format("the device had no {} bytes of pinned memory", watched->bytes),
+    shadow->memory = nullptr;
+    return pass(WhyNot::no_memory, fmt::format("the device had no {} bytes of pinned memory", shadow->bytes),
                 Again::some_times);
   }
-  if (watched->copy_inputs(call) != RLK_OK) {
-    watched->end_copies(call.stream);
+  if (shadow->copy_inputs(call) != RLK_OK) {
+    shadow->end_copies(call.stream);
     return pass(WhyNot::failed, "the device did not copy its inputs", Again::some_times);
   }
-  return watched;
+  return shadow;
 }
 
-bool Watcher::has_room(const WatchedCall& watched) {
+bool ShadowCheck::has_room(const ShadowCall& shadow) {
   const std::lock_guard lock(sync_->mutex);
-  return waiting_.size() < kMaxWaiting && bytes_waiting_ + watched.bytes <= kMaxBytesWaiting;
+  return waiting_.size() < kMaxWaiting && bytes_waiting_ + shadow.bytes <= kMaxBytesWaiting;
 }
 
-void Watcher::finish(WatchedCallPtr watched, const Call& call, rlk_status status) {
+void ShadowCheck::finish(ShadowCallPtr shadow, const Call& call, rlk_status status) {
   try {
-    hand_over(std::move(watched), call, status);
+    hand_over(std::move(shadow), call, status);
   } catch (const std::bad_alloc&) {
     // The call itself is done, and is not compared.
   }
 }
 
-void Watcher::hand_over(WatchedCallPtr watched, const Call& call, rlk_status status) {
-  const bool copied = status == RLK_OK && watched->copy_outputs(call) == RLK_OK;
-  watched->end_copies(call.stream);
-  if (copied) watched->telling = call.stream.note_telling(call.tag);
-  if (!copied) return pass_over(*watched, WhyNot::failed, "the call failed, or the device did not copy its outputs");
+void ShadowCheck::hand_over(ShadowCallPtr shadow, const Call& call, rlk_status status) {
+  const bool copied = status == RLK_OK && shadow->copy_outputs(call) == RLK_OK;
+  shadow->end_copies(call.stream);
+  if (copied) shadow->telling = call.stream.note_telling(call.tag);
+  if (!copied) return pass_over(*shadow, WhyNot::failed, "the call failed, or the device did not copy its outputs");
   {
     const std::lock_guard lock(sync_->mutex);
     if (stopping_) return;
     try {
       if (!sync_->thread.joinable()) sync_->thread = std::thread([this] { work(); });
-      const uint64_t bytes = watched->bytes;
-      waiting_.push_back(std::move(watched));
+      const uint64_t bytes = shadow->bytes;
+      waiting_.push_back(std::move(shadow));
       bytes_waiting_ += bytes;
     } catch (const std::system_error&) {  // no thread to be had: the call is done, and is not compared
     }
   }
-  if (watched != nullptr) return pass_over(*watched, WhyNot::no_memory, "there was no thread to compare it");
+  if (shadow != nullptr) return pass_over(*shadow, WhyNot::no_memory, "there was no thread to compare it");
   sync_->changed.notify_all();
 }
 
-void Watcher::work() {
+void ShadowCheck::work() {
   std::unique_lock lock(sync_->mutex);
   for (;;) {
     sync_->changed.wait(lock, [&] { return stopping_ || !waiting_.empty(); });
     if (stopping_) break;
-    WatchedCallPtr watched = std::move(waiting_.front());
+    ShadowCallPtr shadow = std::move(waiting_.front());
     waiting_.pop_front();
-    bytes_waiting_ -= watched->bytes;
+    bytes_waiting_ -= shadow->bytes;
     busy_ = true;
     lock.unlock();
     try {
-      judge(*watched);
+      judge(*shadow);
     } catch (const std::exception& e) {
       try {
         if (!end_has_begun())
-          pass_over(*watched, WhyNot::no_memory, std::string("the reference could not be computed: ") + e.what());
+          pass_over(*shadow, WhyNot::no_memory, std::string("the reference could not be computed: ") + e.what());
       } catch (const std::bad_alloc&) {  // not even to tell it
       }
     }
-    watched.reset();
+    shadow.reset();
     lock.lock();
     busy_ = false;
     sync_->changed.notify_all();
@@ -350,10 +353,10 @@ void Watcher::work() {
   waiting_.clear();
 }
 
-void Watcher::judge(WatchedCall& watched) {
+void ShadowCheck::judge(ShadowCall& shadow) {
   const auto deadline = std::chrono::steady_clock::now() + kPatience;
   rlk_status passed = RLK_NOT_READY;
-  while ((passed = watched.end.ask()) == RLK_NOT_READY && std::chrono::steady_clock::now() < deadline) {
+  while ((passed = shadow.end.ask()) == RLK_NOT_READY && std::chrono::steady_clock::now() < deadline) {
     {
       const std::lock_guard lock(sync_->mutex);
       if (stopping_) return;
@@ -362,41 +365,40 @@ void Watcher::judge(WatchedCall& watched) {
   }
   if (end_has_begun()) return;
   // The stream's owner is told so.
-  if (passed != RLK_OK) return pass_over(watched, WhyNot::failed, "its stream failed, or hangs");
+  if (passed != RLK_OK) return pass_over(shadow, WhyNot::failed, "its stream failed, or hangs");
   conformance::Outcome outcome;
-  outcome.outputs = watched.unpack();
-  conformance::Answer answer = conformance::golden_answer(watched.sample.call);
+  outcome.outputs = shadow.unpack();
+  conformance::Answer answer = conformance::golden_answer(shadow.sample.call);
   // Ids out of their range and the like are told by the stream; what such a row must hold is no question of accuracy.
   if (!answer.faults.empty()) {
-    pass_over(watched, WhyNot::data_error, "it has values outside their domain");
-    return judge_silence(watched, answer.faults[0]);
+    pass_over(shadow, WhyNot::data_error, "it has values outside their domain");
+    return judge_silence(shadow, answer.faults[0]);
   }
-  for (size_t i = 0; i < outcome.outputs.size(); ++i)
-    watched.sample.call.outputs[i].present &= watched.sample.judged[i];
+  for (size_t i = 0; i < outcome.outputs.size(); ++i) shadow.sample.call.outputs[i].present &= shadow.sample.judged[i];
   judge_finite_elements_only(answer);
   conformance::Quality quality;
   std::optional<conformance::Failure> failure =
-      conformance::check(watched.sample.call, answer, outcome, /*poison=*/0, quality);
-  if (!failure && watched.wants_accurate && !quality.inaccurate.empty()) {
+      conformance::check(shadow.sample.call, answer, outcome, /*poison=*/0, quality);
+  if (!failure && shadow.wants_accurate && !quality.inaccurate.empty()) {
     failure = conformance::Failure{"NOT_ACCURATE", quality.inaccurate};
   }
-  if (failure) failure->text += conformance::hint_for(watched.sample.call, outcome, /*poison=*/0);
-  const Candidate& candidate = watched.candidate;
+  if (failure) failure->text += conformance::hint_for(shadow.sample.call, outcome, /*poison=*/0);
+  const Candidate& candidate = shadow.candidate;
   if (end_has_begun()) return;  // what was compared may have died in between
   if (!failure) {
     {
       const std::lock_guard lock(sync_->mutex);
       ++statistics_.compared;
-      decided_.insert(watched.of.name);
-      uncompared_.forget(watched.of.name);
+      decided_.insert(shadow.of.name);
+      uncompared_.forget(shadow.of.name);
     }
-    if (watched.first_use) registry_.note_compared(watched.of.unit);
+    if (shadow.first_use) registry_.note_compared(shadow.of.unit);
     return;
   }
   const std::string who = fmt::format("{} by {}/{} ({}, {})", candidate.decl->name, candidate.plugin->id,
-                                      candidate.implementation->name, watched.of.unit.dtype, watched.of.sizes);
-  if (!has_ordinary_numbers(watched.sample.call) || !has_ordinary_numbers(answer)) {
-    pass_over(watched, WhyNot::unusual_numbers,
+                                      candidate.implementation->name, shadow.of.unit.dtype, shadow.of.sizes);
+  if (!has_ordinary_numbers(shadow.sample.call) || !has_ordinary_numbers(answer)) {
+    pass_over(shadow, WhyNot::unusual_numbers,
               "it differs where numbers are infinite, NaN, beyond 2^60 in size, or below 2^-60 in an input");
     log_line(RLK_LOG_WARN, "watch",
              fmt::format(
@@ -408,30 +410,30 @@ void Watcher::judge(WatchedCall& watched) {
   {
     const std::lock_guard lock(sync_->mutex);
     ++statistics_.wrong;
-    decided_.insert(watched.of.name);
-    uncompared_.forget(watched.of.name);
+    decided_.insert(shadow.of.name);
+    uncompared_.forget(shadow.of.name);
   }
   const std::string text = "some rows of an earlier call were compared with the reference: " + failure->text +
                            " (indices count the rows that were compared)";
-  registry_.quarantine(*candidate.plugin, candidate.decl->name, candidate.implementation->name, watched.of.unit.dtype,
+  registry_.quarantine(*candidate.plugin, candidate.decl->name, candidate.implementation->name, shadow.of.unit.dtype,
                        failure->code, text);
-  watched.reports->add_wrong_result(
+  shadow.reports->add_wrong_result(
       fmt::format("{} was wrong and is switched off: {}. What was computed by it since is in doubt", who, text));
 }
 
 // An implementation that reports no data error has computed with what is not there. The stream may be asked later, or
 // never.
-void Watcher::judge_silence(const WatchedCall& watched, const conformance::Fault& fault) {
+void ShadowCheck::judge_silence(const ShadowCall& shadow, const conformance::Fault& fault) {
   // Whether any score of a row is finite may be a question of the numbers that they are made of.
-  if (fault.kind == RLK_DATA_NO_FINITE_LOGIT && !has_ordinary_numbers(watched.sample.call)) return;
+  if (fault.kind == RLK_DATA_NO_FINITE_LOGIT && !has_ordinary_numbers(shadow.sample.call)) return;
   rlk_data_error error{};
   error.struct_size = sizeof(error);
   error.kind = fault.kind;
-  error.tag = watched.telling->tag();
+  error.tag = shadow.telling->tag();
   error.row = fault.row;
   error.value = fault.value;
-  const auto condemn = [this, held = watched.held, dtype = watched.of.unit.dtype, sizes = watched.of.sizes,
-                        reports = watched.reports, what = describe(error, watched.device.entry.name())] {
+  const auto condemn = [this, held = shadow.held, dtype = shadow.of.unit.dtype, sizes = shadow.of.sizes,
+                        reports = shadow.reports, what = describe(error, shadow.device.entry.name())] {
     {
       const std::lock_guard lock(sync_->mutex);
       ++statistics_.wrong;
@@ -448,17 +450,17 @@ void Watcher::judge_silence(const WatchedCall& watched, const conformance::Fault
     reports->add_wrong_result(
         fmt::format("{} is switched off: {}. What was computed by it since is in doubt", who, text));
   };
-  if (watched.telling->ask(condemn) == Telling::Answer::silent) condemn();
+  if (shadow.telling->ask(condemn) == Telling::Answer::silent) condemn();
 }
 
-void Watcher::settle() {
+void ShadowCheck::settle() {
   std::unique_lock lock(sync_->mutex);
   sync_->changed.wait(lock, [&] { return waiting_.empty() && !busy_; });
 }
 
-WatchStatistics Watcher::statistics() const {
+ShadowStatistics ShadowCheck::statistics() const {
   const std::lock_guard lock(sync_->mutex);
-  WatchStatistics statistics = statistics_;
+  ShadowStatistics statistics = statistics_;
   statistics.uncompared = uncompared_.list();
   return statistics;
 }

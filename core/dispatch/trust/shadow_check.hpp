@@ -21,33 +21,33 @@ namespace rlk::core {
 
 class Policy;
 
-class WatchedCall;  // one that is compared
-struct WatchedCallDeleter {
-  void operator()(WatchedCall* call) const;
+class ShadowCall;  // one that is compared
+struct ShadowCallDeleter {
+  void operator()(ShadowCall* call) const;
 };
-using WatchedCallPtr = std::unique_ptr<WatchedCall, WatchedCallDeleter>;
+using ShadowCallPtr = std::unique_ptr<ShadowCall, ShadowCallDeleter>;
 
-struct WatchStatistics {
+struct ShadowStatistics {
   uint64_t compared = 0;     // right
   uint64_t wrong = 0;        // the implementation was quarantined
   uint64_t passed_over = 0;  // for any reason that WhyNot lists
   std::vector<UncomparedClass> uncompared{};
 };
 
-class Watcher {
+class ShadowCheck {
 public:
-  Watcher(Registry& registry, const Policy& policy);
-  ~Watcher();  // after the streams; what waits is given up
-  Watcher(const Watcher&) = delete;
-  Watcher& operator=(const Watcher&) = delete;
+  ShadowCheck(Registry& registry, const Policy& policy);
+  ~ShadowCheck();  // after the streams; what waits is given up
+  ShadowCheck(const ShadowCheck&) = delete;
+  ShadowCheck& operator=(const ShadowCheck&) = delete;
 
   // Before the call is enqueued: nullptr when there is nothing to compare, which is nearly always; otherwise the copies
   // of its inputs are enqueued. `fresh` is not nullptr for a first use: it becomes true when this call gave no verdict,
   // so that the next one shall be compared. [the stream's thread]
-  WatchedCallPtr begin(const Call& call, const Candidate& candidate, const char* variant,
-                       const std::shared_ptr<std::atomic<bool>>& fresh);
+  ShadowCallPtr begin(const Call& call, const Candidate& candidate, const char* variant,
+                      const std::shared_ptr<std::atomic<bool>>& fresh);
   // After it was enqueued, or was not: the copies of its outputs. [the stream's thread]
-  void finish(WatchedCallPtr watched, const Call& call, rlk_status status);
+  void finish(ShadowCallPtr shadow, const Call& call, rlk_status status);
   // Whether a call that is no first use is to be compared.
   bool draws();
   // A first use that the CPU serves for a device's stream, of which nothing is compared.
@@ -55,7 +55,7 @@ public:
 
   // Waits until everything that was begun is judged. For tests and for the end of short programs.
   void settle();
-  WatchStatistics statistics() const;
+  ShadowStatistics statistics() const;
 
 private:
   // Whether a later call of a class that was passed over is looked at.
@@ -64,15 +64,15 @@ private:
 
   bool is_proved(const CallClass& of, const Candidate& candidate) const;
   bool claim_class(const CallClass& of, const Candidate& candidate);
-  WatchedCallPtr begin(const Call& call, const Candidate& candidate, const CallClass& of,
-                       const conformance::ConcreteCall& whole, const Freshness& fresh);
-  bool has_room(const WatchedCall& watched);
-  void hand_over(WatchedCallPtr watched, const Call& call, rlk_status status);
+  ShadowCallPtr begin(const Call& call, const Candidate& candidate, const CallClass& of,
+                      const conformance::ConcreteCall& whole, const Freshness& fresh);
+  bool has_room(const ShadowCall& shadow);
+  void hand_over(ShadowCallPtr shadow, const Call& call, rlk_status status);
   void pass_over(const CallClass& of, WhyNot why, const std::string& reason, Again again, const Freshness& fresh);
-  void pass_over(const WatchedCall& watched, WhyNot why, const std::string& reason);
+  void pass_over(const ShadowCall& shadow, WhyNot why, const std::string& reason);
   void work();
-  void judge(WatchedCall& watched);
-  void judge_silence(const WatchedCall& watched, const conformance::Fault& fault);
+  void judge(ShadowCall& shadow);
+  void judge_silence(const ShadowCall& shadow, const conformance::Fault& fault);
 
   Registry& registry_;
   const bool first_uses_;
@@ -89,10 +89,10 @@ private:
   std::unordered_map<std::string, int> undecided_;  // of the classes, how often a call gave no verdict
   std::unordered_set<std::string> decided_;         // classes of which a call gave one
   Uncompared uncompared_;                           // the others
-  std::deque<WatchedCallPtr> waiting_;
+  std::deque<ShadowCallPtr> waiting_;
   uint64_t bytes_waiting_ = 0;
   bool busy_ = false, stopping_ = false;
-  WatchStatistics statistics_;
+  ShadowStatistics statistics_;
   const int process_;  // a forked process compares nothing
 };
 

@@ -20,9 +20,9 @@
 
 namespace rlk::core {
 
-class WatchedRuntime {
+class ShadowedRuntime {
 public:
-  explicit WatchedRuntime(const rlk_plugin& plugin) {
+  explicit ShadowedRuntime(const rlk_plugin& plugin) {
     rlk_error error = {sizeof(rlk_error), 0, 0, {}, {}};
     PluginBinding binding;
     binding.id = binding.backend = "cpu";
@@ -50,10 +50,10 @@ public:
     last = {sizeof(rlk_error), 0, 0, {}, {}};
     rlk_status status = dispatcher->call(*stream, *call.decl, call.params.data(), inputs, outputs, {}, &last);
     if (status == RLK_OK) told = status = dispatcher->synchronize(*stream, UINT64_MAX, &last);
-    dispatcher->watcher().settle();
+    dispatcher->shadow_check().settle();
     return status;
   }
-  WatchStatistics statistics() const { return dispatcher->watcher().statistics(); }
+  ShadowStatistics statistics() const { return dispatcher->shadow_check().statistics(); }
 
   Registry registry;
   std::unique_ptr<Dispatcher> dispatcher;

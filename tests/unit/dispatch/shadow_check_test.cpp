@@ -15,20 +15,20 @@ namespace {
 
 using sdk::ops::Add;
 
-// The test world's `add`, watched.
-struct WatchedWorld : World {
-  explicit WatchedWorld(const char* how = "first") : World(kAll, {{"RLK_WATCH", how}}) {
+// The test world's `add`, shadow.
+struct ShadowedWorld : World {
+  explicit ShadowedWorld(const char* how = "first") : World(kAll, {{"RLK_WATCH", how}}) {
     fake_script<Add>().mark = cpu_script<Add>().mark = 0;
   }
-  ~WatchedWorld() { fake_script<Add>().mark = cpu_script<Add>().mark = 0; }
-  core::WatchStatistics run(Stream& stream, OpCall& add) {
+  ~ShadowedWorld() { fake_script<Add>().mark = cpu_script<Add>().mark = 0; }
+  core::ShadowStatistics run(Stream& stream, OpCall& add) {
     EXPECT_EQ(call(stream, add), RLK_OK) << text();
     EXPECT_EQ(synchronize(stream), RLK_OK) << text();
-    return watched();
+    return shadow();
   }
-  core::WatchStatistics watched() {
-    dispatcher->watcher().settle();
-    return dispatcher->watcher().statistics();
+  core::ShadowStatistics shadow() {
+    dispatcher->shadow_check().settle();
+    return dispatcher->shadow_check().statistics();
   }
 };
 
@@ -41,8 +41,8 @@ void resize(OpCall& add, int64_t size) {
   add.refresh();
 }
 
-TEST(Watch, AFirstUseIsComparedOnceAndEachSizeClassIsAFirstUse) {
-  WatchedWorld world;
+TEST(ShadowCheck, AFirstUseIsComparedOnceAndEachSizeClassIsAFirstUse) {
+  ShadowedWorld world;
   auto stream = world.stream();
   OpCall &small = world.make("add"), &large = world.make("add");
   resize(large, 300);
@@ -51,8 +51,8 @@ TEST(Watch, AFirstUseIsComparedOnceAndEachSizeClassIsAFirstUse) {
   EXPECT_EQ(world.run(*stream, large).compared, 2u);
 }
 
-TEST(Watch, AWrongResultSwitchesTheImplementationOffAndTheStreamTellsOnce) {
-  WatchedWorld world;
+TEST(ShadowCheck, AWrongResultSwitchesTheImplementationOffAndTheStreamTellsOnce) {
+  ShadowedWorld world;
   auto stream = world.stream();
   ASSERT_EQ(world.run(*stream, world.make("add")).wrong, 0u) << "so is its canary";
   fake_script<Add>().mark = 1;  // every element is off by 1, from now on
@@ -60,15 +60,15 @@ TEST(Watch, AWrongResultSwitchesTheImplementationOffAndTheStreamTellsOnce) {
   resize(add, 300);
   ASSERT_EQ(world.call(*stream, add), RLK_OK);
   ASSERT_EQ(stream->wait_quietly(nullptr), RLK_OK);
-  EXPECT_EQ(world.watched().wrong, 1u);
+  EXPECT_EQ(world.shadow().wrong, 1u);
   EXPECT_EQ(world.synchronize(*stream), RLK_WRONG_RESULT);
   EXPECT_NE(world.text().find("add by fake/first"), std::string::npos) << world.text();
   EXPECT_EQ(world.synchronize(*stream), RLK_OK) << "told once";
   EXPECT_EQ(World::taken(world.explain(*stream, add)), "fake/second");
 }
 
-TEST(Watch, ACanaryThatHangsKeepsNoOtherOperatorWaiting) {
-  WatchedWorld world;
+TEST(ShadowCheck, ACanaryThatHangsKeepsNoOtherOperatorWaiting) {
+  ShadowedWorld world;
   auto stream = world.stream(), other = world.stream();
   OpCall &add = world.make("add"), &logp = world.make("logp");
   std::promise<void> hanging, release;
@@ -91,15 +91,15 @@ TEST(Watch, ACanaryThatHangsKeepsNoOtherOperatorWaiting) {
   EXPECT_EQ(hangs.get(), RLK_OK);
 }
 
-TEST(Watch, WhatTheTestsHadIsNotComparedAgain) {
-  WatchedWorld first;
+TEST(ShadowCheck, WhatTheTestsHadIsNotComparedAgain) {
+  ShadowedWorld first;
   auto stream = first.stream();
   uint32_t seen = 0;
   first.registry.on_compared([&](const core::ComparedClass& compared) { seen = compared.size_class; });
   ASSERT_EQ(first.run(*stream, first.make("add")).compared, 1u);
   stream.reset();
 
-  WatchedWorld second;
+  ShadowedWorld second;
   for (PluginBinding& plugin : second.plugins) {
     for (UnitResult& unit : plugin.units) unit.size_classes = {seen};
   }
@@ -109,10 +109,10 @@ TEST(Watch, WhatTheTestsHadIsNotComparedAgain) {
 }
 
 // What a caller passes by mistake, or a step that has diverged: the only implementation must not be lost over it.
-TEST(Watch, ADifferenceIsNoVerdictWhereNumbersAreBeyondWhatTestsTry) {
+TEST(ShadowCheck, ADifferenceIsNoVerdictWhereNumbersAreBeyondWhatTestsTry) {
   constexpr float kInfinite = std::numeric_limits<float>::infinity();
   for (const float extreme : {1e30f, 1e-30f, kInfinite, std::numeric_limits<float>::quiet_NaN()}) {
-    WatchedWorld world;
+    ShadowedWorld world;
     auto stream = world.stream();
     OpCall& add = world.make("add");
     static_cast<float*>(add.inputs[0].data)[1] = extreme;
@@ -122,15 +122,15 @@ TEST(Watch, ADifferenceIsNoVerdictWhereNumbersAreBeyondWhatTestsTry) {
     resize(add, 300);
     ASSERT_EQ(world.call(*stream, add), RLK_OK);
     ASSERT_EQ(stream->wait_quietly(nullptr), RLK_OK);
-    EXPECT_EQ(world.watched().wrong, 0u) << extreme;
-    EXPECT_EQ(world.watched().passed_over, 1u) << extreme;
+    EXPECT_EQ(world.shadow().wrong, 0u) << extreme;
+    EXPECT_EQ(world.shadow().passed_over, 1u) << extreme;
     EXPECT_EQ(world.synchronize(*stream), RLK_OK) << extreme;
   }
 }
 
 // A gradient without the softcap that its forward had: exp of scores that are not below their lse.
-TEST(Watch, ADifferenceIsNoVerdictWhereTheRightAnswerIsBeyondWhatTestsTry) {
-  WatchedWorld world;
+TEST(ShadowCheck, ADifferenceIsNoVerdictWhereTheRightAnswerIsBeyondWhatTestsTry) {
+  ShadowedWorld world;
   auto stream = world.stream();
   OpCall& add = world.make("add");
   ASSERT_EQ(world.run(*stream, world.make("add")).wrong, 0u) << "so is its canary";
@@ -140,11 +140,11 @@ TEST(Watch, ADifferenceIsNoVerdictWhereTheRightAnswerIsBeyondWhatTestsTry) {
   fake_script<Add>().mark = 0x1p60f;
   resize(add, 300);
   EXPECT_EQ(world.run(*stream, add).wrong, 0u);
-  EXPECT_EQ(world.watched().passed_over, 1u);
+  EXPECT_EQ(world.shadow().passed_over, 1u);
 }
 
-TEST(Watch, AClassThatFoundNoRoomIsComparedLater) {
-  WatchedWorld world("1");  // every call
+TEST(ShadowCheck, AClassThatFoundNoRoomIsComparedLater) {
+  ShadowedWorld world("1");  // every call
   auto stream = world.stream();
   std::set<uint32_t> compared;
   world.registry.on_compared([&](const core::ComparedClass& one) { compared.insert(one.size_class); });
@@ -153,10 +153,10 @@ TEST(Watch, AClassThatFoundNoRoomIsComparedLater) {
   ASSERT_EQ(compared.size(), 1u);
   fake(stream->handle()).worker->hold(true);
   fake(stream->handle()).push([] {});
-  const auto passed_over = [&] { return world.dispatcher->watcher().statistics().passed_over; };
+  const auto passed_over = [&] { return world.dispatcher->shadow_check().statistics().passed_over; };
   for (int i = 0; i < 60; ++i) ASSERT_EQ(world.call(*stream, small), RLK_OK);
   ASSERT_GT(passed_over(), 0u) << "there is room yet";
-  // The watcher waits with one call for the stream; if it took that only now, there was room for one more.
+  // The shadow check waits with one call for the stream; if it took that only now, there was room for one more.
   OpCall* large = nullptr;
   uint64_t before = 0;
   for (const int64_t size : {300, 200}) {
@@ -169,7 +169,7 @@ TEST(Watch, AClassThatFoundNoRoomIsComparedLater) {
   ASSERT_EQ(passed_over(), before + 1);
   fake(stream->handle()).worker->hold(false);
   ASSERT_EQ(world.synchronize(*stream), RLK_OK);
-  world.watched();
+  world.shadow();
   const size_t classes = compared.size();
   world.run(*stream, *large);
   EXPECT_EQ(compared.size(), classes + 1);
@@ -199,7 +199,7 @@ void lay(OpCall& add, const Lying& lying) {
 }
 
 // What an operand of many pieces hides, no other check would ever see.
-TEST(Watch, ALiarOfOneLayoutIsCaughtWhateverTheLayout) {
+TEST(ShadowCheck, ALiarOfOneLayoutIsCaughtWhateverTheLayout) {
   const Lying layouts[] = {
       {"transposed", {300, 200}, {1, 300}},          {"transposed in a batch", {2, 70, 50}, {3500, 1, 70}},
       {"rows with gaps", {33, 100}, {128, 1}},       {"many rows with gaps", {5000, 3}, {4, 1}},
@@ -207,7 +207,7 @@ TEST(Watch, ALiarOfOneLayoutIsCaughtWhateverTheLayout) {
       {"every second number", {5000}, {2}},          {"far apart", {9, 9}, {1 << 16, 1 << 8}},
       {"backwards in both", {60, 70}, {-70, -1}},    {"repeated", {40, 50}, {0, 1}}};
   for (const Lying& lying : layouts) {
-    WatchedWorld world;
+    ShadowedWorld world;
     auto stream = world.stream();
     ASSERT_EQ(world.run(*stream, world.make("add")).wrong, 0u) << "so is its canary";
     fake_script<Add>().on_enqueue = [](const sdk::Run& run) {
@@ -221,14 +221,14 @@ TEST(Watch, ALiarOfOneLayoutIsCaughtWhateverTheLayout) {
     EXPECT_EQ(world.run(*stream, honest).compared, 2u) << lying.name << ": the same sizes, in order";
     ASSERT_EQ(world.call(*stream, liar), RLK_OK) << world.text();
     ASSERT_EQ(stream->wait_quietly(nullptr), RLK_OK);
-    EXPECT_EQ(world.watched().wrong, 1u) << lying.name;
+    EXPECT_EQ(world.shadow().wrong, 1u) << lying.name;
   }
 }
 
-TEST(Watch, ACallOfAnySizeIsComparedByElementsOfItsBeginningAndEnd) {
+TEST(ShadowCheck, ACallOfAnySizeIsComparedByElementsOfItsBeginningAndEnd) {
   constexpr int64_t kSize = int64_t{6} << 20;  // three tensors of 24 MiB, of which 64 MiB are compared whole
   for (const int64_t wrong_from : {int64_t{0}, kSize - 100}) {
-    WatchedWorld world;
+    ShadowedWorld world;
     auto stream = world.stream();
     ASSERT_EQ(world.run(*stream, world.make("add")).wrong, 0u) << "so is its canary";
     fake_script<Add>().mark = 1;
@@ -237,7 +237,7 @@ TEST(Watch, ACallOfAnySizeIsComparedByElementsOfItsBeginningAndEnd) {
     lay(add, {"", {kSize}, {1}});
     ASSERT_EQ(world.call(*stream, add), RLK_OK);
     ASSERT_EQ(stream->wait_quietly(nullptr), RLK_OK);
-    EXPECT_EQ(world.watched().wrong, 1u) << "wrong from " << wrong_from;
+    EXPECT_EQ(world.shadow().wrong, 1u) << "wrong from " << wrong_from;
   }
 }
 
@@ -261,15 +261,15 @@ OpCall& huge_logp(World& world) {
   return logp;
 }
 
-TEST(Watch, AClassTooLargeToBeComparedIsLookedAtAndToldOnce) {
-  WatchedWorld world;
+TEST(ShadowCheck, AClassTooLargeToBeComparedIsLookedAtAndToldOnce) {
+  ShadowedWorld world;
   Told told(world.registry);
   auto stream = world.stream();
   OpCall& logp = huge_logp(world);
-  const uint64_t before = world.watched().passed_over;
+  const uint64_t before = world.shadow().passed_over;
   for (int i = 0; i < 3; ++i) {
     ASSERT_EQ(world.call(*stream, logp), RLK_OK) << world.text();
-    EXPECT_EQ(world.watched().passed_over, before + 1);
+    EXPECT_EQ(world.shadow().passed_over, before + 1);
   }
   ASSERT_EQ(told.list.size(), 1u);
   const core::UncomparedClass& one = told.list[0];
@@ -278,12 +278,12 @@ TEST(Watch, AClassTooLargeToBeComparedIsLookedAtAndToldOnce) {
             "logp fake first f32");
   EXPECT_NE(one.sizes.find("V=20000000"), std::string::npos) << one.sizes;
   EXPECT_NE(one.reason.find("the limit is"), std::string::npos) << one.reason;
-  ASSERT_EQ(world.watched().uncompared.size(), 1u);
-  EXPECT_EQ(world.watched().uncompared[0].reason_code, "TOO_LARGE");
+  ASSERT_EQ(world.shadow().uncompared.size(), 1u);
+  EXPECT_EQ(world.shadow().uncompared[0].reason_code, "TOO_LARGE");
 }
 
-TEST(Watch, AnOperandInTooManyPiecesIsTold) {
-  WatchedWorld world;
+TEST(ShadowCheck, AnOperandInTooManyPiecesIsTold) {
+  ShadowedWorld world;
   Told told(world.registry);
   auto stream = world.stream();
   fake_script<sdk::ops::Logp>().mark = kHonest;
@@ -296,14 +296,14 @@ TEST(Watch, AnOperandInTooManyPiecesIsTold) {
   for (Argument* argument : {&logp.inputs[1], &logp.outputs[0]}) argument->shape = {2};
   logp.refresh();
   ASSERT_EQ(world.call(*stream, logp), RLK_OK) << world.text();
-  EXPECT_EQ(world.watched().passed_over, 1u);
+  EXPECT_EQ(world.shadow().passed_over, 1u);
   ASSERT_EQ(told.list.size(), 1u);
   EXPECT_EQ(told.list[0].reason_code, "SCATTERED");
   EXPECT_EQ(told.list[0].reason.find("logits lies in too many pieces"), 0u) << told.list[0].reason;
 }
 
-TEST(Watch, AClassWithoutAVerdictIsToldWhenItIsGivenUpAndForgottenWhenItIsCompared) {
-  WatchedWorld world;
+TEST(ShadowCheck, AClassWithoutAVerdictIsToldWhenItIsGivenUpAndForgottenWhenItIsCompared) {
+  ShadowedWorld world;
   Told told(world.registry);
   auto stream = world.stream();
   ASSERT_EQ(world.run(*stream, world.make("add")).compared, 1u);
@@ -313,11 +313,11 @@ TEST(Watch, AClassWithoutAVerdictIsToldWhenItIsGivenUpAndForgottenWhenItIsCompar
   resize(extreme, 300);
   for (int i = 0; i < 7; ++i) world.run(*stream, extreme);
   EXPECT_TRUE(told.list.empty()) << "the next call may be compared";
-  ASSERT_EQ(world.watched().uncompared.size(), 1u);
-  EXPECT_EQ(world.watched().uncompared[0].calls, 7u);
+  ASSERT_EQ(world.shadow().uncompared.size(), 1u);
+  EXPECT_EQ(world.shadow().uncompared[0].calls, 7u);
   fake_script<Add>().mark = 0;
   EXPECT_EQ(world.run(*stream, extreme).compared, 2u);
-  EXPECT_TRUE(world.watched().uncompared.empty());
+  EXPECT_TRUE(world.shadow().uncompared.empty());
   fake_script<Add>().mark = 1;
   OpCall& other = world.make("add");
   static_cast<float*>(other.inputs[0].data)[1] = 1e30f;
@@ -327,8 +327,8 @@ TEST(Watch, AClassWithoutAVerdictIsToldWhenItIsGivenUpAndForgottenWhenItIsCompar
   EXPECT_EQ(told.list[0].reason_code, "UNUSUAL_NUMBERS");
 }
 
-TEST(Watch, ACapturedCallIsToldAndTheClassComparedOnceItIsCalledOutsideACapture) {
-  WatchedWorld world;
+TEST(ShadowCheck, ACapturedCallIsToldAndTheClassComparedOnceItIsCalledOutsideACapture) {
+  ShadowedWorld world;
   Told told(world.registry);
   auto stream = world.stream();
   OpCall& add = world.make("add");
@@ -346,10 +346,10 @@ TEST(Watch, ACapturedCallIsToldAndTheClassComparedOnceItIsCalledOutsideACapture)
   ASSERT_EQ(told.list.size(), 1u);
   EXPECT_EQ(told.list[0].reason_code, "CAPTURED");
   EXPECT_EQ(world.run(*stream, other).compared, 2u);
-  EXPECT_TRUE(world.watched().uncompared.empty());
+  EXPECT_TRUE(world.shadow().uncompared.empty());
 }
 
-TEST(Watch, AStagedCallIsTold) {
+TEST(ShadowCheck, AStagedCallIsTold) {
   World world(World::kAll, {{"RLK_WATCH", "1"}, {"RLK_OP_ADD", "cpu"}});
   Told told(world.registry);
   auto stream = world.stream();
@@ -361,8 +361,8 @@ TEST(Watch, AStagedCallIsTold) {
 }
 
 // One call with such numbers, or with an id that does not exist, must not hide what the next one shows.
-TEST(Watch, AClassWithoutAVerdictIsComparedAgainAtItsNextCallUpToEightTimes) {
-  WatchedWorld world;
+TEST(ShadowCheck, AClassWithoutAVerdictIsComparedAgainAtItsNextCallUpToEightTimes) {
+  ShadowedWorld world;
   auto stream = world.stream();
   ASSERT_EQ(world.run(*stream, world.make("add")).wrong, 0u);
   fake_script<Add>().mark = 1;
@@ -374,9 +374,9 @@ TEST(Watch, AClassWithoutAVerdictIsComparedAgainAtItsNextCallUpToEightTimes) {
   EXPECT_EQ(world.run(*stream, extreme).passed_over, 2u);
   ASSERT_EQ(world.call(*stream, ordinary), RLK_OK);
   ASSERT_EQ(stream->wait_quietly(nullptr), RLK_OK);
-  EXPECT_EQ(world.watched().wrong, 1u);
+  EXPECT_EQ(world.shadow().wrong, 1u);
 
-  WatchedWorld other;
+  ShadowedWorld other;
   auto own = other.stream();
   ASSERT_EQ(other.run(*own, other.make("add")).wrong, 0u);
   fake_script<Add>().mark = 1;
@@ -384,33 +384,33 @@ TEST(Watch, AClassWithoutAVerdictIsComparedAgainAtItsNextCallUpToEightTimes) {
   static_cast<float*>(always.inputs[0].data)[1] = 1e30f;
   resize(always, 300);
   for (int i = 0; i < 20; ++i) other.run(*own, always);
-  EXPECT_EQ(other.watched().passed_over, 8u);
+  EXPECT_EQ(other.shadow().passed_over, 8u);
 }
 
-TEST(Watch, ACallInPlaceIsComparedWithWhatItsInputHeld) {
-  WatchedWorld world;
+TEST(ShadowCheck, ACallInPlaceIsComparedWithWhatItsInputHeld) {
+  ShadowedWorld world;
   auto stream = world.stream();
   OpCall& add = world.make("add");
   static_cast<float*>(add.inputs[1].data)[0] = 1;  // out = a + 1 where a lies
   add.outputs[0] = add.inputs[0];
   add.refresh();
   EXPECT_EQ(world.run(*stream, add).compared, 1u) << world.text();
-  EXPECT_EQ(world.watched().wrong, 0u);
+  EXPECT_EQ(world.shadow().wrong, 0u);
 }
 
-TEST(Watch, OffComparesNothingAndAShareComparesLaterCallsToo) {
-  WatchedWorld off("off");
+TEST(ShadowCheck, OffComparesNothingAndAShareComparesLaterCallsToo) {
+  ShadowedWorld off("off");
   auto stream = off.stream();
   EXPECT_EQ(off.run(*stream, off.make("add")).compared, 0u);
   stream.reset();
-  WatchedWorld all("1");
+  ShadowedWorld all("1");
   auto other = all.stream();
   OpCall& add = all.make("add");
   for (int i = 0; i < 5; ++i) all.run(*other, add);
-  EXPECT_EQ(all.watched().compared, 5u);
+  EXPECT_EQ(all.shadow().compared, 5u);
 }
 
-TEST(WatchPolicy, AnUnknownWordIsNamedWithWhatIsExpected) {
+TEST(ShadowCheckPolicy, AnUnknownWordIsNamedWithWhatIsExpected) {
   Policy policy;
   rlk_error error{};
   error.struct_size = sizeof(error);

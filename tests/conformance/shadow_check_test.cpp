@@ -1,6 +1,6 @@
 // Is a running process safe from its own check? The check of calls against the reference runs over every operator, with
 // sizes in every order, and nothing readable about any tensor: it may not read beyond one, and what is right stays on.
-#include "conformance/watched.hpp"
+#include "conformance/shadowed.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -19,7 +19,7 @@ namespace {
 
 using namespace conformance;
 
-class Watched : public liars::OfOperator {};
+class ShadowCheckOf : public liars::OfOperator {};
 
 // The calls of one operator.
 class Calls {
@@ -40,7 +40,7 @@ public:
     ++calls_;
   }
   int calls() const { return calls_; }
-  WatchStatistics statistics() const { return runtime_.statistics(); }
+  ShadowStatistics statistics() const { return runtime_.statistics(); }
 
 private:
   std::string text_of_what_is_off() {
@@ -50,13 +50,13 @@ private:
   }
 
   const OpDecl& decl_;
-  WatchedRuntime runtime_;
+  ShadowedRuntime runtime_;
   GuardedCall memory_;
   std::set<std::string> seen_;
   int calls_ = 0;
 };
 
-TEST_P(Watched, ReadsNothingBesideTheTensorsAndLeavesOnWhatIsRight) {
+TEST_P(ShadowCheckOf, ReadsNothingBesideTheTensorsAndLeavesOnWhatIsRight) {
   const OpDecl& decl = *GetParam();
   Calls calls(decl);
   for (size_t dtype = 0; dtype < unit_dtype_count(decl); ++dtype) {
@@ -72,7 +72,7 @@ TEST_P(Watched, ReadsNothingBesideTheTensorsAndLeavesOnWhatIsRight) {
       }
     }
   }
-  const WatchStatistics statistics = calls.statistics();
+  const ShadowStatistics statistics = calls.statistics();
   std::printf("%-28s %4d calls, %llu compared, %llu passed over\n", decl.name, calls.calls(),
               static_cast<unsigned long long>(statistics.compared),
               static_cast<unsigned long long>(statistics.passed_over));
@@ -80,7 +80,7 @@ TEST_P(Watched, ReadsNothingBesideTheTensorsAndLeavesOnWhatIsRight) {
 }
 
 // Of unpaired sequences there may be fewer rejected than chosen ones.
-TEST(WatchedKto, WithFewerRejectedThanChosenSequencesStaysOn) {
+TEST(ShadowCheckKto, WithFewerRejectedThanChosenSequencesStaysOn) {
   Calls calls(*find_declaration("preference_loss"));
   const OpDecl& decl = *find_declaration("preference_loss");
   Case c;
@@ -121,7 +121,7 @@ protected:
     liars::complete(liar_);
     rows_ = {honest ? &liars::honest_implementation(decl_) : &liar_.row};
     plugin_ = liars::plugin_of(rows_);
-    runtime_ = std::make_unique<WatchedRuntime>(plugin_);
+    runtime_ = std::make_unique<ShadowedRuntime>(plugin_);
   }
   ConcreteCall filled(Content content) {
     Case c = plain_cases(decl_, 0, 0, true, {})[0];
@@ -143,7 +143,7 @@ protected:
     return runtime_->dispatcher->synchronize(*runtime_->stream, UINT64_MAX, &error_);
   }
   uint64_t wrong() {
-    runtime_->dispatcher->watcher().settle();
+    runtime_->dispatcher->shadow_check().settle();
     return runtime_->statistics().wrong;
   }
   std::string text() const { return error_.text; }
@@ -153,7 +153,7 @@ private:
   liars::Misreading liar_{&decl_, &liars::honest_implementation(decl_), "clamps"};
   std::vector<const rlk_implementation*> rows_;
   rlk_plugin plugin_{};
-  std::unique_ptr<WatchedRuntime> runtime_;
+  std::unique_ptr<ShadowedRuntime> runtime_;
   GuardedCall memory_;
   rlk_error error_ = {sizeof(rlk_error), 0, 0, {}, {}};
 };
@@ -203,13 +203,13 @@ TEST_F(Silence, OfAStreamThatIsNotAskedIsNoVerdict) {
 
 // ---- what explains a wrong result
 
-TEST(WatchedHint, NamesAMaskOfWhichOnesAloneCount) {
+TEST(ShadowCheckHint, NamesAMaskOfWhichOnesAloneCount) {
   const OpDecl& decl = *find_declaration("value_loss");
   liars::Misreading liar{&decl, &liars::honest_implementation(decl), "ones", liars::count_ones_alone};
   liars::complete(liar);
   const std::vector<const rlk_implementation*> rows = {&liar.row};
   const rlk_plugin plugin = liars::plugin_of(rows);
-  WatchedRuntime runtime(plugin);
+  ShadowedRuntime runtime(plugin);
   GuardedCall memory;
   Case c = plain_cases(decl, 0, 0, true, {})[0];
   const int mask = input_index(decl, "mask");
@@ -229,7 +229,8 @@ TEST(WatchedHint, NamesAMaskOfWhichOnesAloneCount) {
   EXPECT_NE(std::string(runtime.last.text).find("is the mask compared with 1"), std::string::npos) << runtime.last.text;
 }
 
-INSTANTIATE_TEST_SUITE_P(Operators, Watched, ::testing::ValuesIn(liars::all_operators()), liars::name_of_operator);
+INSTANTIATE_TEST_SUITE_P(Operators, ShadowCheckOf, ::testing::ValuesIn(liars::all_operators()),
+                         liars::name_of_operator);
 
 }  // namespace
 }  // namespace rlk::core
