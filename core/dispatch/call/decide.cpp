@@ -405,11 +405,11 @@ rlk_status Dispatcher::check_wishes(rlk_error* error) const {
   const auto now = snapshot();
   std::vector<std::string> said;
   for (const OpDecl& decl : declarations()) {
-    for (const Wish& wish : policy_.wishes(decl)) {
-      if (!wish.platform.empty() && !now->knows(wish.platform)) continue;  // of a platform that is not here
-      if (now->knows(wish.who) || now->find_rejected(wish.who) != nullptr) continue;
+    for (const Preference& preference : policy_.preferences(decl)) {
+      if (!preference.platform.empty() && !now->knows(preference.platform)) continue;  // of a platform that is not here
+      if (now->knows(preference.who) || now->find_rejected(preference.who) != nullptr) continue;
       std::string text = fmt::format("{} asks for {}, but no backend or plugin is called {}; see rlk-plugins list",
-                                     wish.source, wish.text(), wish.who);
+                                     preference.source, preference.text(), preference.who);
       if (std::find(said.begin(), said.end(), text) != said.end()) continue;
       if (policy_.fallback() == Fallback::strict) {
         return fail(error, RLK_INVALID_ARGUMENT, text + " (an error because RLK_FALLBACK=strict)");

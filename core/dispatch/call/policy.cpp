@@ -89,7 +89,7 @@ std::string fallback_problem(const std::string& value, const std::string& source
 
 }  // namespace
 
-bool parse_wish(std::string_view text, std::string source, Wish* out) {
+bool parse_preference(std::string_view text, std::string source, Preference* out) {
   const size_t at = text.find_first_of(":/");
   out->who = text.substr(0, at);
   out->plugin_only = at != std::string_view::npos && text[at] == '/';
@@ -98,7 +98,7 @@ bool parse_wish(std::string_view text, std::string source, Wish* out) {
   return is_name(out->who) && (at == std::string_view::npos || is_name(out->implementation));
 }
 
-bool Wish::matches(const Candidate& candidate) const {
+bool Preference::matches(const Candidate& candidate) const {
   const bool right_plugin = candidate.plugin->id == who || (!plugin_only && candidate.plugin->backend == who);
   return right_plugin && (implementation.empty() || implementation == candidate.implementation->name);
 }
@@ -107,7 +107,7 @@ std::vector<std::string> problems_of(const std::vector<PolicyEntry>& entries) {
   std::vector<std::string> problems;
   for (const PolicyEntry& entry : entries) {
     double rate = 0;
-    Wish wish;
+    Preference preference;
     if (entry.op == kNumericsKey) {
       std::istringstream classes(entry.value);
       for (std::string name; std::getline(classes, name, ',');) {
@@ -130,35 +130,35 @@ std::vector<std::string> problems_of(const std::vector<PolicyEntry>& entries) {
         problems.push_back(
             fmt::format("{} turns \"{}\" off; expected an implementation's name", entry.source, entry.value));
       }
-    } else if (!parse_wish(entry.value, entry.source, &wish)) {
+    } else if (!parse_preference(entry.value, entry.source, &preference)) {
       problems.push_back(wish_problem(entry.value, entry.source));
     }
   }
   return problems;
 }
 
-std::vector<Wish> Policy::wishes(const OpDecl& decl, std::string_view platform) const {
-  std::vector<Wish> here;
-  for (const Wish& wish : wishes(decl)) {
-    if (wish.platform.empty() || wish.platform == platform) here.push_back(wish);
+std::vector<Preference> Policy::preferences(const OpDecl& decl, std::string_view platform) const {
+  std::vector<Preference> here;
+  for (const Preference& preference : preferences(decl)) {
+    if (preference.platform.empty() || preference.platform == platform) here.push_back(preference);
   }
   return here;
 }
 
-const Ban* Policy::ban(const Candidate& candidate) const {
+const Exclusion* Policy::exclusion(const Candidate& candidate) const {
   const std::string& platform = candidate.on->backend;
-  for (const Ban& one : bans_[index_of(*candidate.decl)]) {
+  for (const Exclusion& one : exclusions_[index_of(*candidate.decl)]) {
     if (!one.implementation.empty() && one.implementation != candidate.implementation->name) continue;
     if (platform == "cpu" || (!one.platform.empty() && one.platform != platform)) continue;
-    for (const Wish& wish : wishes(*candidate.decl, platform)) {
-      if (wish.of_operator && wish.matches(candidate)) return nullptr;
+    for (const Preference& preference : preferences(*candidate.decl, platform)) {
+      if (preference.of_operator && preference.matches(candidate)) return nullptr;
     }
     return &one;
   }
   return nullptr;
 }
 
-Policy::Policy() : wishes_(declarations().size()), bans_(declarations().size()) {}
+Policy::Policy() : preferences_(declarations().size()), exclusions_(declarations().size()) {}
 
 rlk_status Policy::make(const Environment& environment, const std::vector<std::string>& names,
                         const std::vector<PolicyEntry>& entries, Policy* out, rlk_error* error) {
@@ -217,12 +217,12 @@ rlk_status Policy::make(const Environment& environment, const std::vector<std::s
 
   // From the strongest source to the weakest.
   const auto add = [&](const OpDecl& decl, const PolicyEntry& entry) {
-    Wish wish;
+    Preference preference;
     if (entry.value.empty() || !entry.off.empty()) return;
-    if (parse_wish(entry.value, entry.source, &wish)) {
-      wish.platform = entry.platform;
-      wish.of_operator = !entry.op.empty();
-      policy.wishes_[index_of(decl)].push_back(std::move(wish));
+    if (parse_preference(entry.value, entry.source, &preference)) {
+      preference.platform = entry.platform;
+      preference.of_operator = !entry.op.empty();
+      policy.preferences_[index_of(decl)].push_back(std::move(preference));
     } else {
       problem(wish_problem(entry.value, entry.source));
     }
@@ -238,7 +238,7 @@ rlk_status Policy::make(const Environment& environment, const std::vector<std::s
     }
     for (const PolicyEntry& entry : entries) {
       if (entry.off.empty() || entry.op != decl.name) continue;
-      policy.bans_[index_of(decl)].push_back({entry.value, entry.platform, entry.off, entry.source});
+      policy.exclusions_[index_of(decl)].push_back({entry.value, entry.platform, entry.off, entry.source});
     }
   }
   const auto demand =

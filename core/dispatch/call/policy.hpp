@@ -15,7 +15,7 @@ namespace rlk::core {
 struct Candidate;
 
 // "cuda", "cuda:fused" (a backend or a plugin's id), or "acme/fused" (a plugin's id).
-struct Wish {
+struct Preference {
   std::string who;
   bool plugin_only = false;
   std::string implementation;  // "" is any
@@ -26,7 +26,7 @@ struct Wish {
   bool matches(const Candidate& candidate) const;
 };
 // False when the text has none of the three forms.
-bool parse_wish(std::string_view text, std::string source, Wish* out);
+bool parse_preference(std::string_view text, std::string source, Preference* out);
 
 // One line of the policy file, as the loader read it.
 struct PolicyEntry {
@@ -41,7 +41,7 @@ struct PolicyEntry {
 };
 
 // What is off until somebody asks for it by the operator's name.
-struct Ban {
+struct Exclusion {
   std::string implementation, platform, reason, source;
 };
 
@@ -60,11 +60,11 @@ public:
                          const std::vector<PolicyEntry>& entries, Policy* out, rlk_error* error);
 
   // For an operator, the strongest first.
-  const std::vector<Wish>& wishes(const OpDecl& decl) const { return wishes_[index_of(decl)]; }
+  const std::vector<Preference>& preferences(const OpDecl& decl) const { return preferences_[index_of(decl)]; }
   // Of these the ones for calls on a backend's devices.
-  std::vector<Wish> wishes(const OpDecl& decl, std::string_view platform) const;
-  // Why the implementation is off; nullptr when it is not, or when a wish turns it on.
-  const Ban* ban(const Candidate& candidate) const;
+  std::vector<Preference> preferences(const OpDecl& decl, std::string_view platform) const;
+  // Why the implementation is off; nullptr when it is not, or when a preference turns it on.
+  const Exclusion* exclusion(const Candidate& candidate) const;
   Fallback fallback() const { return fallback_; }
   // The classes that every call demands beside its own, RLK_NUMERICS_*.
   uint32_t numerics() const { return numerics_; }
@@ -78,8 +78,8 @@ public:
 
 private:
   static size_t index_of(const OpDecl& decl) { return static_cast<size_t>(&decl - declarations().data()); }
-  std::vector<std::vector<Wish>> wishes_;  // by declaration
-  std::vector<std::vector<Ban>> bans_;     // by declaration
+  std::vector<std::vector<Preference>> preferences_;  // by declaration
+  std::vector<std::vector<Exclusion>> exclusions_;    // by declaration
   Fallback fallback_ = Fallback::warn;
   uint32_t numerics_ = 0;
   std::string numerics_source_;

@@ -21,7 +21,7 @@ namespace {
 class Asker {
 public:
   Asker(const CallRequest& request, const Policy& policy)
-      : request_(request), policy_(policy), wishes_(policy.wishes(*request.call.decl, request.on->backend)) {}
+      : request_(request), policy_(policy), preferences_(policy.preferences(*request.call.decl, request.on->backend)) {}
 
   Option ask(const Candidate& candidate) const {
     Option option;
@@ -29,8 +29,8 @@ public:
     option.plugin = candidate.plugin->id;
     option.implementation = candidate.implementation->name;
     option.staged = candidate.on != request_.on;
-    for (size_t i = 0; i < wishes_.size() && i < 64; ++i) {
-      if (wishes_[i].matches(candidate)) option.wishes |= uint64_t{1} << (63 - i);
+    for (size_t i = 0; i < preferences_.size() && i < 64; ++i) {
+      if (preferences_[i].matches(candidate)) option.preferences |= uint64_t{1} << (63 - i);
     }
     const auto decline = [&](const Refusal& refusal) {
       option.verdict = Verdict::declined;
@@ -109,14 +109,14 @@ private:
 
   const CallRequest& request_;
   const Policy& policy_;
-  const std::vector<Wish> wishes_;
+  const std::vector<Preference> preferences_;
 };
 
 // The rules of the order, the strongest first, and the one that decides between two willing options.
-enum class Rule { wish, device, not_slow, cost, level, registration };
+enum class Rule { preference, device, not_slow, cost, level, registration };
 
 Rule deciding(const Option& a, const Option& b, bool by_cost) {
-  if (a.wishes != b.wishes) return Rule::wish;
+  if (a.preferences != b.preferences) return Rule::preference;
   if (a.staged != b.staged) return Rule::device;
   if ((a.level == RLK_SUPPORT_SLOW) != (b.level == RLK_SUPPORT_SLOW)) return Rule::not_slow;
   if (by_cost && a.cost_us != b.cost_us) return Rule::cost;
@@ -133,8 +133,8 @@ void sort(Selection& selection) {
     if (willing_a != willing_b) return willing_a;
     if (!willing_a) return false;
     switch (deciding(a, b, selection.by_cost)) {
-      case Rule::wish:
-        return a.wishes > b.wishes;
+      case Rule::preference:
+        return a.preferences > b.preferences;
       case Rule::device:
         return b.staged;
       case Rule::not_slow:
@@ -155,17 +155,17 @@ const char* name_of_level(int32_t level) {
   return level == RLK_SUPPORT_SLOW ? "slow" : level == RLK_SUPPORT_PREFERRED ? "preferred" : "ok";
 }
 
-// A wish that no candidate of this device meets, as an entry that says why.
-Option unmet(const Snapshot& snapshot, const CallRequest& request, const Wish& wish) {
+// A preference that no candidate of this device meets, as an entry that says why.
+Option unmet(const Snapshot& snapshot, const CallRequest& request, const Preference& preference) {
   Option option;
-  option.plugin = wish.who;
-  option.implementation = wish.implementation;
+  option.plugin = preference.who;
+  option.implementation = preference.implementation;
   option.verdict = Verdict::declined;
-  const std::string asked = fmt::format("{} asks for {}", wish.source, wish.text());
-  if (snapshot.knows(wish.who)) {
+  const std::string asked = fmt::format("{} asks for {}", preference.source, preference.text());
+  if (snapshot.knows(preference.who)) {
     bool elsewhere = false, here = false;
     for (const Candidate& c : snapshot.candidates) {
-      const bool right = c.plugin->id == wish.who || c.plugin->backend == wish.who;
+      const bool right = c.plugin->id == preference.who || c.plugin->backend == preference.who;
       elsewhere = elsewhere || (right && c.decl == request.call.decl);
       here = here || (right && c.decl == request.call.decl && c.on == request.on);
     }
@@ -173,7 +173,7 @@ Option unmet(const Snapshot& snapshot, const CallRequest& request, const Wish& w
     option.reason = asked + (here        ? ", which has no implementation of that name"
                              : elsewhere ? ", but the stream belongs to " + request.on->name()
                                          : ", which does not bring this operator");
-  } else if (const RejectedPlugin* rejected = snapshot.find_rejected(wish.who)) {
+  } else if (const RejectedPlugin* rejected = snapshot.find_rejected(preference.who)) {
     option.reason_code = rejected->reason_code;
     option.reason = fmt::format("{}, which is not registered: {}", asked, rejected->reason);
   } else {
@@ -192,9 +192,9 @@ const char* name_of(Verdict verdict) {
 
 rlk_status select(const Snapshot& snapshot, const Policy& policy, const CallRequest& request, Selection* out,
                   rlk_error* error) {
-  const std::vector<Wish> wishes = policy.wishes(*request.call.decl, request.on->backend);
-  Wish pin;
-  if (!request.pin.empty() && !parse_wish(request.pin, "the call's pin", &pin)) {
+  const std::vector<Preference> preferences = policy.preferences(*request.call.decl, request.on->backend);
+  Preference pin;
+  if (!request.pin.empty() && !parse_preference(request.pin, "the call's pin", &pin)) {
     return failf(error, RLK_INVALID_ARGUMENT,
                  "%s: pin is \"%.*s\"; expected BACKEND, BACKEND:IMPLEMENTATION or PLUGIN/IMPLEMENTATION",
                  request.call.decl->name, static_cast<int>(request.pin.size()), request.pin.data());
@@ -204,18 +204,19 @@ rlk_status select(const Snapshot& snapshot, const Policy& policy, const CallRequ
   options.clear();
   out->platform = request.on->backend;
   bool pin_met = false, required_met = request.required_plugin.empty();
-  std::vector<bool> met(wishes.size());
+  std::vector<bool> met(preferences.size());
   for (const Candidate& candidate : snapshot.candidates) {
     if (candidate.decl != request.call.decl) continue;
     const bool cpu = candidate.on->backend == "cpu" && candidate.on->ordinal == 0;
     if (candidate.on != request.on && !cpu) continue;
-    for (size_t i = 0; i < wishes.size(); ++i) met[i] = met[i] || wishes[i].matches(candidate);
+    for (size_t i = 0; i < preferences.size(); ++i) met[i] = met[i] || preferences[i].matches(candidate);
     const bool pinned_away = !request.pin.empty() && !pin.matches(candidate);
     const bool required_away = !request.required_plugin.empty() && request.required_plugin != candidate.plugin->id;
     pin_met = pin_met || !pinned_away;
     required_met = required_met || !required_away;
-    const Ban* const ban = request.pin.empty() && request.required_plugin.empty() ? policy.ban(candidate) : nullptr;
-    if (pinned_away || required_away || ban != nullptr) {
+    const Exclusion* const exclusion =
+        request.pin.empty() && request.required_plugin.empty() ? policy.exclusion(candidate) : nullptr;
+    if (pinned_away || required_away || exclusion != nullptr) {
       Option option;
       option.candidate = candidate.shared_from_this();
       option.plugin = candidate.plugin->id;
@@ -223,11 +224,11 @@ rlk_status select(const Snapshot& snapshot, const Policy& policy, const CallRequ
       option.staged = candidate.on != request.on;
       option.verdict = Verdict::filtered;
       option.reason_code = pinned_away ? "PINNED" : required_away ? "PRIVATE_PARAMS" : "OFF";
-      option.reason =
-          pinned_away ? "the call is pinned to " + pin.text()
-          : required_away
-              ? "the call's private parameters are for " + std::string(request.required_plugin) + " alone"
-              : fmt::format("{} ({}; a wish for this operator by name turns it on)", ban->reason, ban->source);
+      option.reason = pinned_away ? "the call is pinned to " + pin.text()
+                      : required_away
+                          ? "the call's private parameters are for " + std::string(request.required_plugin) + " alone"
+                          : fmt::format("{} ({}; a wish for this operator by name turns it on)", exclusion->reason,
+                                        exclusion->source);
       options.push_back(std::move(option));
       continue;
     }
@@ -236,14 +237,14 @@ rlk_status select(const Snapshot& snapshot, const Policy& policy, const CallRequ
   sort(*out);
   if (!request.pin.empty() && !pin_met) options.push_back(unmet(snapshot, request, pin));
   if (!required_met) {
-    Wish required;
+    Preference required;
     required.who = request.required_plugin;
     required.plugin_only = true;
     required.source = "the call's private parameters";
     options.push_back(unmet(snapshot, request, required));
   }
-  for (size_t i = 0; i < wishes.size(); ++i) {
-    if (!met[i]) options.push_back(unmet(snapshot, request, wishes[i]));
+  for (size_t i = 0; i < preferences.size(); ++i) {
+    if (!met[i]) options.push_back(unmet(snapshot, request, preferences[i]));
   }
   return RLK_OK;
 }
@@ -251,10 +252,10 @@ rlk_status select(const Snapshot& snapshot, const Policy& policy, const CallRequ
 std::string Selection::rule_between(const Policy& policy, const OpDecl& decl, const Option& first,
                                     const Option& second) const {
   switch (deciding(first, second, by_cost)) {
-    case Rule::wish:
-      for (const Wish& wish : policy.wishes(decl, platform)) {
-        if (wish.matches(*first.candidate) && !wish.matches(*second.candidate))
-          return fmt::format("{} asks for {}", wish.source, wish.text());
+    case Rule::preference:
+      for (const Preference& preference : policy.preferences(decl, platform)) {
+        if (preference.matches(*first.candidate) && !preference.matches(*second.candidate))
+          return fmt::format("{} asks for {}", preference.source, preference.text());
       }
       return "it is asked for";
     case Rule::device:
@@ -283,21 +284,21 @@ FallbackReason Selection::why_not_first(const Policy& policy, const CallRequest&
     }
     return nullptr;
   };
-  // A pin is met or the call fails. Of the wishes only the strongest counts: it overrides the others.
-  const std::vector<Wish> wishes = policy.wishes(*request.call.decl, request.on->backend);
+  // A pin is met or the call fails. Of the preferences only the strongest counts: it overrides the others.
+  const std::vector<Preference> preferences = policy.preferences(*request.call.decl, request.on->backend);
   if (!request.pin.empty() || !request.required_plugin.empty()) return {};
-  if (!wishes.empty()) {
-    const Wish& wish = wishes.front();
-    if (wish.matches(*taken.candidate)) return {};
+  if (!preferences.empty()) {
+    const Preference& preference = preferences.front();
+    if (preference.matches(*taken.candidate)) return {};
     const Option* why = refused([&](const Option& o) {
-      return o.candidate != nullptr ? wish.matches(*o.candidate)
-                                    : o.plugin == wish.who && o.implementation == wish.implementation;
+      return o.candidate != nullptr ? preference.matches(*o.candidate)
+                                    : o.plugin == preference.who && o.implementation == preference.implementation;
     });
-    if (why == nullptr) return {"OTHER", fmt::format("{} asks for {}", wish.source, wish.text())};
+    if (why == nullptr) return {"OTHER", fmt::format("{} asks for {}", preference.source, preference.text())};
     const std::string who = why->plugin + (why->implementation.empty() ? "" : "/" + why->implementation);
     return {why->reason_code, why->candidate == nullptr ? why->reason
-                                                        : fmt::format("{} asks for {}, but {}: {}", wish.source,
-                                                                      wish.text(), who, why->reason)};
+                                                        : fmt::format("{} asks for {}, but {}: {}", preference.source,
+                                                                      preference.text(), who, why->reason)};
   }
   if (!taken.staged) return {};
   const Option* why = refused([&](const Option& o) { return o.candidate != nullptr && !o.staged; });

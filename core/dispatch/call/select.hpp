@@ -29,7 +29,7 @@ struct Option {
   uint32_t numerics = 0;
   double cost_us = 0;
   int32_t level = RLK_SUPPORT_NO;
-  uint64_t wishes = 0;  // bit set of the wishes it meets, the strongest highest
+  uint64_t preferences = 0;  // bit set of the wishes it meets, the strongest highest
 };
 
 class Watchdog;
@@ -61,8 +61,8 @@ struct Selection {
 };
 
 // Asks every candidate of the stream's device and of the CPU (query is pure and takes microseconds). Order among the
-// willing: the call's pin (the others are filtered), the wishes of the policy, the device before the staged CPU, not
-// slow before slow, cost where everybody states one and else the level, order of registration. A pin that cannot be
+// willing: the call's pin (the others are filtered), the preferences of the policy, the device before the staged CPU,
+// not slow before slow, cost where everybody states one and else the level, order of registration. A pin that cannot be
 // read is RLK_INVALID_ARGUMENT. [thread-safe]
 rlk_status select(const Snapshot& snapshot, const Policy& policy, const CallRequest& request, Selection* out,
                   rlk_error* error);
