@@ -23,7 +23,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::string_view kCrumbPrefix = ".crumbs-";
+constexpr std::string_view kBreadcrumbPrefix = ".crumbs-";
 
 std::string machine_name() {
   char name[256] = {};
@@ -43,15 +43,16 @@ std::string quoted(const std::string& text) {
 
 // Put together by hand: this is on the way of a call, and a document of json allocates in its destructor, which ends
 // the process when there is no memory.
-std::string line_of(const Crumb& crumb, const std::string& path) {
-  return "{\"dtype\":" + quoted(crumb.dtype) + ",\"id\":" + quoted(crumb.id) +
-         ",\"implementation\":" + quoted(crumb.implementation) + ",\"key\":" + quoted(crumb.key) +
-         ",\"machine\":" + quoted(crumb.machine) + ",\"op\":" + quoted(crumb.op) + ",\"path\":" + quoted(path) +
-         ",\"phase\":" + quoted(crumb.phase) + ",\"pid\":" + std::to_string(crumb.pid) +
-         ",\"program\":" + quoted(crumb.program) + ",\"unix\":" + std::to_string(crumb.unix) + "}";
+std::string line_of(const Breadcrumb& breadcrumb, const std::string& path) {
+  return "{\"dtype\":" + quoted(breadcrumb.dtype) + ",\"id\":" + quoted(breadcrumb.id) +
+         ",\"implementation\":" + quoted(breadcrumb.implementation) + ",\"key\":" + quoted(breadcrumb.key) +
+         ",\"machine\":" + quoted(breadcrumb.machine) + ",\"op\":" + quoted(breadcrumb.op) +
+         ",\"path\":" + quoted(path) + ",\"phase\":" + quoted(breadcrumb.phase) +
+         ",\"pid\":" + std::to_string(breadcrumb.pid) + ",\"program\":" + quoted(breadcrumb.program) +
+         ",\"unix\":" + std::to_string(breadcrumb.unix) + "}";
 }
 
-bool read_line(const std::string& text, Crumb* crumb) {
+bool read_line(const std::string& text, Breadcrumb* breadcrumb) {
   const json line = json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!line.is_object()) return false;
   const auto word = [&](const char* name, std::string* out) {
@@ -66,10 +67,11 @@ bool read_line(const std::string& text, Crumb* crumb) {
     *out = found->get<int64_t>();
     return true;
   };
-  return word("key", &crumb->key) && word("id", &crumb->id) && word("op", &crumb->op) &&
-         word("implementation", &crumb->implementation) && word("dtype", &crumb->dtype) &&
-         word("phase", &crumb->phase) && word("program", &crumb->program) && word("machine", &crumb->machine) &&
-         word("path", &crumb->path) && number("unix", &crumb->unix) && number("pid", &crumb->pid);
+  return word("key", &breadcrumb->key) && word("id", &breadcrumb->id) && word("op", &breadcrumb->op) &&
+         word("implementation", &breadcrumb->implementation) && word("dtype", &breadcrumb->dtype) &&
+         word("phase", &breadcrumb->phase) && word("program", &breadcrumb->program) &&
+         word("machine", &breadcrumb->machine) && word("path", &breadcrumb->path) &&
+         number("unix", &breadcrumb->unix) && number("pid", &breadcrumb->pid);
 }
 
 bool is_listed(int fd) {
@@ -79,7 +81,7 @@ bool is_listed(int fd) {
 
 }  // namespace
 
-void Crumbs::end() {
+void Breadcrumbs::end() {
   const std::lock_guard lock(mutex_);
   if (!fd_ || pid_ != getpid()) return;
   const bool idle = std::none_of(std::begin(in_use_), std::end(in_use_), [](bool used) { return used; });
@@ -88,7 +90,7 @@ void Crumbs::end() {
   fd_.reset();
 }
 
-void Crumbs::end_with_the_process() {
+void Breadcrumbs::end_with_the_process() {
   const std::lock_guard lock(mutex_);
   if (!fd_ || pid_ != getpid() || core::is_hosts_thread()) return;
   const long here = syscall(SYS_gettid);
@@ -97,16 +99,16 @@ void Crumbs::end_with_the_process() {
   unlink(path_.c_str());
 }
 
-// A forked process has a file of its own: its crumbs are not its parent's.
-bool Crumbs::open_file() {
+// A forked process has a file of its own: its breadcrumbs are not its parent's.
+bool Breadcrumbs::open_file() {
   if (fd_ && pid_ == getpid()) return true;
   if (folder_.empty()) return false;
   fd_.reset();
   std::fill(std::begin(in_use_), std::end(in_use_), false);
-  std::string path = fmt::format("{}/{}XXXXXX", folder_, kCrumbPrefix);
+  std::string path = fmt::format("{}/{}XXXXXX", folder_, kBreadcrumbPrefix);
   HeldFile fd([&path] { return make_temporary(&path); });
   if (!fd) return false;
-  // Another process that collects crumbs may have locked the new, empty file for a moment, and removed it.
+  // Another process that collects breadcrumbs may have locked the new, empty file for a moment, and removed it.
   if (!fd.try_lock() || !is_listed(fd.get())) {
     unlink(path.c_str());
     return false;
@@ -117,15 +119,15 @@ bool Crumbs::open_file() {
   return true;
 }
 
-std::shared_ptr<void> Crumbs::leave(Crumb crumb) {
+std::shared_ptr<void> Breadcrumbs::leave(Breadcrumb breadcrumb) {
   const core::NoCancel whole;
   static const sdk::Immortal<std::string> machine(machine_name()), program(program_name());
-  crumb.machine = *machine;
-  crumb.program = *program;
-  crumb.pid = getpid();
-  crumb.unix = std::time(nullptr);
-  std::string line = line_of(crumb, crumb.path);
-  if (line.size() >= kSlotBytes) line = line_of(crumb, "");
+  breadcrumb.machine = *machine;
+  breadcrumb.program = *program;
+  breadcrumb.pid = getpid();
+  breadcrumb.unix = std::time(nullptr);
+  std::string line = line_of(breadcrumb, breadcrumb.path);
+  if (line.size() >= kSlotBytes) line = line_of(breadcrumb, "");
   if (line.size() >= kSlotBytes) return nullptr;
   const std::lock_guard lock(mutex_);
   if (core::end_has_begun() || !open_file()) return nullptr;
@@ -150,13 +152,13 @@ std::shared_ptr<void> Crumbs::leave(Crumb crumb) {
   return {this, take_back};
 }
 
-std::vector<Crumb> Crumbs::collect(const std::string& folder) {
-  std::vector<Crumb> crumbs;
-  if (folder.empty()) return crumbs;
+std::vector<Breadcrumb> Breadcrumbs::collect(const std::string& folder) {
+  std::vector<Breadcrumb> breadcrumbs;
+  if (folder.empty()) return breadcrumbs;
   const Folder names = open_folder(folder);
   while (const dirent* item = names == nullptr ? nullptr : readdir(names.get())) {
     const std::string name = item->d_name;
-    if (!name.starts_with(kCrumbPrefix)) continue;
+    if (!name.starts_with(kBreadcrumbPrefix)) continue;
     const std::string path = folder + "/" + name;
     const UniqueFd fd(open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
     struct stat status = {};
@@ -166,11 +168,11 @@ std::vector<Crumb> Crumbs::collect(const std::string& folder) {
     for (size_t slot = 0; slot < kSlots; ++slot) {
       char text[kSlotBytes + 1] = {};
       if (pread(fd.get(), text, kSlotBytes, static_cast<off_t>(slot * kSlotBytes)) <= 0) break;
-      Crumb crumb;
-      if (text[0] != '\0' && read_line(text, &crumb)) crumbs.push_back(std::move(crumb));
+      Breadcrumb breadcrumb;
+      if (text[0] != '\0' && read_line(text, &breadcrumb)) breadcrumbs.push_back(std::move(breadcrumb));
     }
   }
-  return crumbs;
+  return breadcrumbs;
 }
 
 }  // namespace rlk::loader

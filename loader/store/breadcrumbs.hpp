@@ -14,7 +14,7 @@
 
 namespace rlk::loader {
 
-struct Crumb {
+struct Breadcrumb {
   std::string key;  // of the plugin's present state (quarantine.hpp)
   std::string id;
   std::string path;
@@ -28,20 +28,21 @@ struct Crumb {
   std::string machine;
 };
 
-// One small file per process, made with the first crumb and locked for as long as the process itself lives (its
-// forked children may live on); a crumb is written and taken back in place, without waiting for any disk. [thread-safe]
-class Crumbs {
+// One small file per process, made with the first breadcrumb and locked for as long as the process itself lives (its
+// forked children may live on); a breadcrumb is written and taken back in place, without waiting for any disk.
+// [thread-safe]
+class Breadcrumbs {
 public:
-  // An empty folder, or one that cannot be written, leaves no crumbs.
-  explicit Crumbs(std::string folder) : folder_(std::move(folder)) {}
-  ~Crumbs() { end(); }
-  Crumbs(const Crumbs&) = delete;
-  Crumbs& operator=(const Crumbs&) = delete;
+  // An empty folder, or one that cannot be written, leaves no breadcrumbs.
+  explicit Breadcrumbs(std::string folder) : folder_(std::move(folder)) {}
+  ~Breadcrumbs() { end(); }
+  Breadcrumbs(const Breadcrumbs&) = delete;
+  Breadcrumbs& operator=(const Breadcrumbs&) = delete;
 
   // Lies there until the result dies. This outlives it. Time, process and machine are filled in.
-  std::shared_ptr<void> leave(Crumb crumb);
+  std::shared_ptr<void> leave(Breadcrumb breadcrumb);
 
-  // Removes the file where nothing is under way; the next crumb makes another.
+  // Removes the file where nothing is under way; the next breadcrumb makes another.
   void end();
 
   // The end of the process has begun, by itself: what other threads are inside has not caused it, and is not to be
@@ -49,7 +50,7 @@ public:
   void end_with_the_process();
 
   // What processes that are no more left in the folder; it is removed there.
-  static std::vector<Crumb> collect(const std::string& folder);
+  static std::vector<Breadcrumb> collect(const std::string& folder);
 
 private:
   static constexpr size_t kSlots = 64;

@@ -156,7 +156,7 @@ std::string cache(const std::string& bytes, const testing::TempFolder& folder) {
   folder.file("cache/.crumbs-abc", bytes, 0600);
   loader::Store store(folder / "cache");
   loader::ResultCache(&store).find(key);
-  loader::Crumbs::collect(folder / "cache");
+  loader::Breadcrumbs::collect(folder / "cache");
   return "";
 }
 

@@ -51,7 +51,7 @@ protected:
 
   std::vector<QuarantineEntry> in_force() {
     QuarantineList list(&store);
-    list.add_crumbs();
+    list.add_breadcrumbs();
     return list.in_force();
   }
 };
