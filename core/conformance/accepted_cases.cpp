@@ -33,19 +33,20 @@ bool is_same_switch(const rlk_switch* a, const rlk_switch* b) {
 
 }  // namespace
 
-Asking::Asking(const OpDecl& decl, int dtype_choice, const std::vector<const rlk_implementation*>& implementations,
-               Rig& rig, Extent extent, uint64_t seed, Refused refused)
+AcceptedCases::AcceptedCases(const OpDecl& decl, int dtype_choice,
+                             const std::vector<const rlk_implementation*>& implementations, Harness& harness,
+                             Extent extent, uint64_t seed, Refused refused)
     : decl_(decl),
       dtype_choice_(dtype_choice),
       implementations_(implementations),
-      rig_(rig),
+      harness_(harness),
       extent_(extent),
       seed_(seed),
       refused_(std::move(refused)),
       asked_(implementations.size()),
       walked_(decl.forms.size()) {}
 
-void Asking::walk() {
+void AcceptedCases::walk() {
   for (size_t i = 0; i < implementations_.size(); ++i) {
     for (size_t form = 0; form < decl_.forms.size(); ++form) {
       if (!follows(i, walked_[form])) walk(i, form);
@@ -53,7 +54,7 @@ void Asking::walk() {
   }
 }
 
-void Asking::walk(size_t i, size_t form) {
+void AcceptedCases::walk(size_t i, size_t form) {
   const std::span<const rlk_switch* const> switches = switches_of(i);
   Walked& walked = walked_[form];
   walked = {{switches.begin(), switches.end()}, {}};
@@ -72,7 +73,7 @@ void Asking::walk(size_t i, size_t form) {
 
 // A walk depends on the switches and the answers alone: who has those of the implementation before, as most rows of one
 // plugin have, is asked for the same cases. Where an answer differs the walk is made anew; nobody is asked twice.
-bool Asking::follows(size_t i, const Walked& walked) {
+bool AcceptedCases::follows(size_t i, const Walked& walked) {
   const std::span<const rlk_switch* const> switches = switches_of(i);
   if (walked.steps.empty() ||
       !std::equal(switches.begin(), switches.end(), walked.switches.begin(), walked.switches.end(), is_same_switch)) {
@@ -82,12 +83,12 @@ bool Asking::follows(size_t i, const Walked& walked) {
                      [&](const Walked::Step& step) { return ask(i, step.work) == step.variants; });
 }
 
-void Asking::offer(size_t i, const Case& c, Stage stage) {
+void AcceptedCases::offer(size_t i, const Case& c, Stage stage) {
   if (const std::optional<size_t> work = work_of(c, stage)) ask(i, *work);
 }
 
 // nullopt: the declaration does not allow the case.
-std::optional<size_t> Asking::work_of(const Case& c, Stage stage) {
+std::optional<size_t> AcceptedCases::work_of(const Case& c, Stage stage) {
   ConcreteCall call;
   if (!resolve(c, call)) return std::nullopt;
   std::string words = describe(c, call);
@@ -102,7 +103,7 @@ std::optional<size_t> Asking::work_of(const Case& c, Stage stage) {
 }
 
 // Asks the implementation, once; a yes becomes a job. The variants that would run the case.
-std::vector<std::string> Asking::ask(size_t i, size_t w) {
+std::vector<std::string> AcceptedCases::ask(size_t i, size_t w) {
   Work& work = work_[w];
   std::set<std::pair<std::string, uint32_t>> taken;
   if (asked_[i].size() < work_.size()) asked_[i].resize(work_.size());
@@ -117,7 +118,7 @@ std::vector<std::string> Asking::ask(size_t i, size_t w) {
       if ((demand & RLK_NUMERICS_PORTABLE) != 0 && !decl_.portable) continue;
       // Nobody is asked for what needs no claim: dispatch does not pass it on either.
       if ((demand & implied_numerics(decl_, work.call.dtypes[0])) != 0) continue;
-      claim = rig_.query(*implementations_[i], work.call, demand);
+      claim = harness_.query(*implementations_[i], work.call, demand);
       if (claim.kind != Claim::Kind::accepted) continue;
       if ((demand & ~RLK_NUMERICS_TOLERANCE & ~claim.support.numerics) != 0) continue;
       if (!taken.emplace(claim.variant, claim.support.numerics).second) continue;

@@ -30,11 +30,11 @@ struct Work {
   std::vector<Job> jobs;
 };
 
-class Asking {
+class AcceptedCases {
 public:
   using Refused = std::function<void(size_t implementation, const Work& work, const Claim& claim)>;
-  Asking(const OpDecl& decl, int dtype_choice, const std::vector<const rlk_implementation*>& implementations, Rig& rig,
-         Extent extent, uint64_t seed, Refused refused);
+  AcceptedCases(const OpDecl& decl, int dtype_choice, const std::vector<const rlk_implementation*>& implementations,
+                Harness& harness, Extent extent, uint64_t seed, Refused refused);
 
   // Asks every implementation for the cases of its schedule.
   void walk();
@@ -63,7 +63,7 @@ private:
   const OpDecl& decl_;
   int dtype_choice_;
   const std::vector<const rlk_implementation*>& implementations_;
-  Rig& rig_;
+  Harness& harness_;
   Extent extent_;
   uint64_t seed_;
   Refused refused_;

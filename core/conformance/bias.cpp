@@ -32,7 +32,7 @@ private:
 
 }  // namespace
 
-std::optional<Lean> lean_of(const ConcreteCall& call, size_t output, const Answer& answer, const Outcome& outcome) {
+std::optional<Bias> bias_of(const ConcreteCall& call, size_t output, const Answer& answer, const Outcome& outcome) {
   const Argument& argument = call.outputs[output];
   const golden::Output& expected = answer.outputs[output];
   if (!argument.present || !is_floating(argument.dtype)) return std::nullopt;
@@ -62,26 +62,26 @@ std::optional<Lean> lean_of(const ConcreteCall& call, size_t output, const Answe
     rows.add(of_row);
     of_row = 0;
   }
-  if (squares == 0) return Lean{};
+  if (squares == 0) return Bias{};
   const double unit = ulp_of(1.0, dtype) / 2;
-  return Lean{products / squares / unit, elements.count(), rows.count()};
+  return Bias{products / squares / unit, elements.count(), rows.count()};
 }
 
-std::optional<Failure> check_lean(const ConcreteCall& call, const Answer& answer, const Outcome& outcome,
+std::optional<Failure> check_bias(const ConcreteCall& call, const Answer& answer, const Outcome& outcome,
                                   Quality& quality) {
   for (size_t i = 0; i < call.outputs.size(); ++i) {
-    const std::optional<Lean> lean = lean_of(call, i, answer, outcome);
-    if (!lean || !lean->is_known()) continue;
-    quality.shrinkage = std::max(quality.shrinkage, -lean->units);
-    if (-lean->units <= kLargestLean) continue;
+    const std::optional<Bias> bias = bias_of(call, i, answer, outcome);
+    if (!bias || !bias->is_known()) continue;
+    quality.shrinkage = std::max(quality.shrinkage, -bias->units);
+    if (-bias->units <= kLargestBias) continue;
     char text[320];
     std::snprintf(
         text, sizeof(text),
         "output %s: numbers without sign come out too small, by %.2f of half an ulp of %s on average over %.0f "
         "elements in %.0f rows; expected 0 +- %.2f. Is something truncated that should be rounded to nearest?",
-        call.decl->outputs[i].name, -lean->units,
-        name_of(is_of_16_bits(call.outputs[i].dtype) ? call.outputs[i].dtype : call.dtypes[0]), lean->elements,
-        lean->rows, kLargestLean);
+        call.decl->outputs[i].name, -bias->units,
+        name_of(is_of_16_bits(call.outputs[i].dtype) ? call.outputs[i].dtype : call.dtypes[0]), bias->elements,
+        bias->rows, kLargestBias);
     return Failure{"BIASED", text};
   }
   return std::nullopt;

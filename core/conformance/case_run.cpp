@@ -1,4 +1,4 @@
-// The steps of a trial, in the order in which their failures say most.
+// The steps of a case run, in the order in which their failures say most.
 #include "core/conformance/case_run.hpp"
 
 #include <fmt/core.h>
@@ -20,11 +20,11 @@ constexpr uint8_t kOtherPoison = 0x7b;
 // A difference between runs may be rare: a plan that claims to be deterministic is run this often on every case.
 constexpr int kRepeats = 3;
 
-class Trial {
+class CaseRun {
 public:
-  Trial(Rig& rig, Examples& examples, const rlk_implementation& implementation, const Example& example,
-        uint32_t numerics, const Claim& claim, const TrialOptions& options)
-      : rig_(rig),
+  CaseRun(Harness& harness, Examples& examples, const rlk_implementation& implementation, const Example& example,
+          uint32_t numerics, const Claim& claim, const CaseRunOptions& options)
+      : harness_(harness),
         examples_(examples),
         implementation_(implementation),
         example_(example),
@@ -66,7 +66,7 @@ private:
   std::string when_it_comes(const Example& example, uint8_t poison) {
     RunSettings settings;
     settings.poison = poison;
-    const Outcome later = rig_.look_again(example.call, settings);
+    const Outcome later = harness_.look_again(example.call, settings);
     Quality ignored;
     if (check(example.call, example.answer, later, poison, ignored)) return {};
     return "; a little later the right result was there: is it launched on the stream that plan_enqueue was given, or "
@@ -74,16 +74,16 @@ private:
   }
 
   std::optional<Failure> steps(Verdict& verdict) {
-    if (auto failure = rig_.make_plan(implementation_, call(), numerics_, claim_, plan_)) return failure;
+    if (auto failure = harness_.make_plan(implementation_, call(), numerics_, claim_, plan_)) return failure;
     verdict.numerics = RLK_NUMERICS_TOLERANCE;
 
     RunSettings settings;
     settings.poison = kPoison;
-    const Outcome first = rig_.run(plan_, call(), settings);
+    const Outcome first = harness_.run(plan_, call(), settings);
     if (auto failure = checked(first, kPoison)) return failure;
     if (is_accurate()) verdict.numerics |= RLK_NUMERICS_ACCURATE;
     if (example_.spec.content == Content::positive) {
-      if (auto failure = check_lean(call(), example_.answer, first, quality_)) return failure;
+      if (auto failure = check_bias(call(), example_.answer, first, quality_)) return failure;
     }
     // Where no arithmetic is specified there is nothing to be the same as, and the claim earns nothing.
     if (claims(RLK_NUMERICS_PORTABLE) && call().decl->portable && has_elements()) {
@@ -96,7 +96,7 @@ private:
     if (example_.spec.brief) {
       // Large calls are brief ones, and what differs from run to run often does so in large ones alone.
       if (!claims(RLK_NUMERICS_DETERMINISTIC)) return std::nullopt;
-      const Outcome again = rig_.run(plan_, call(), settings);
+      const Outcome again = harness_.run(plan_, call(), settings);
       return again.failure ? again.failure : same_bits(first, again, "run to run", "NONDETERMINISTIC");
     }
 
@@ -106,7 +106,7 @@ private:
 
     settings.poll = true;
     for (int repeat = 1; repeat < (claims(RLK_NUMERICS_DETERMINISTIC) ? kRepeats : 2); ++repeat) {
-      const Outcome again = rig_.run(plan_, call(), settings);
+      const Outcome again = harness_.run(plan_, call(), settings);
       if (auto failure = checked(again, settings.poison)) return failure;
       if (!claims(RLK_NUMERICS_DETERMINISTIC)) continue;
       if (auto failure = same_bits(first, again, "run to run", "NONDETERMINISTIC")) return failure;
@@ -119,7 +119,7 @@ private:
       if (auto failure = parts(first, tried)) return failure;
       if (tried) verdict.numerics |= RLK_NUMERICS_BATCH_INVARIANT;
     }
-    if (options_.graph_replay && rig_.can_capture() && !has_fault() &&
+    if (options_.graph_replay && harness_.can_capture() && !has_fault() &&
         (plan_.info().flags & RLK_PLAN_CAPTURABLE) != 0) {
       return from_a_graph(first);
     }
@@ -157,20 +157,20 @@ private:
     RunSettings settings;
     settings.poison = kPoison;
     settings.is_planned = false;
-    std::optional<Failure> failure = checked(*example, rig_.run(plan_, example->call, settings), kPoison);
-    if (!failure || rig_.broken()) return failure;
+    std::optional<Failure> failure = checked(*example, harness_.run(plan_, example->call, settings), kPoison);
+    if (!failure || harness_.broken()) return failure;
     failure->text = fmt::format("with other data through the same plan ({}): {}", example->words, failure->text);
 
     // Is it the plan, or would the call be wrong with a plan of its own too?
-    const Claim claim = rig_.query(implementation_, example->call, numerics_);
+    const Claim claim = harness_.query(implementation_, example->call, numerics_);
     OwnedPlan fresh;
     if (claim.kind != Claim::Kind::accepted ||
-        rig_.make_plan(implementation_, example->call, numerics_, claim, fresh)) {
+        harness_.make_plan(implementation_, example->call, numerics_, claim, fresh)) {
       return failure;
     }
     Quality ignored;
     settings.is_planned = true;
-    if (!check(example->call, example->answer, rig_.run(fresh, example->call, settings), kPoison, ignored)) {
+    if (!check(example->call, example->answer, harness_.run(fresh, example->call, settings), kPoison, ignored)) {
       failure->code = "STALE_PLAN";
       failure->text += "; a plan of its own gives the right result";
     }
@@ -179,14 +179,14 @@ private:
 
   std::optional<Failure> parts(const Outcome& whole, bool& tried) {
     for (const Part& part : parts_of(call(), whole.outputs)) {
-      const Claim claim = rig_.query(implementation_, part.call, numerics_);
+      const Claim claim = harness_.query(implementation_, part.call, numerics_);
       if (claim.kind != Claim::Kind::accepted) continue;
       if ((claim.support.numerics & RLK_NUMERICS_BATCH_INVARIANT) == 0) continue;
       OwnedPlan plan;
-      if (auto failure = rig_.make_plan(implementation_, part.call, numerics_, claim, plan)) return failure;
+      if (auto failure = harness_.make_plan(implementation_, part.call, numerics_, claim, plan)) return failure;
       RunSettings settings;
       settings.poison = kOtherPoison;
-      const Outcome outcome = rig_.run(plan, part.call, settings);
+      const Outcome outcome = harness_.run(plan, part.call, settings);
       if (outcome.failure) {
         return Failure{outcome.failure->code, fmt::format("with {}: {}", part.name, outcome.failure->text)};
       }
@@ -217,7 +217,7 @@ private:
     RunSettings settings;
     settings.poison = kOtherPoison;
     settings.capture = true;
-    const Outcome replayed = rig_.run(plan_, call(), settings);
+    const Outcome replayed = harness_.run(plan_, call(), settings);
     std::optional<Failure> failure = checked(replayed, kOtherPoison);
     if (!failure && claims(RLK_NUMERICS_DETERMINISTIC)) {
       failure = same_bits(first, replayed, "as without a graph", "NONDETERMINISTIC");
@@ -226,22 +226,22 @@ private:
     return failure;
   }
 
-  Rig& rig_;
+  Harness& harness_;
   Examples& examples_;
   const rlk_implementation& implementation_;
   const Example& example_;
   uint32_t numerics_;
   const Claim& claim_;
-  const TrialOptions& options_;
+  const CaseRunOptions& options_;
   OwnedPlan plan_;
   Quality quality_;
 };
 
 }  // namespace
 
-Verdict try_case(Rig& rig, Examples& examples, const rlk_implementation& implementation, const Example& example,
-                 uint32_t numerics, const Claim& claim, const TrialOptions& options) {
-  return Trial(rig, examples, implementation, example, numerics, claim, options).run();
+Verdict try_case(Harness& harness, Examples& examples, const rlk_implementation& implementation, const Example& example,
+                 uint32_t numerics, const Claim& claim, const CaseRunOptions& options) {
+  return CaseRun(harness, examples, implementation, example, numerics, claim, options).run();
 }
 
 }  // namespace rlk::core::conformance

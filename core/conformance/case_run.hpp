@@ -14,22 +14,22 @@ struct Verdict {
   Quality quality{};
 };
 
-// What the last comparison of a trial had before it.
+// What the last comparison of a case run had before it.
 struct Seen {
   ConcreteCall call;
   Answer answer;
   std::vector<std::vector<std::byte>> outputs;
 };
 
-struct TrialOptions {
+struct CaseRunOptions {
   bool graph_replay = false;
   // Once more with other data through the same plan. Its right answer costs as much as the first one.
   bool other_data = true;
   Seen* seen = nullptr;
 };
 
-// `numerics` is demanded of every query that the trial makes, as it was of the one that gave the claim.
-Verdict try_case(Rig& rig, Examples& examples, const rlk_implementation& implementation, const Example& example,
-                 uint32_t numerics, const Claim& claim, const TrialOptions& options = {});
+// `numerics` is demanded of every query that the run makes, as it was of the one that gave the claim.
+Verdict try_case(Harness& harness, Examples& examples, const rlk_implementation& implementation, const Example& example,
+                 uint32_t numerics, const Claim& claim, const CaseRunOptions& options = {});
 
 }  // namespace rlk::core::conformance

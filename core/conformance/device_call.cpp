@@ -6,11 +6,11 @@
 
 namespace rlk::core::conformance {
 
-void FlightEnd::operator()(Flight* flight) const {
-  delete flight;
+void DeviceCallEnd::operator()(DeviceCall* device_call) const {
+  delete device_call;
 }
 
-void Flight::place(std::byte* memory, const rlk_plan_info& info) {
+void DeviceCall::place(std::byte* memory, const rlk_plan_info& info) {
   const auto blocks = [&](size_t count, auto&& at) {
     std::vector<void*> list;
     for (size_t i = 0; i < count; ++i) list.push_back(at(i) == Image::kNone ? nullptr : memory + at(i));

@@ -1,13 +1,14 @@
-// A call in memory: its image, descriptors that point into the rig's memory, and the run that is passed to the plan.
+// A call in memory: its image, descriptors that point into the harness's memory, and the run that is passed to the
+// plan.
 #pragma once
 
 #include "core/conformance/harness.hpp"
 
 namespace rlk::core::conformance {
 
-class Flight {
+class DeviceCall {
 public:
-  Flight(const ConcreteCall& what, const RunSettings& how) : call(what), settings(how), image(what, how.poison) {}
+  DeviceCall(const ConcreteCall& what, const RunSettings& how) : call(what), settings(how), image(what, how.poison) {}
 
   // Points the arguments into memory: again whenever the memory has moved.
   void place(std::byte* memory, const rlk_plan_info& info);

@@ -50,31 +50,31 @@ void with_distrust(Session& session, Part&& part) {
 
 void all_parts(const Target& target, bool smoke) {
   const int rounds = smoke ? 8 : 64;
-  extension_conduct(target);
+  check_extension(target);
   Session session(target);
   const auto expect_nothing_thrown = [&] {
     if (auto thrown = session.releases().take()) throw Broken{std::move(*thrown)};
   };
   if (target.plugin != target.owner) {
-    guest_conduct(session);
+    check_guest(session);
     return expect_nothing_thrown();
   }
-  with_distrust(session, [&] { memory_conduct(session); });
-  with_distrust(session, [&] { transfer_conduct(session); });
-  host_function_conduct(session);
-  inline_conduct(session);
-  order_conduct(session, rounds);
-  patiently(session, [&] { waiting_conduct(session); });
-  patiently(session, [&] { event_conduct(session); });
-  patiently(session, [&] { wrap_conduct(session); });
-  capture_conduct(session);
-  thread_conduct(session, rounds);
+  with_distrust(session, [&] { check_memory(session); });
+  with_distrust(session, [&] { check_transfer(session); });
+  check_host_function(session);
+  check_inline(session);
+  check_order(session, rounds);
+  patiently(session, [&] { check_waiting(session); });
+  patiently(session, [&] { check_event(session); });
+  patiently(session, [&] { check_wrap(session); });
+  check_capture(session);
+  check_thread(session, rounds);
   expect_nothing_thrown();
 }
 
 }  // namespace
 
-std::optional<Failure> device_conduct(const Target& target, bool smoke) {
+std::optional<Failure> device_checks(const Target& target, bool smoke) {
   try {
     all_parts(target, smoke);
     return std::nullopt;

@@ -10,21 +10,21 @@ namespace rlk::core::conformance {
 
 // The first promise that the device of the target breaks. For a plugin without devices, what it does to the streams of
 // their owner. Never throws.
-std::optional<Failure> device_conduct(const Target& target, bool smoke);
+std::optional<Failure> device_checks(const Target& target, bool smoke);
 
 // Its parts; they throw Broken.
-void memory_conduct(Session& session);              // device_memory_conduct.cpp
-void transfer_conduct(Session& session);            // device_memory_conduct.cpp
-void extension_conduct(const Target& target);       // device_extensions.cpp
-void host_function_conduct(Session& session);       // device_stream_conduct.cpp
-void inline_conduct(Session& session);              // device_stream_conduct.cpp
-void order_conduct(Session& session, int rounds);   // device_stream_conduct.cpp
-void waiting_conduct(Session& session);             // device_stream_conduct.cpp
-void thread_conduct(Session& session, int rounds);  // device_stream_conduct.cpp
-void event_conduct(Session& session);               // device_event_conduct.cpp
-void wrap_conduct(Session& session);                // device_event_conduct.cpp
-void capture_conduct(Session& session);             // device_event_conduct.cpp
-void guest_conduct(Session& session);               // device_event_conduct.cpp
+void check_memory(Session& session);              // device_memory_checks.cpp
+void check_transfer(Session& session);            // device_memory_checks.cpp
+void check_extension(const Target& target);       // device_extension_checks.cpp
+void check_host_function(Session& session);       // device_stream_checks.cpp
+void check_inline(Session& session);              // device_stream_checks.cpp
+void check_order(Session& session, int rounds);   // device_stream_checks.cpp
+void check_waiting(Session& session);             // device_stream_checks.cpp
+void check_thread(Session& session, int rounds);  // device_stream_checks.cpp
+void check_event(Session& session);               // device_event_checks.cpp
+void check_wrap(Session& session);                // device_event_checks.cpp
+void check_capture(Session& session);             // device_event_checks.cpp
+void check_guest(Session& session);               // device_event_checks.cpp
 
 // Whether [memory, memory + bytes) can be read in this process, without reading it; true when nobody can tell.
 bool is_readable(const void* memory, uint64_t bytes);

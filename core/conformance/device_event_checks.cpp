@@ -171,7 +171,7 @@ uint64_t capture_of(Session& session, const StreamHandle& stream) {
 }  // namespace
 
 // Captures have numbers, each its own; a stream that captures nothing has none.
-void capture_conduct(Session& session) {
+void check_capture(Session& session) {
   if (session.streams().capture_id == nullptr) return;
   StreamHandle stream = StreamHandle::create(session);
   const auto expect_none = [&](const char* when) {
@@ -204,7 +204,7 @@ void capture_conduct(Session& session) {
   }
 }
 
-void event_conduct(Session& session) {
+void check_event(Session& session) {
   StreamHandle first = StreamHandle::create(session), second = StreamHandle::create(session);
   event_status(session, first);
   event_order(session, first, second);
@@ -212,7 +212,7 @@ void event_conduct(Session& session) {
   event_time(session, first);
 }
 
-void wrap_conduct(Session& session) {
+void check_wrap(Session& session) {
   StreamHandle stream = StreamHandle::create(session);
   void* native = native_of(stream);
   for (int round = 0; round < 2; ++round) {
@@ -230,7 +230,7 @@ void wrap_conduct(Session& session) {
 }
 
 // Operators for another plugin's device: their wrapping of a stream leaves it as it was.
-void guest_conduct(Session& session) {
+void check_guest(Session& session) {
   const Target& target = session.target();
   StreamHandle stream = StreamHandle::create(session);
   void* native = native_of(stream);

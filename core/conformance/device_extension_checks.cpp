@@ -88,7 +88,7 @@ bool is_readable(const void* memory, uint64_t bytes) {
   return peek(first + bytes - 1, &ignored, 1);
 }
 
-void extension_conduct(const Target& target) {
+void check_extension(const Target& target) {
   const rlk_plugin& owner = *target.owner;
   if (target.owner_instance == nullptr || owner.get_extension == nullptr) return;
   if (call_plugin(owner.get_extension, target.owner_instance, "rlk.nobody_has_this/1") != nullptr) {

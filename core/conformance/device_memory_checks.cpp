@@ -206,7 +206,7 @@ void stream_memory(Session& session, StreamHandle& stream, const Block& sent, co
 
 }  // namespace
 
-void memory_conduct(Session& session) {
+void check_memory(Session& session) {
   memory_info(session);
   StreamHandle stream = StreamHandle::create(session);
   std::vector<Block> blocks;
@@ -238,7 +238,7 @@ void memory_conduct(Session& session) {
   for (Block& block : blocks) block.release();
 }
 
-void transfer_conduct(Session& session) {
+void check_transfer(Session& session) {
   const Block a = session.device_block(kRoom), b = session.device_block(kRoom);
   const Block sent = session.pinned_block(kRoom), fetched = session.pinned_block(kRoom);
   StreamHandle stream = StreamHandle::create(session);

@@ -102,7 +102,7 @@ bool try_host_functions(Session& session, int count, uint64_t bytes) {
 
 }  // namespace
 
-void host_function_conduct(Session& session) {
+void check_host_function(Session& session) {
   if (!try_host_functions(session, 12, kBytes)) return;
   // A function that is called too early is right by luck where the work before it takes less time than its enqueueing
   // does on a busy machine.
@@ -110,7 +110,7 @@ void host_function_conduct(Session& session) {
 }
 
 // A stream that claims to be inline has done its work when the call returns: nobody asks or waits before looking.
-void inline_conduct(Session& session) {
+void check_inline(Session& session) {
   if (!session.is_inline()) return;
   constexpr uint64_t kSize = uint64_t{512} << 10;
   const Block a = session.device_block(kSize), b = session.device_block(kSize), host = session.pinned_block(kSize);
@@ -156,7 +156,7 @@ void inline_conduct(Session& session) {
 }
 
 // Each operation of a stream sees what those before it did, and nothing of those behind it.
-void order_conduct(Session& session, int rounds) {
+void check_order(Session& session, int rounds) {
   const Block a = session.device_block(kBytes), b = session.device_block(kBytes);
   std::vector<Block> kept;
   for (int i = 0; i < rounds; ++i) kept.push_back(session.pinned_block(kBytes));
@@ -180,7 +180,7 @@ void order_conduct(Session& session, int rounds) {
 }
 
 // A query while work is held must not answer that it is done, and a deadline must be kept.
-void waiting_conduct(Session& session) {
+void check_waiting(Session& session) {
   // Priorities beyond what there is are clamped.
   for (const int32_t priority : {-1, 1, -1000000, 1000000}) StreamHandle::create(session, priority).settle();
 
@@ -230,7 +230,7 @@ void waiting_conduct(Session& session) {
 }
 
 // Several threads with a stream each, none of which has ever used the device before.
-void thread_conduct(Session& session, int rounds) {
+void check_thread(Session& session, int rounds) {
   constexpr int kThreads = 2;
   std::optional<Failure> failures[kThreads];
   const auto work = [&](int which) {

@@ -94,11 +94,11 @@ OwnedPlan::~OwnedPlan() {
     releases_->call("deallocate", memory_->deallocate, device_, int32_t{RLK_MEMORY_DEVICE}, persistent_);
 }
 
-Rig::~Rig() {
+Harness::~Harness() {
   end();
 }
 
-void Rig::end() noexcept {
+void Harness::end() noexcept {
   if (broken_ && broken_->code == "TIMEOUT") return;  // work is still in flight: the memory and the stream stay
   if (op_stream_ != nullptr && op_stream_ != stream_)
     releases_->call("stream destroy", target_.plugin->stream->destroy, op_stream_);
@@ -109,34 +109,34 @@ void Rig::end() noexcept {
   record_ = nullptr;
 }
 
-std::optional<Failure> Rig::finish() {
+std::optional<Failure> Harness::finish() {
   end();
   return releases_->take();
 }
 
-void Rig::release(int32_t kind, void* memory) noexcept {
+void Harness::release(int32_t kind, void* memory) noexcept {
   releases_->call("deallocate", target_.owner->device->deallocate, target_.owner_device, kind, memory);
 }
 
-Failure Rig::failed(rlk_status status, const char* code, const std::string& what, const rlk_error& error) {
+Failure Harness::failed(rlk_status status, const char* code, const std::string& what, const rlk_error& error) {
   const std::string text = fmt::format("{} answered {}: {}", what, name_of_status(status), text_of(error.text));
   Failure failure{code_of(status, code), text};
   if (ends_everything(status)) broken_ = failure;
   return failure;
 }
 
-std::optional<Failure> Rig::start() {
+std::optional<Failure> Harness::start() {
   rlk_error error = no_error();
   const rlk_stream_api& streams = *target_.owner->stream;
   rlk_status status =
-      call_plugin(streams.create, target_.owner_device, kind_ == RigStream::urgent ? -1 : 0, &stream_, &error);
+      call_plugin(streams.create, target_.owner_device, kind_ == HarnessStream::urgent ? -1 : 0, &stream_, &error);
   if (status != RLK_OK) return broken_ = failed(status, "NO_STREAM", "creating a stream", error);
   op_stream_ = stream_;
-  if (target_.plugin != target_.owner || kind_ == RigStream::wrapped) {
+  if (target_.plugin != target_.owner || kind_ == HarnessStream::wrapped) {
     op_stream_ = nullptr;
     status = call_plugin(target_.plugin->stream->wrap, target_.device, call_plugin(streams.native, stream_),
                          &op_stream_, &error);
-    if (status == RLK_UNSUPPORTED && kind_ == RigStream::wrapped) return std::nullopt;  // has_stream() tells
+    if (status == RLK_UNSUPPORTED && kind_ == HarnessStream::wrapped) return std::nullopt;  // has_stream() tells
     if (status != RLK_OK) return broken_ = failed(status, "NO_STREAM", "wrapping the owner's stream", error);
   }
   uint64_t available = 0;
@@ -149,7 +149,7 @@ std::optional<Failure> Rig::start() {
   return make_record();
 }
 
-std::optional<Failure> Rig::make_record() {
+std::optional<Failure> Harness::make_record() {
   if ((target_.owner_flags & RLK_DEVICE_UNIFIED_MEMORY) != 0) record_ = &own_record_;
   if (record_ != nullptr || (target_.owner_flags & RLK_DEVICE_MAPPED_PINNED) == 0) return std::nullopt;
   rlk_error error = no_error();
@@ -161,7 +161,7 @@ std::optional<Failure> Rig::make_record() {
   return std::nullopt;
 }
 
-Claim Rig::query(const rlk_implementation& implementation, const ConcreteCall& call, uint32_t numerics) const {
+Claim Harness::query(const rlk_implementation& implementation, const ConcreteCall& call, uint32_t numerics) const {
   Claim claim;
   if (const std::string newer = newer_than(implementation, call); !newer.empty()) {
     claim.reason_code = "OLDER_REVISION";
@@ -213,8 +213,8 @@ private:
 
 }  // namespace
 
-std::optional<Failure> Rig::make_plan(const rlk_implementation& implementation, const ConcreteCall& call,
-                                      uint32_t numerics, const Claim& claim, OwnedPlan& out) {
+std::optional<Failure> Harness::make_plan(const rlk_implementation& implementation, const ConcreteCall& call,
+                                          uint32_t numerics, const Claim& claim, OwnedPlan& out) {
   const Description description(call, numerics);
   rlk_error error = no_error();
   out.implementation_ = &implementation;
@@ -264,7 +264,7 @@ std::optional<Failure> Rig::make_plan(const rlk_implementation& implementation, 
 }
 
 // It holds nothing at first, and is nobody else's: poison says so.
-std::optional<Failure> Rig::make_persistent(const ConcreteCall& call, OwnedPlan& plan) {
+std::optional<Failure> Harness::make_persistent(const ConcreteCall& call, OwnedPlan& plan) {
   const uint64_t bytes = plan.info_.persistent_bytes;
   if (auto failure = workspace_fits(bytes, call, "the plan's persistent_bytes")) return failure;
   if (bytes == UINT64_MAX) return Failure{"WORKSPACE_BOUND", "the plan asks for UINT64_MAX bytes of persistent memory"};
@@ -288,14 +288,14 @@ void OwnedPlan::give_persistent(rlk_run& run) const {
   run.flags |= RLK_RUN_NEW_PERSISTENT;
 }
 
-void Rig::release_memory() {
+void Harness::release_memory() {
   if (device_memory_ != nullptr) release(RLK_MEMORY_DEVICE, device_memory_);
   if (pinned_memory_ != nullptr) release(RLK_MEMORY_PINNED, pinned_memory_);
   device_memory_ = pinned_memory_ = nullptr;
   capacity_ = 0;
 }
 
-std::optional<Failure> Rig::reserve(uint64_t bytes) {
+std::optional<Failure> Harness::reserve(uint64_t bytes) {
   if (bytes <= capacity_) return std::nullopt;
   release_memory();
   const rlk_device_api& device = *target_.owner->device;
@@ -314,7 +314,7 @@ std::optional<Failure> Rig::reserve(uint64_t bytes) {
 }
 
 // A number that no memory can hold is a mistake, not a request; UINT64_MAX says that only prepare can tell.
-std::optional<Failure> Rig::workspace_fits(uint64_t bytes, const ConcreteCall& call, const char* whose) const {
+std::optional<Failure> Harness::workspace_fits(uint64_t bytes, const ConcreteCall& call, const char* whose) const {
   uint64_t tensors = 0;
   for (const Argument& input : call.inputs) tensors += static_cast<uint64_t>(input.present ? input.byte_count() : 0);
   for (const Argument& output : call.outputs)
@@ -330,8 +330,8 @@ std::optional<Failure> Rig::workspace_fits(uint64_t bytes, const ConcreteCall& c
 }
 
 // The workspace that this execution is given.
-std::optional<Failure> Rig::prepare(const OwnedPlan& plan, const ConcreteCall& call, const RunSettings& settings,
-                                    const rlk_run& run, uint64_t& bytes) const {
+std::optional<Failure> Harness::prepare(const OwnedPlan& plan, const ConcreteCall& call, const RunSettings& settings,
+                                        const rlk_run& run, uint64_t& bytes) const {
   const rlk_plan_info& info = plan.info();
   const bool bound_is_known = info.workspace_bound != UINT64_MAX;
   const bool demanded = (info.flags & RLK_PLAN_PREPARE) != 0 || !bound_is_known || info.workspace_bound > kLargestBound;
@@ -359,65 +359,65 @@ std::optional<Failure> Rig::prepare(const OwnedPlan& plan, const ConcreteCall& c
   return workspace_fits(bytes, call, "plan_prepare");
 }
 
-Outcome Rig::run(const OwnedPlan& plan, const ConcreteCall& call, const RunSettings& settings) {
+Outcome Harness::run(const OwnedPlan& plan, const ConcreteCall& call, const RunSettings& settings) {
   return land(launch(plan, call, settings));
 }
 
-FlightPointer Rig::launch(const OwnedPlan& plan, const ConcreteCall& call, const RunSettings& settings) {
-  FlightPointer flight(new Flight(call, settings));
-  Outcome& outcome = flight->outcome;
+DeviceCallPointer Harness::launch(const OwnedPlan& plan, const ConcreteCall& call, const RunSettings& settings) {
+  DeviceCallPointer device_call(new DeviceCall(call, settings));
+  Outcome& outcome = device_call->outcome;
   outcome.tag = next_tag_++;
   uint64_t workspace = 0;
   // What is prepared is what is enqueued, addresses included: when the memory must grow, prepare is asked again.
-  const uint64_t needed = flight->image.size() + std::max(settings.shift, kUsualShift);
+  const uint64_t needed = device_call->image.size() + std::max(settings.shift, kUsualShift);
   for (uint64_t reserved = needed;; reserved = needed + workspace + kRoom) {
-    if ((outcome.failure = reserve(reserved))) return flight;
-    flight->place(memory() + settings.shift, plan.info());
-    flight->run.tag = outcome.tag;
-    flight->run.data_error_record = record_;
-    flight->run.flags = settings.capture ? RLK_RUN_CAPTURING : 0;
-    if ((outcome.failure = prepare(plan, call, settings, flight->run, workspace))) return flight;
+    if ((outcome.failure = reserve(reserved))) return device_call;
+    device_call->place(memory() + settings.shift, plan.info());
+    device_call->run.tag = outcome.tag;
+    device_call->run.data_error_record = record_;
+    device_call->run.flags = settings.capture ? RLK_RUN_CAPTURING : 0;
+    if ((outcome.failure = prepare(plan, call, settings, device_call->run, workspace))) return device_call;
     if (needed + workspace + kRoom <= capacity_ || (workspace == 0 && needed <= capacity_)) break;
   }
-  flight->image.add_workspace(workspace);
-  fill_workspace(settings.workspace, outcome.tag, flight->image.workspace());
+  device_call->image.add_workspace(workspace);
+  fill_workspace(settings.workspace, outcome.tag, device_call->image.workspace());
   outcome.workspace_bytes = workspace;
-  flight->run.workspace_bytes = workspace;
-  if (workspace > 0) flight->run.workspace = memory() + settings.shift + flight->image.workspace_at();
-  plan.give_persistent(flight->run);
-  if (settings.capture && (flight->run.flags & RLK_RUN_NEW_PERSISTENT) != 0) {
+  device_call->run.workspace_bytes = workspace;
+  if (workspace > 0) device_call->run.workspace = memory() + settings.shift + device_call->image.workspace_at();
+  plan.give_persistent(device_call->run);
+  if (settings.capture && (device_call->run.flags & RLK_RUN_NEW_PERSISTENT) != 0) {
     // The first execution fills the persistent memory; a captured one might never run.
-    flight->run.flags &= ~RLK_RUN_CAPTURING;
+    device_call->run.flags &= ~RLK_RUN_CAPTURING;
     Outcome ignored;
-    outcome.failure = execute(plan, *flight);
+    outcome.failure = execute(plan, *device_call);
     if (auto waited = wait(false, ignored); waited && !outcome.failure) outcome.failure = waited;
-    if (outcome.failure) return flight;
-    flight->run.flags = RLK_RUN_CAPTURING;
+    if (outcome.failure) return device_call;
+    device_call->run.flags = RLK_RUN_CAPTURING;
   }
-  outcome.failure = settings.capture ? replay(plan, *flight) : execute(plan, *flight);
-  return flight;
+  outcome.failure = settings.capture ? replay(plan, *device_call) : execute(plan, *device_call);
+  return device_call;
 }
 
-Outcome Rig::land(FlightPointer flight) {
-  Outcome& outcome = flight->outcome;
+Outcome Harness::land(DeviceCallPointer device_call) {
+  Outcome& outcome = device_call->outcome;
   // Whatever went wrong, nothing may be in flight when the memory is used again.
-  std::optional<Failure> waited = wait(flight->settings.poll, outcome);
+  std::optional<Failure> waited = wait(device_call->settings.poll, outcome);
   if (!outcome.failure) outcome.failure = waited;
   if (outcome.failure) return std::move(outcome);
-  outcome.failure = flight->image.collect(flight->call, fetched(), outcome.outputs);
+  outcome.failure = device_call->image.collect(device_call->call, fetched(), outcome.outputs);
   return std::move(outcome);
 }
 
-Outcome Rig::land_inline(FlightPointer flight) {
-  Outcome& outcome = flight->outcome;
-  if (outcome.failure) return land(std::move(flight));
-  outcome.failure = flight->image.collect(flight->call, fetched(), outcome.outputs);
+Outcome Harness::land_inline(DeviceCallPointer device_call) {
+  Outcome& outcome = device_call->outcome;
+  if (outcome.failure) return land(std::move(device_call));
+  outcome.failure = device_call->image.collect(device_call->call, fetched(), outcome.outputs);
   // Memory that is the host's again keeps what the host writes there.
-  const uint64_t bytes = flight->image.size();
+  const uint64_t bytes = device_call->image.size();
   std::memset(sent(), 0x3c, bytes);
-  std::optional<Failure> after = copy(memory() + flight->settings.shift, sent(), bytes, RLK_COPY_HOST_TO_DEVICE);
+  std::optional<Failure> after = copy(memory() + device_call->settings.shift, sent(), bytes, RLK_COPY_HOST_TO_DEVICE);
   std::this_thread::sleep_for(kLater);
-  if (!after) after = copy(fetched(), memory() + flight->settings.shift, bytes, RLK_COPY_DEVICE_TO_HOST);
+  if (!after) after = copy(fetched(), memory() + device_call->settings.shift, bytes, RLK_COPY_DEVICE_TO_HOST);
   if (std::optional<Failure> waited = wait(false, outcome); waited && !after) after = waited;
   if (!after && std::memcmp(sent(), fetched(), bytes) != 0) {
     after = Failure{"NOT_INLINE", "memory was written to after plan_enqueue had returned"};
@@ -426,29 +426,29 @@ Outcome Rig::land_inline(FlightPointer flight) {
   return std::move(outcome);
 }
 
-Outcome Rig::look_again(const ConcreteCall& call, const RunSettings& settings) {
-  FlightPointer flight(new Flight(call, settings));
+Outcome Harness::look_again(const ConcreteCall& call, const RunSettings& settings) {
+  DeviceCallPointer device_call(new DeviceCall(call, settings));
   std::this_thread::sleep_for(kMuchLater);
-  if (broken_ || flight->image.size() + settings.shift > capacity_) {
-    flight->outcome.failure = Failure{"ENGINE", "there is nothing to look at"};
-    return std::move(flight->outcome);
+  if (broken_ || device_call->image.size() + settings.shift > capacity_) {
+    device_call->outcome.failure = Failure{"ENGINE", "there is nothing to look at"};
+    return std::move(device_call->outcome);
   }
-  flight->outcome.failure = fetch(*flight);
-  return land(std::move(flight));
+  device_call->outcome.failure = fetch(*device_call);
+  return land(std::move(device_call));
 }
 
-std::optional<Failure> Rig::copy(void* to, const void* from, uint64_t bytes, int32_t kind) {
+std::optional<Failure> Harness::copy(void* to, const void* from, uint64_t bytes, int32_t kind) {
   rlk_error error = no_error();
   const rlk_status status = call_plugin(target_.owner->stream->copy, stream_, to, from, bytes, kind, &error);
   if (status != RLK_OK) return failed(status, "COPY_FAILED", "copying", error);
   return std::nullopt;
 }
 
-std::optional<Failure> Rig::send(const Flight& flight) {
-  const Image& image = flight.image;
-  std::byte* to = memory() + flight.settings.shift;
+std::optional<Failure> Harness::send(const DeviceCall& device_call) {
+  const Image& image = device_call.image;
+  std::byte* to = memory() + device_call.settings.shift;
   std::memcpy(sent(), image.bytes(), image.size());
-  if (flight.settings.workspace != WorkspaceContent::kept || image.workspace_bytes() == 0) {
+  if (device_call.settings.workspace != WorkspaceContent::kept || image.workspace_bytes() == 0) {
     return copy(to, sent(), image.size(), RLK_COPY_HOST_TO_DEVICE);
   }
   const uint64_t behind = image.workspace_at() + image.workspace_bytes();
@@ -456,30 +456,30 @@ std::optional<Failure> Rig::send(const Flight& flight) {
   return copy(to + behind, sent() + behind, image.size() - behind, RLK_COPY_HOST_TO_DEVICE);
 }
 
-std::optional<Failure> Rig::fetch(const Flight& flight) {
-  return copy(fetched(), memory() + flight.settings.shift, flight.image.size(), RLK_COPY_DEVICE_TO_HOST);
+std::optional<Failure> Harness::fetch(const DeviceCall& device_call) {
+  return copy(fetched(), memory() + device_call.settings.shift, device_call.image.size(), RLK_COPY_DEVICE_TO_HOST);
 }
 
-std::optional<Failure> Rig::enqueue(const OwnedPlan& plan, const rlk_run& run) {
+std::optional<Failure> Harness::enqueue(const OwnedPlan& plan, const rlk_run& run) {
   rlk_error error = no_error();
   const rlk_status status = call_plugin(plan.implementation_->plan_enqueue, plan.plan_, op_stream_, &run, &error);
   if (status != RLK_OK) return failed(status, "ENQUEUE_FAILED", "plan_enqueue", error);
   return std::nullopt;
 }
 
-std::optional<Failure> Rig::execute(const OwnedPlan& plan, Flight& flight) {
-  if (auto failure = send(flight)) return failure;
-  if (auto failure = enqueue(plan, flight.run)) return failure;
-  return fetch(flight);
+std::optional<Failure> Harness::execute(const OwnedPlan& plan, DeviceCall& device_call) {
+  if (auto failure = send(device_call)) return failure;
+  if (auto failure = enqueue(plan, device_call.run)) return failure;
+  return fetch(device_call);
 }
 
 // Captured once, launched twice, the memory made anew before each launch.
-std::optional<Failure> Rig::replay(const OwnedPlan& plan, Flight& flight) {
+std::optional<Failure> Harness::replay(const OwnedPlan& plan, DeviceCall& device_call) {
   rlk_error error = no_error();
   rlk_status status = call_plugin(graph_->begin_capture, stream_, &error);
   if (status != RLK_OK) return failed(status, "GRAPH_REPLAY", "begin_capture", error);
   const rlk_status enqueued =
-      call_plugin(plan.implementation_->plan_enqueue, plan.plan_, op_stream_, &flight.run, &error);
+      call_plugin(plan.implementation_->plan_enqueue, plan.plan_, op_stream_, &device_call.run, &error);
   rlk_error end_error = no_error();
   rlk_plugin_graph* graph = nullptr;
   status = call_plugin(graph_->end_capture, stream_, &graph, &end_error);
@@ -491,19 +491,19 @@ std::optional<Failure> Rig::replay(const OwnedPlan& plan, Flight& flight) {
     failure = failed(status, "GRAPH_REPLAY", "end_capture", end_error);
   }
   for (int launch = 0; launch < 2 && !failure; ++launch) {
-    if ((failure = send(flight))) break;
+    if ((failure = send(device_call))) break;
     status = call_plugin(graph_->launch, graph, stream_, &error);
     if (status != RLK_OK) failure = failed(status, "GRAPH_REPLAY", "launch", error);
-    if (!failure) failure = fetch(flight);
+    if (!failure) failure = fetch(device_call);
   }
   // What the launches tell is judged with the call's values.
-  if (auto waited = wait(false, flight.outcome); waited && !failure) failure = waited;
+  if (auto waited = wait(false, device_call.outcome); waited && !failure) failure = waited;
   if (graph != nullptr) releases_->call("graph destroy", graph_->destroy, graph);
   return failure;
 }
 
 // Waits, and asks again after a data error, which must be told only once.
-std::optional<Failure> Rig::wait(bool poll, Outcome& outcome) {
+std::optional<Failure> Harness::wait(bool poll, Outcome& outcome) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::nanoseconds(kDeadlineNs);
   for (int asked = 0; asked < 4;) {
     rlk_error error = no_error();

@@ -1,5 +1,5 @@
 // How is a call made on the device? Through the plugin's own tables, on a stream of its own: queried, planned,
-// prepared, enqueued, waited for. The rig owns the stream and the memory.
+// prepared, enqueued, waited for. The harness owns the stream and the memory.
 #pragma once
 
 #include <atomic>
@@ -23,7 +23,7 @@ struct Claim {
   std::string reason_code, reason;  // declined, failed
 };
 
-class Rig;
+class Harness;
 
 // A plan, destroyed with the object.
 class OwnedPlan {
@@ -39,7 +39,7 @@ public:
   bool is_dynamic(size_t symbol) const { return (info_.dynamic_symbols >> symbol & 1) != 0; }
 
 private:
-  friend class Rig;
+  friend class Harness;
   const rlk_implementation* implementation_ = nullptr;
   rlk_plugin_plan* plan_ = nullptr;
   rlk_plan_info info_{};
@@ -47,7 +47,7 @@ private:
   mutable bool persistent_is_new_ = true;   // no execution has filled it
   const rlk_device_api* memory_ = nullptr;  // of persistent_
   rlk_plugin_device* device_ = nullptr;
-  std::shared_ptr<Releases> releases_;     // of the rig that made it
+  std::shared_ptr<Releases> releases_;     // of the harness that made it
   uint64_t workspace_limit_ = UINT64_MAX;  // what query promised for the call that was planned
 };
 
@@ -74,11 +74,11 @@ struct Outcome {
 };
 
 // A call on its way: its memory and its arguments, which must stay until it has landed.
-class Flight;
-struct FlightEnd {
-  void operator()(Flight*) const;
+class DeviceCall;
+struct DeviceCallEnd {
+  void operator()(DeviceCall*) const;
 };
-using FlightPointer = std::unique_ptr<Flight, FlightEnd>;
+using DeviceCallPointer = std::unique_ptr<DeviceCall, DeviceCallEnd>;
 
 // How often two threads were in a call at the same time. Both of the calls must be new: a thread that loses its
 // processor within a call is met once, however many calls the other one makes meanwhile.
@@ -104,14 +104,14 @@ struct Repetition {
 };
 
 // What the implementation is given.
-enum class RigStream { created, urgent, wrapped };
+enum class HarnessStream { created, urgent, wrapped };
 
-class Rig {
+class Harness {
 public:
-  explicit Rig(const Target& target, RigStream kind = RigStream::created) : target_(target), kind_(kind) {}
-  ~Rig();
-  Rig(const Rig&) = delete;
-  Rig& operator=(const Rig&) = delete;
+  explicit Harness(const Target& target, HarnessStream kind = HarnessStream::created) : target_(target), kind_(kind) {}
+  ~Harness();
+  Harness(const Harness&) = delete;
+  Harness& operator=(const Harness&) = delete;
 
   // The stream; a failure when the device cannot give one.
   std::optional<Failure> start();
@@ -123,15 +123,15 @@ public:
   std::optional<Failure> make_plan(const rlk_implementation& implementation, const ConcreteCall& call,
                                    uint32_t numerics, const Claim& claim, OwnedPlan& out);
   Outcome run(const OwnedPlan& plan, const ConcreteCall& call, const RunSettings& settings);
-  // The same in two steps: enqueued with its copies, and waited for. One flight at a time.
-  FlightPointer launch(const OwnedPlan& plan, const ConcreteCall& call, const RunSettings& settings);
-  Outcome land(FlightPointer flight);
+  // The same in two steps: enqueued with its copies, and waited for. One call at a time.
+  DeviceCallPointer launch(const OwnedPlan& plan, const ConcreteCall& call, const RunSettings& settings);
+  Outcome land(DeviceCallPointer device_call);
   // What inline streams promise: the outcome is there before anybody waits, and nothing is written later.
-  Outcome land_inline(FlightPointer flight);
+  Outcome land_inline(DeviceCallPointer device_call);
   // What the memory of the call that landed last, run with these settings, holds some time after it landed.
   Outcome look_again(const ConcreteCall& call, const RunSettings& settings);
   std::optional<Failure> repeat(const OwnedPlan& plan, Repetition& repetition);
-  // What the plugin threw when plans or memory of this rig ended. [thread-safe]
+  // What the plugin threw when plans or memory of this harness ended. [thread-safe]
   std::optional<Failure> take_thrown() { return releases_->take(); }
   // Ends everything but the plans, as the destructor does, and tells the same of it.
   std::optional<Failure> finish();
@@ -148,10 +148,10 @@ private:
   std::optional<Failure> prepare(const OwnedPlan& plan, const ConcreteCall& call, const RunSettings& settings,
                                  const rlk_run& run, uint64_t& bytes) const;
   std::optional<Failure> enqueue(const OwnedPlan& plan, const rlk_run& run);
-  std::optional<Failure> execute(const OwnedPlan& plan, Flight& flight);
-  std::optional<Failure> replay(const OwnedPlan& plan, Flight& flight);
-  std::optional<Failure> send(const Flight& flight);
-  std::optional<Failure> fetch(const Flight& flight);
+  std::optional<Failure> execute(const OwnedPlan& plan, DeviceCall& device_call);
+  std::optional<Failure> replay(const OwnedPlan& plan, DeviceCall& device_call);
+  std::optional<Failure> send(const DeviceCall& device_call);
+  std::optional<Failure> fetch(const DeviceCall& device_call);
   std::optional<Failure> copy(void* to, const void* from, uint64_t bytes, int32_t kind);
   std::byte* memory() const { return static_cast<std::byte*>(device_memory_); }
   std::byte* sent() const { return static_cast<std::byte*>(pinned_memory_); }
@@ -166,7 +166,7 @@ private:
   void end() noexcept;
 
   Target target_;
-  RigStream kind_;
+  HarnessStream kind_;
   const std::shared_ptr<Releases> releases_ = std::make_shared<Releases>();
   uint64_t memory_bytes_ = UINT64_MAX;  // of the device
   const rlk_graph_api* graph_ = nullptr;

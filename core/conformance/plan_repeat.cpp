@@ -46,7 +46,8 @@ private:
 
 class Ring {
 public:
-  Ring(Rig& rig, const OwnedPlan& plan, Repetition& repetition) : rig_(rig), plan_(plan), repetition_(repetition) {}
+  Ring(Harness& harness, const OwnedPlan& plan, Repetition& repetition)
+      : harness_(harness), plan_(plan), repetition_(repetition) {}
 
   std::optional<Failure> run() {
     if (auto failure = build()) return failure;
@@ -69,29 +70,30 @@ private:
     const int slots = static_cast<int>(std::clamp<uint64_t>(fitting, 2, kMostSlots));
     workspace_at_ = static_cast<uint64_t>(slots) * stride_ + kZone;
     for (int round = 0; round < 2; ++round) {  // the workspace is known when the memory is, and makes it grow
-      if (auto failure = rig_.reserve(workspace_at_ + workspace_bytes_ + kZone)) return failure;
-      flights_.clear();
+      if (auto failure = harness_.reserve(workspace_at_ + workspace_bytes_ + kZone)) return failure;
+      device_calls_.clear();
       for (int slot = 0; slot < slots; ++slot) {
-        Flight& flight = *flights_.emplace_back(std::make_unique<Flight>(*repetition_.calls[slot % 2], settings));
-        flight.place(rig_.memory() + static_cast<uint64_t>(slot) * stride_, plan_.info());
-        flight.run.data_error_record = rig_.record_;
+        DeviceCall& device_call =
+            *device_calls_.emplace_back(std::make_unique<DeviceCall>(*repetition_.calls[slot % 2], settings));
+        device_call.place(harness_.memory() + static_cast<uint64_t>(slot) * stride_, plan_.info());
+        device_call.run.data_error_record = harness_.record_;
         if (slot > 1) {
-          flight.run.workspace_bytes = flights_[static_cast<size_t>(slot % 2)]->run.workspace_bytes;
+          device_call.run.workspace_bytes = device_calls_[static_cast<size_t>(slot % 2)]->run.workspace_bytes;
           continue;
         }
         uint64_t bytes = 0;
-        if (auto failure = rig_.prepare(plan_, flight.call, settings, flight.run, bytes)) return failure;
-        flight.run.workspace_bytes = bytes;
+        if (auto failure = harness_.prepare(plan_, device_call.call, settings, device_call.run, bytes)) return failure;
+        device_call.run.workspace_bytes = bytes;
         workspace_bytes_ = std::max(workspace_bytes_, bytes);
       }
     }
-    for (const auto& flight : flights_) {
-      if (flight->run.workspace_bytes > 0) flight->run.workspace = rig_.memory() + workspace_at_;
+    for (const auto& device_call : device_calls_) {
+      if (device_call->run.workspace_bytes > 0) device_call->run.workspace = harness_.memory() + workspace_at_;
     }
-    std::memset(rig_.sent(), settings.poison, total());
+    std::memset(harness_.sent(), settings.poison, total());
     for (int slot = 0; slot < slots; ++slot) {
       const Image& image = images_[static_cast<size_t>(slot % 2)];
-      std::memcpy(rig_.sent() + static_cast<uint64_t>(slot) * stride_, image.bytes(), image.size());
+      std::memcpy(harness_.sent() + static_cast<uint64_t>(slot) * stride_, image.bytes(), image.size());
     }
     return std::nullopt;
   }
@@ -101,14 +103,17 @@ private:
   std::optional<Failure> turn(int round) {
     static constexpr WorkspaceContent kContents[] = {WorkspaceContent::random, WorkspaceContent::zeros,
                                                      WorkspaceContent::ones};
-    fill_workspace(kContents[round % 3], static_cast<uint32_t>(round), {rig_.sent() + workspace_at_, workspace_bytes_});
-    if (auto failure = rig_.copy(rig_.memory(), rig_.sent(), total(), RLK_COPY_HOST_TO_DEVICE)) return failure;
-    const int slots = std::min(static_cast<int>(flights_.size()), repetition_.times - repetition_.done);
+    fill_workspace(kContents[round % 3], static_cast<uint32_t>(round),
+                   {harness_.sent() + workspace_at_, workspace_bytes_});
+    if (auto failure = harness_.copy(harness_.memory(), harness_.sent(), total(), RLK_COPY_HOST_TO_DEVICE))
+      return failure;
+    const int slots = std::min(static_cast<int>(device_calls_.size()), repetition_.times - repetition_.done);
     Outcome told;
     std::optional<Failure> failure;
-    for (int slot = 0; slot < slots && !failure; ++slot) failure = call(*flights_[static_cast<size_t>(slot)], told);
-    if (!failure) failure = rig_.copy(rig_.fetched(), rig_.memory(), total(), RLK_COPY_DEVICE_TO_HOST);
-    if (auto waited = rig_.wait(false, told); waited && !failure) failure = waited;
+    for (int slot = 0; slot < slots && !failure; ++slot)
+      failure = call(*device_calls_[static_cast<size_t>(slot)], told);
+    if (!failure) failure = harness_.copy(harness_.fetched(), harness_.memory(), total(), RLK_COPY_DEVICE_TO_HOST);
+    if (auto waited = harness_.wait(false, told); waited && !failure) failure = waited;
     if (!failure && !told.told.empty()) {
       failure = Failure{"UNEXPECTED_DATA_ERROR", "a data error was told of calls that contain none"};
     }
@@ -119,34 +124,35 @@ private:
     return std::nullopt;
   }
 
-  std::optional<Failure> call(Flight& flight, Outcome& told) {
-    flight.run.tag = rig_.next_tag_++;
-    flight.run.persistent = nullptr;
+  std::optional<Failure> call(DeviceCall& device_call, Outcome& told) {
+    device_call.run.tag = harness_.next_tag_++;
+    device_call.run.persistent = nullptr;
     if ((plan_.info().flags & RLK_PLAN_PREPARE) != 0) {
-      void* workspace = std::exchange(flight.run.workspace, nullptr);
-      uint64_t bytes = std::exchange(flight.run.workspace_bytes, 0);
+      void* workspace = std::exchange(device_call.run.workspace, nullptr);
+      uint64_t bytes = std::exchange(device_call.run.workspace_bytes, 0);
       const uint64_t before = bytes;
-      if (auto failure = rig_.prepare(plan_, flight.call, flight.settings, flight.run, bytes)) return failure;
+      if (auto failure = harness_.prepare(plan_, device_call.call, device_call.settings, device_call.run, bytes))
+        return failure;
       if (bytes > before) {
         return Failure{
             "WORKSPACE_BOUND",
             fmt::format("plan_prepare asks for {} bytes of workspace, and asked for {} for the same call before", bytes,
                         before)};
       }
-      flight.run.workspace = workspace;
-      flight.run.workspace_bytes = bytes;
+      device_call.run.workspace = workspace;
+      device_call.run.workspace_bytes = bytes;
     }
-    plan_.give_persistent(flight.run);
+    plan_.give_persistent(device_call.run);
     const Presence presence(repetition_.meeting, repetition_.side);
-    if (auto failure = rig_.enqueue(plan_, flight.run)) return failure;
+    if (auto failure = harness_.enqueue(plan_, device_call.run)) return failure;
     // One in flight: the next call has to wait.
-    return plan_.is_shareable() ? std::nullopt : rig_.wait(false, told);
+    return plan_.is_shareable() ? std::nullopt : harness_.wait(false, told);
   }
 
   std::optional<Failure> look(int slot) {
     const auto which = static_cast<size_t>(slot % 2);
     const Image& image = images_[which];
-    std::byte* got = rig_.fetched() + static_cast<uint64_t>(slot) * stride_;
+    std::byte* got = harness_.fetched() + static_cast<uint64_t>(slot) * stride_;
     std::vector<std::byte>& right = right_[which];
     if (right.size() == image.size() && std::memcmp(right.data(), got, image.size()) == 0) return std::nullopt;
     right.assign(got, got + image.size());
@@ -161,23 +167,23 @@ private:
 
   std::optional<Failure> look_beside_the_workspace() {
     const uint64_t behind = workspace_at_ + workspace_bytes_;
-    if (std::memcmp(rig_.sent() + workspace_at_ - kZone, rig_.fetched() + workspace_at_ - kZone, kZone) == 0 &&
-        std::memcmp(rig_.sent() + behind, rig_.fetched() + behind, kZone) == 0) {
+    if (std::memcmp(harness_.sent() + workspace_at_ - kZone, harness_.fetched() + workspace_at_ - kZone, kZone) == 0 &&
+        std::memcmp(harness_.sent() + behind, harness_.fetched() + behind, kZone) == 0) {
       return std::nullopt;
     }
     return Failure{"RED_ZONE", fmt::format("memory beside the workspace of {} bytes was written to", workspace_bytes_)};
   }
 
-  Rig& rig_;
+  Harness& harness_;
   const OwnedPlan& plan_;
   Repetition& repetition_;
   std::vector<Image> images_;
-  std::vector<std::unique_ptr<Flight>> flights_;
+  std::vector<std::unique_ptr<DeviceCall>> device_calls_;
   uint64_t stride_ = 0, workspace_at_ = 0, workspace_bytes_ = 0;
   std::vector<std::byte> right_[2];  // what was fetched last and found right
 };
 
-std::optional<Failure> Rig::repeat(const OwnedPlan& plan, Repetition& repetition) {
+std::optional<Failure> Harness::repeat(const OwnedPlan& plan, Repetition& repetition) {
   return Ring(*this, plan, repetition).run();
 }
 

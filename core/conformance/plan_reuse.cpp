@@ -20,23 +20,23 @@ constexpr std::chrono::milliseconds kMeetingTime(10), kFullMeetingTime(2000);  /
 
 class Steps {
 public:
-  Steps(Rig& rig, Surroundings& around, const rlk_implementation& implementation, const Example& first,
+  Steps(Harness& harness, Surroundings& around, const rlk_implementation& implementation, const Example& first,
         const Example& second, uint32_t numerics, const Claim& claim)
-      : rig_(rig),
+      : harness_(harness),
         around_(around),
         implementation_(implementation),
         examples_{&first, &second},
         numerics_(numerics),
         claim_(claim) {}
 
-  Conduct run() {
-    Conduct conduct;
-    conduct.failure = all(conduct.note);
-    return conduct;
+  PlanReuse run() {
+    PlanReuse reuse;
+    reuse.failure = all(reuse.note);
+    return reuse;
   }
 
 private:
-  // Outcomes of the plain run, which the trial's checks have passed: equal bytes need no second look.
+  // Outcomes of the plain run, which the case run's checks have passed: equal bytes need no second look.
   struct Known {
     std::vector<std::vector<std::byte>> outputs;
   };
@@ -68,13 +68,13 @@ private:
         "repetition, several plans and calls at the same time were not tried: the variant's smallest call is too long";
     if (auto failure = told(once(around_.urgent(), plan_, 1), "OTHER_STREAM", "on a second stream")) return failure;
     std::optional<Failure> failure;
-    beside(failure, [this] { return once(rig_, plan_, 0); });
+    beside(failure, [this] { return once(harness_, plan_, 0); });
     around_.helper().wait();
     return told(failure, "OTHER_THREAD", "called by a second thread");
   }
 
   std::optional<Failure> make(OwnedPlan& plan) {
-    return rig_.make_plan(implementation_, examples_[0]->call, numerics_, claim_, plan);
+    return harness_.make_plan(implementation_, examples_[0]->call, numerics_, claim_, plan);
   }
   const ConcreteCall& call(int which) const { return examples_[which]->call; }
   bool is_deterministic() const { return (claim_.support.numerics & RLK_NUMERICS_DETERMINISTIC) != 0; }
@@ -106,13 +106,14 @@ private:
         code, fmt::format("{}: {}{}", what, failure->text, failure->code == code ? "" : " (" + failure->code + ")")};
   }
 
-  std::optional<Failure> once(Rig& rig, const OwnedPlan& plan, int which, const RunSettings& settings = {}) const {
-    return judge(which, rig.run(plan, call(which), settings));
+  std::optional<Failure> once(Harness& harness, const OwnedPlan& plan, int which,
+                              const RunSettings& settings = {}) const {
+    return judge(which, harness.run(plan, call(which), settings));
   }
 
   std::optional<Failure> plain() {
     for (int which : {0, 1}) {
-      Outcome outcome = rig_.run(plan_, call(which), {});
+      Outcome outcome = harness_.run(plan_, call(which), {});
       if (auto failure = judge(which, outcome)) return told(failure, "WRONG_RESULT", "a plan made anew");
       uses_workspace_ |= outcome.workspace_bytes > 0;
       known_[which].outputs = std::move(outcome.outputs);
@@ -136,7 +137,7 @@ private:
     for (const auto& row : rows) {
       RunSettings settings;
       settings.workspace = row.content;
-      if (auto failure = once(rig_, plan_, row.which, settings)) {
+      if (auto failure = once(harness_, plan_, row.which, settings)) {
         return told(failure, "WORKSPACE_CONTENT", std::string("when the workspace ") + row.words);
       }
     }
@@ -150,7 +151,7 @@ private:
       RunSettings settings;
       settings.shift = shift;
       settings.workspace = WorkspaceContent::random;
-      if (auto failure = once(rig_, plan_, which, settings)) {
+      if (auto failure = once(harness_, plan_, which, settings)) {
         return told(failure, "OTHER_MEMORY", "with tensors and workspace at other addresses through the same plan");
       }
       which ^= shift == 0 ? 1 : 0;
@@ -164,7 +165,8 @@ private:
                               "on a second stream, with memory of its own, through the same plan")) {
         return failure;
       }
-      if (auto failure = told(once(rig_, plan_, which), "OTHER_STREAM", "on the first stream, after a second one")) {
+      if (auto failure =
+              told(once(harness_, plan_, which), "OTHER_STREAM", "on the first stream, after a second one")) {
         return failure;
       }
       if (around_.wrapped() == nullptr) continue;
@@ -194,15 +196,15 @@ private:
     std::optional<Failure> failure;
     beside(failure, [this]() -> std::optional<Failure> {
       for (int which : {0, 1}) {
-        if (auto wrong = once(rig_, plan_, which)) return wrong;
+        if (auto wrong = once(harness_, plan_, which)) return wrong;
         if (auto wrong = once(around_.urgent(), plan_, which)) return wrong;
       }
       OwnedPlan own;
       if (auto wrong = make(own)) return wrong;
-      return once(rig_, own, 0);
+      return once(harness_, own, 0);
     });
     around_.helper().wait();
-    if (!failure) failure = once(rig_, plan_, 1);
+    if (!failure) failure = once(harness_, plan_, 1);
     return told(failure, "OTHER_THREAD", "called by a second thread");
   }
 
@@ -215,9 +217,9 @@ private:
     }
     for (int round = 0; round < 4; ++round) {
       const int which = round % 2;
-      FlightPointer a = rig_.launch(plan_, call(which), {});
-      FlightPointer b = around_.urgent().launch(shared ? plan_ : own, call(1 - which), {});
-      std::optional<Failure> failure = judge(which, rig_.land(std::move(a)));
+      DeviceCallPointer a = harness_.launch(plan_, call(which), {});
+      DeviceCallPointer b = around_.urgent().launch(shared ? plan_ : own, call(1 - which), {});
+      std::optional<Failure> failure = judge(which, harness_.land(std::move(a)));
       std::optional<Failure> other = judge(1 - which, around_.urgent().land(std::move(b)));
       if (!failure) failure = other;
       if (!failure) continue;
@@ -232,7 +234,7 @@ private:
     if (!around_.is_inline()) return std::nullopt;
     RunSettings settings;
     settings.shift = 256;
-    return told(judge(0, rig_.land_inline(rig_.launch(plan_, call(0), settings))), "NOT_INLINE",
+    return told(judge(0, harness_.land_inline(harness_.launch(plan_, call(0), settings))), "NOT_INLINE",
                 "looked at without waiting, as RLK_DEVICE_INLINE_STREAMS permits");
   }
 
@@ -243,13 +245,13 @@ private:
       auto other = std::make_unique<OwnedPlan>();
       if (auto failure = make(one)) return told(failure, "PLAN_LIFE", "making one more plan");
       if (auto failure = make(*other)) return told(failure, "PLAN_LIFE", "making one more plan");
-      std::optional<Failure> failure = once(rig_, *other, i % 2);
+      std::optional<Failure> failure = once(harness_, *other, i % 2);
       other.reset();
-      if (!failure) failure = once(rig_, one, 1 - i % 2);
+      if (!failure) failure = once(harness_, one, 1 - i % 2);
       if (failure) return told(failure, "PLAN_LIFE", "with one of two equal plans, before or after the other's end");
       if (around_.is_smoke() && i >= 2 && Clock::now() - start > kSmokeTime / 4) break;
     }
-    return told(once(rig_, plan_, 0), "PLAN_LIFE", "after other plans were made and destroyed");
+    return told(once(harness_, plan_, 0), "PLAN_LIFE", "after other plans were made and destroyed");
   }
 
   Repetition again(int first, int times) {
@@ -312,7 +314,7 @@ private:
     meet();
     std::exception_ptr thrown;
     try {
-      failure = rig_.repeat(plan_, mine);
+      failure = harness_.repeat(plan_, mine);
     } catch (...) {
       thrown = std::current_exception();
     }
@@ -324,17 +326,18 @@ private:
 
   // Is it the number of calls, or that two threads made them?
   std::optional<Failure> told_of_repetition(std::optional<Failure> failure, bool shared) {
-    if (rig_.broken() || around_.urgent().broken()) return failure;
+    if (harness_.broken() || around_.urgent().broken()) return failure;
     OwnedPlan alone;
     if (auto refused = make(alone)) return refused;
     Repetition repetition = again(0, kCalls);
-    if (auto also = rig_.repeat(alone, repetition)) return told(also, "REPETITION", "the same calls again and again");
+    if (auto also = harness_.repeat(alone, repetition))
+      return told(also, "REPETITION", "the same calls again and again");
     return shared ? told(failure, "NOT_SHAREABLE",
                          "called by two threads at once through one plan, which says it is shareable")
                   : told(failure, "NOT_REENTRANT", "called by two threads at once, each with a plan of its own");
   }
 
-  Rig& rig_;
+  Harness& harness_;
   Surroundings& around_;
   const rlk_implementation& implementation_;
   const Example* examples_[2];
@@ -382,17 +385,17 @@ void Helper::work() {
 }
 
 std::optional<Failure> Surroundings::take_thrown() {
-  for (Rig* rig : {urgent_.get(), wrapped_.get()}) {
-    if (rig == nullptr) continue;
-    if (auto thrown = rig->take_thrown()) return thrown;
+  for (Harness* harness : {urgent_.get(), wrapped_.get()}) {
+    if (harness == nullptr) continue;
+    if (auto thrown = harness->take_thrown()) return thrown;
   }
   return std::nullopt;
 }
 
 std::optional<Failure> Surroundings::finish() {
-  for (Rig* rig : {urgent_.get(), wrapped_.get()}) {
-    if (rig == nullptr) continue;
-    if (auto thrown = rig->finish()) return thrown;
+  for (Harness* harness : {urgent_.get(), wrapped_.get()}) {
+    if (harness == nullptr) continue;
+    if (auto thrown = harness->finish()) return thrown;
   }
   return std::nullopt;
 }
@@ -400,20 +403,21 @@ std::optional<Failure> Surroundings::finish() {
 std::optional<Failure> Surroundings::start() {
   if (helper_ != nullptr) return urgent_->broken();
   is_inline_ = (target_.owner_flags & RLK_DEVICE_INLINE_STREAMS) != 0;
-  urgent_ = std::make_unique<Rig>(target_, RigStream::urgent);
+  urgent_ = std::make_unique<Harness>(target_, HarnessStream::urgent);
   if (auto failure = urgent_->start()) return failure;
-  wrapped_ = std::make_unique<Rig>(target_, RigStream::wrapped);
+  wrapped_ = std::make_unique<Harness>(target_, HarnessStream::wrapped);
   if (auto failure = wrapped_->start()) return failure;
   if (!wrapped_->has_stream()) wrapped_.reset();
   helper_ = std::make_unique<Helper>();
   return std::nullopt;
 }
 
-Conduct try_conduct(Rig& rig, Surroundings& around, Examples& examples, const rlk_implementation& implementation,
-                    const Example& example, uint32_t numerics, const Claim& claim) {
+PlanReuse try_plan_reuse(Harness& harness, Surroundings& around, Examples& examples,
+                         const rlk_implementation& implementation, const Example& example, uint32_t numerics,
+                         const Claim& claim) {
   if (auto failure = around.start()) return {failure, {}};
   const std::shared_ptr<const Example> other = examples.get(example.spec, true);
-  return Steps(rig, around, implementation, example, *other, numerics, claim).run();
+  return Steps(harness, around, implementation, example, *other, numerics, claim).run();
 }
 
 }  // namespace rlk::core::conformance

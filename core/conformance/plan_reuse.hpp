@@ -32,17 +32,18 @@ private:
   std::thread thread_;
 };
 
-// What surrounds a call: streams beside the rig's own, each with memory of its own, and a thread. Made when first used.
+// What surrounds a call: streams beside the harness's own, each with memory of its own, and a thread. Made when first
+// used.
 class Surroundings {
 public:
   explicit Surroundings(const Target& target, bool smoke) : target_(target), smoke_(smoke) {}
   std::optional<Failure> start();
-  Rig& urgent() { return *urgent_; }
-  Rig* wrapped() { return wrapped_.get(); }  // nullptr where nothing can be wrapped
+  Harness& urgent() { return *urgent_; }
+  Harness* wrapped() { return wrapped_.get(); }  // nullptr where nothing can be wrapped
   Helper& helper() { return *helper_; }
   bool is_smoke() const { return smoke_; }
   bool is_inline() const { return is_inline_; }
-  // As of a rig.
+  // As of a harness.
   std::optional<Failure> take_thrown();
   std::optional<Failure> finish();
 
@@ -50,17 +51,18 @@ private:
   Target target_;
   bool smoke_;
   bool is_inline_ = false;
-  std::unique_ptr<Rig> urgent_, wrapped_;
+  std::unique_ptr<Harness> urgent_, wrapped_;
   std::unique_ptr<Helper> helper_;
 };
 
-struct Conduct {
+struct PlanReuse {
   std::optional<Failure> failure;
   std::string note;  // what was not tried whole
 };
 
-// For a call that has passed its trial. `numerics` and `claim` are the trial's.
-Conduct try_conduct(Rig& rig, Surroundings& around, Examples& examples, const rlk_implementation& implementation,
-                    const Example& example, uint32_t numerics, const Claim& claim);
+// For a call that has passed its case run. `numerics` and `claim` are that run's.
+PlanReuse try_plan_reuse(Harness& harness, Surroundings& around, Examples& examples,
+                         const rlk_implementation& implementation, const Example& example, uint32_t numerics,
+                         const Claim& claim);
 
 }  // namespace rlk::core::conformance

@@ -83,7 +83,7 @@ void expect_all_caught(const std::vector<Lie>& lies) {
   std::printf("tried %zu, caught %d\n", lies.size(), caught);
 }
 
-TEST(Conduct, OfALyingDeviceIsToldByItsCode) {
+TEST(DeviceChecks, OfALyingDeviceIsToldByItsCode) {
   expect_all_caught({
       {"one_block_twice", "ALLOCATION_OVERLAP"},
       {"blocks_overlap", "ALLOCATION_OVERLAP"},
@@ -125,13 +125,13 @@ TEST(Conduct, OfALyingDeviceIsToldByItsCode) {
 }
 
 // What is seen of it first is memory that does not hold what was copied.
-TEST(Conduct, OfASynchronizeThatDoesNotWaitIsNamed) {
+TEST(DeviceChecks, OfASynchronizeThatDoesNotWaitIsNamed) {
   std::string first;
   EXPECT_TRUE(is_caught({"synchronize_does_not_wait", ""}, &first));
   EXPECT_NE(first.find("synchronize answer"), std::string::npos) << first;
 }
 
-TEST(Conduct, OfALyingPlanIsToldByItsCode) {
+TEST(DeviceChecks, OfALyingPlanIsToldByItsCode) {
   for (const Where where : {Where::queued, Where::working_inline}) {
     std::printf("-- streams %s\n", where == Where::queued ? "with queues" : "inline");
     expect_all_caught({
@@ -158,7 +158,7 @@ TEST(Conduct, OfALyingPlanIsToldByItsCode) {
   expect_all_caught({{"writes_again_later", "", Where::working_inline}});
 }
 
-TEST(Conduct, OfAPlanThatLaunchesElsewhereIsToldWithTheQuestionWhichStream) {
+TEST(DeviceChecks, OfAPlanThatLaunchesElsewhereIsToldWithTheQuestionWhichStream) {
   int asked = 0;
   for (const UnitResult& r : run(Where::queued, "launched_on_another_stream")) {
     if (r.verdict != Verdict::failed) continue;
