@@ -51,8 +51,8 @@ uint64_t nanoseconds_since(Clock::time_point begin) {
   return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - begin).count());
 }
 
-StagedBytes bytes_of(const HostTensors& tensors) {
-  StagedBytes sum;
+FallbackBytes bytes_of(const HostTensors& tensors) {
+  FallbackBytes sum;
   for (size_t i = 0; i < tensors.size(); ++i) {
     if (!tensors.has(i)) continue;
     (i < tensors.inputs().size() ? sum.to_host : sum.to_device) += tensors.layout(i).bytes();
@@ -72,7 +72,7 @@ std::string text_of_bytes(uint64_t bytes) {
 struct Announcement {
   std::string text;  // what, where, why
   std::string advice;
-  StagedBytes bytes;
+  FallbackBytes bytes;
   std::atomic<Clock::time_point> begin{Clock::time_point()};
 
   void tell() const {
@@ -379,14 +379,14 @@ bool enqueue_milestone(const Call& call, const std::shared_ptr<Announcement>& an
 
 }  // namespace
 
-StagedBytes staged_bytes(const BoundCall& call, std::span<const rlk_tensor* const> inputs,
-                         std::span<const rlk_tensor* const> outputs) {
+FallbackBytes fallback_bytes(const BoundCall& call, std::span<const rlk_tensor* const> inputs,
+                             std::span<const rlk_tensor* const> outputs) {
   return bytes_of(HostTensors(call, inputs, outputs));
 }
 
-rlk_status stage(const Call& call, const Candidate& candidate, const std::shared_ptr<CachedPlan>& plan,
-                 std::shared_ptr<CpuStreams> cpu_streams, OpCounters& counters, FallbackCounter& fallback,
-                 rlk_error* error) {
+rlk_status run_on_cpu(const Call& call, const Candidate& candidate, const std::shared_ptr<CachedPlan>& plan,
+                      std::shared_ptr<CpuStreams> cpu_streams, OpCounters& counters, FallbackCounter& fallback,
+                      rlk_error* error) {
   const Clock::time_point begin = Clock::now();
   Stream& stream = call.stream;
   const rlk_plugin& api = stream.device().api;
@@ -396,7 +396,7 @@ rlk_status stage(const Call& call, const Candidate& candidate, const std::shared
   if (const rlk_status s = transfer.prepare(error); s != RLK_OK) return s;
   transfer.note_outputs();
   job->tag = stream.note_staged_call(call.decl());
-  const StagedBytes bytes = bytes_of(job->tensors);
+  const FallbackBytes bytes = bytes_of(job->tensors);
   count(counters.staged);
   count(fallback.staged);
   for (StagedCost* cost : {&counters.staged_cost, &fallback.staged_cost}) {

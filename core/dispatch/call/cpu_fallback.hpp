@@ -31,12 +31,12 @@ private:
 // wrong inside the host function is told by the stream's next query or synchronize. cpu_streams outlives the stream's
 // work. The cost is counted, in both counters; a call that `fallback` wants announced is logged with it.
 // [the stream's thread]
-rlk_status stage(const Call& call, const Candidate& candidate, const std::shared_ptr<CachedPlan>& plan,
-                 std::shared_ptr<CpuStreams> cpu_streams, OpCounters& counters, FallbackCounter& fallback,
-                 rlk_error* error);
+rlk_status run_on_cpu(const Call& call, const Candidate& candidate, const std::shared_ptr<CachedPlan>& plan,
+                      std::shared_ptr<CpuStreams> cpu_streams, OpCounters& counters, FallbackCounter& fallback,
+                      rlk_error* error);
 
 // What a call of these tensors would copy, were it staged. Data pointers may be NULL.
-struct StagedBytes {
+struct FallbackBytes {
   uint64_t to_host = 0, to_device = 0;  // bytes
   uint64_t copies = 0;
 
@@ -47,7 +47,7 @@ struct StagedBytes {
            static_cast<double>(copies) * kAssumedCopyUs;
   }
 };
-StagedBytes staged_bytes(const BoundCall& call, std::span<const rlk_tensor* const> inputs,
-                         std::span<const rlk_tensor* const> outputs);
+FallbackBytes fallback_bytes(const BoundCall& call, std::span<const rlk_tensor* const> inputs,
+                             std::span<const rlk_tensor* const> outputs);
 
 }  // namespace rlk::core

@@ -396,7 +396,7 @@ rlk_status Dispatcher::explain(Stream& stream, const OpDecl& decl, const void* p
     out->refused = describe_refusals(request, selection);
   }
   out->op = decl.name;
-  out->staged = staged_bytes(call.bound, call.inputs, call.outputs);
+  out->staged = fallback_bytes(call.bound, call.inputs, call.outputs);
   out->options = std::move(selection.options);
   return RLK_OK;
 }

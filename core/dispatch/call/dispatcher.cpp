@@ -274,8 +274,8 @@ rlk_status Dispatcher::run(const Call& call, const Served& served, bool* impleme
   if (served.first_use) shadow_check_.pass_staged(call, served.candidate(), served.plan()->info().variant);
   std::shared_ptr<CpuStreams> streams;
   if (const rlk_status status = cpu_streams(&streams, error); status != RLK_OK) return status;
-  return stage(call, served.candidate(), served.plan(), std::move(streams), counters, *served.decision().fallback,
-               error);
+  return run_on_cpu(call, served.candidate(), served.plan(), std::move(streams), counters, *served.decision().fallback,
+                    error);
 }
 
 // ---- the log that RLK_LOG_DISPATCH=1 asks for

@@ -30,7 +30,7 @@ struct Explanation {
   std::vector<Option> options;
   FallbackReason fallback;  // empty code: what was wished for
   std::string refused;      // the call's own error when nobody takes it, or strict forbids who would
-  StagedBytes staged;       // what a staged option copies
+  FallbackBytes staged;     // what a staged option copies
 };
 
 class Dispatcher {

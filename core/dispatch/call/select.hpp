@@ -29,7 +29,7 @@ struct Option {
   uint32_t numerics = 0;
   double cost_us = 0;
   int32_t level = RLK_SUPPORT_NO;
-  uint64_t preferences = 0;  // bit set of the wishes it meets, the strongest highest
+  uint64_t preferences = 0;  // bit set of those it meets, the strongest highest
 };
 
 class Watchdog;
