@@ -18,12 +18,12 @@
 
 #include "core/conformance/accepted_cases.hpp"
 #include "core/conformance/canary.hpp"
-#include "core/conformance/case_dump.hpp"
 #include "core/conformance/case_run.hpp"
 #include "core/conformance/conformance.hpp"
 #include "core/conformance/device_checks.hpp"
 #include "core/conformance/large.hpp"
 #include "core/conformance/layouts.hpp"
+#include "core/conformance/make_shown_case.hpp"
 #include "core/conformance/parallel_work.hpp"
 #include "core/conformance/plan_reuse.hpp"
 #include "core/conformance/sample.hpp"

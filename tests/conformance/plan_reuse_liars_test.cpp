@@ -121,14 +121,15 @@ void expect_all_caught(const OpDecl& decl, const std::deque<Spoiler>& liars, Dty
   std::printf("\n");
 }
 
-using ConductLiars = liars::OfOperator;
+using PlanReuseLiars = liars::OfOperator;
 
-TEST_P(ConductLiars, AreAllCaughtByTheSmokeTest) {
+TEST_P(PlanReuseLiars, AreAllCaughtByTheSmokeTest) {
   const Liars list(liars::honest_implementation(*GetParam()));
   expect_all_caught(*GetParam(), list.list(), Dtype::f32);
 }
 
-INSTANTIATE_TEST_SUITE_P(Operators, ConductLiars, ::testing::ValuesIn(liars::all_operators()), liars::name_of_operator);
+INSTANTIATE_TEST_SUITE_P(Operators, PlanReuseLiars, ::testing::ValuesIn(liars::all_operators()),
+                         liars::name_of_operator);
 
 // Each element of a tensor of floating numbers.
 template <class Visit>

@@ -1,5 +1,5 @@
 // Tensors without gaps, parameters as words.
-#include "core/conformance/case_dump.hpp"
+#include "core/conformance/make_shown_case.hpp"
 
 #include <fmt/core.h>
 

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "core/conformance/case_run.hpp"
-#include "core/conformance/dumped_case.hpp"
+#include "core/conformance/shown_case.hpp"
 
 namespace rlk::core::conformance {
 
