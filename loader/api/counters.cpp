@@ -152,7 +152,7 @@ void tell_staged_now() {
 
 }  // namespace
 
-Counts::Counts(core::Dispatcher& dispatcher) : watch_(dispatcher.shadow_check().statistics()) {
+Counts::Counts(core::Dispatcher& dispatcher) : shadow_(dispatcher.shadow_check().statistics()) {
   core::Counters& counters = dispatcher.counters();
   const auto declarations = core::declarations();
   for (size_t i = 0; i < declarations.size(); ++i) {
