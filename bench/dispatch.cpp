@@ -9,8 +9,8 @@
 #include <cstdlib>
 #include <tuple>
 
-#include "core/dispatch/dispatcher.hpp"
-#include "core/dispatch/host.hpp"
+#include "core/dispatch/call/dispatcher.hpp"
+#include "loader/host/services.hpp"
 #include "tests/framework/op_call.hpp"
 
 namespace {
@@ -81,8 +81,8 @@ struct World {
     plugin.id = plugin.backend = "cpu";
     plugin.built_in = true;
     plugin.api =
-        sdk::detail::PluginThunks<NullPlugin>::entry(rlk::core::host_services(), nullptr, "cpu", "cpu", "1", "");
-    plugin.api->create(rlk::core::host_services(), &plugin.instance, nullptr);
+        sdk::detail::PluginThunks<NullPlugin>::entry(rlk::loader::host_services(), nullptr, "cpu", "cpu", "1", "");
+    plugin.api->create(rlk::loader::host_services(), &plugin.instance, nullptr);
     rlk_device_properties properties{};
     properties.struct_size = sizeof(properties);
     plugin.api->device_describe(plugin.instance, 0, &properties, nullptr);

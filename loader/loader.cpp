@@ -5,7 +5,7 @@
 
 #include <utility>
 
-#include "core/dispatch/host.hpp"
+#include "core/dispatch/log.hpp"
 #include "loader/probe/child_probe.hpp"
 #include "loader/store/cache.hpp"
 #include "loader/store/quarantine.hpp"
@@ -50,7 +50,7 @@ std::vector<ProbedPlugin> find_plugins(const SearchOptions& search, ProbeOptions
   }
   std::vector<ProbedPlugin> plugins = probe_plugins(std::move(records), options);
   QuarantineList quarantine(options.store);
-  quarantine.add_crumbs();
+  quarantine.add_breadcrumbs();
   const std::vector<QuarantineEntry> in_force = quarantine.in_force();
   for (ProbedPlugin& plugin : plugins) {
     apply(options.known_bad, options.use_known_bad, &plugin.record);

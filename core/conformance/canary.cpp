@@ -1,4 +1,4 @@
-// The choice by cost, and the classes by the steps of a trial.
+// The choice by cost, and the classes by the steps of a case run.
 #include "core/conformance/canary.hpp"
 
 #include "core/conformance/schedule.hpp"

@@ -9,7 +9,7 @@ namespace rlk::core::conformance {
 // and is as large as it can be without taking long: so large that it fills vectors and leaves a tail.
 int64_t worth_as_canary(const Case& c, const ConcreteCall& call);
 
-// The classes that the case would prove of an implementation that claims them: what trial.cpp does with it.
+// The classes that the case would prove of an implementation that claims them: what case_run.cpp does with it.
 uint32_t earned_by(const Case& c, const ConcreteCall& call, uint32_t claimed);
 
 }  // namespace rlk::core::conformance

@@ -3,8 +3,8 @@
 #pragma once
 
 #include "core/conformance/golden_bridge.hpp"
+#include "core/conformance/harness.hpp"
 #include "core/conformance/quality.hpp"
-#include "core/conformance/rig.hpp"
 
 namespace rlk::core::conformance {
 

@@ -41,7 +41,7 @@ inline constexpr const char* kCanary = "CANARY";
 // reason_code of a unit that was not tried because its plans were still being compiled.
 inline constexpr const char* kNotReady = "NOT_READY";
 
-struct ShownCase;  // core/conformance/shown.hpp
+struct ShownCase;  // core/conformance/shown_case.hpp
 
 struct Target {
   const rlk_plugin* plugin = nullptr;

@@ -1,4 +1,4 @@
-// A device as the tests of its conduct use it: every answer is looked at, and what is made is given back.
+// A device as the checks of a device use it: every answer is looked at, and what is made is given back.
 #pragma once
 
 #include <condition_variable>
@@ -16,7 +16,7 @@
 
 namespace rlk::core::conformance {
 
-// Thrown by the tests of a device; device_conduct() catches it.
+// Thrown by the tests of a device; device_checks() catches it.
 struct Broken {
   Failure failure;
 };

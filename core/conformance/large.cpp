@@ -96,21 +96,21 @@ uint64_t bytes_needed(const ConcreteCall& call) {
 // One call, and its memory.
 class Large {
 public:
-  Large(Rig& rig, const Example& tile, const LargeRows& rows, const ConcreteCall& call)
-      : rig_(rig), tile_(tile), rows_(rows), call_(call) {}
+  Large(Harness& harness, const Example& tile, const LargeRows& rows, const ConcreteCall& call)
+      : harness_(harness), tile_(tile), rows_(rows), call_(call) {}
   ~Large() {
     // Work that is still in flight keeps its memory.
-    if (rig_.broken_ && rig_.broken_->code == "TIMEOUT") return;
+    if (harness_.broken_ && harness_.broken_->code == "TIMEOUT") return;
     for (void* block : blocks_)
-      rig_.releases_->call("deallocate", rig_.target_.owner->device->deallocate, rig_.target_.owner_device,
-                           RLK_MEMORY_DEVICE, block);
+      harness_.releases_->call("deallocate", harness_.target_.owner->device->deallocate, harness_.target_.owner_device,
+                               RLK_MEMORY_DEVICE, block);
   }
   Large(const Large&) = delete;
   Large& operator=(const Large&) = delete;
 
   std::optional<Failure> run(const rlk_implementation& implementation, const Claim& claim, Quality& quality) {
     OwnedPlan plan;
-    if (auto failure = rig_.make_plan(implementation, call_, 0, claim, plan)) return failure;
+    if (auto failure = harness_.make_plan(implementation, call_, 0, claim, plan)) return failure;
     if (auto failure = place()) return failure;
     rlk_run run{};
     const Descriptors tensors(call_, inputs_, outputs_);
@@ -127,16 +127,16 @@ public:
     run.host_inputs = host_inputs.data();
     run.symbols = call_.symbols.data();
     run.n_symbols = static_cast<uint32_t>(call_.decl->symbols.size());
-    run.tag = rig_.next_tag_++;
-    run.data_error_record = rig_.record_;
-    if (auto failure = rig_.prepare(plan, call_, {}, run, run.workspace_bytes)) return failure;
+    run.tag = harness_.next_tag_++;
+    run.data_error_record = harness_.record_;
+    if (auto failure = harness_.prepare(plan, call_, {}, run, run.workspace_bytes)) return failure;
     if (run.workspace_bytes > 0) {
       if (auto failure = allocate(run.workspace_bytes, run.workspace)) return failure;
     }
     plan.give_persistent(run);
-    if (auto failure = rig_.enqueue(plan, run)) return failure;
+    if (auto failure = harness_.enqueue(plan, run)) return failure;
     Outcome landed;
-    if (auto failure = rig_.wait(false, landed)) return failure;
+    if (auto failure = harness_.wait(false, landed)) return failure;
     const bool accurate =
         (claim.support.numerics & RLK_NUMERICS_ACCURATE) != 0 || !may_round(*call_.decl, call_.dtypes[0]);
     return look(std::move(landed), accurate, quality);
@@ -148,7 +148,7 @@ private:
   std::optional<Failure> allocate(uint64_t bytes, void*& out) {
     rlk_error error{};
     error.struct_size = sizeof(error);
-    const rlk_status status = call_plugin(rig_.target_.owner->device->allocate, rig_.target_.owner_device,
+    const rlk_status status = call_plugin(harness_.target_.owner->device->allocate, harness_.target_.owner_device,
                                           RLK_MEMORY_DEVICE, std::max<uint64_t>(bytes, 1), &out, &error);
     if (status == RLK_OK) {
       blocks_.push_back(out);
@@ -163,7 +163,7 @@ private:
     for (const Argument& input : tile_.call.inputs) largest = std::max<uint64_t>(largest, input.bytes.size());
     for (const Argument& output : tile_.call.outputs)
       largest = std::max(largest, static_cast<uint64_t>(output.byte_count()));
-    if (auto failure = rig_.reserve(largest)) return failure;
+    if (auto failure = harness_.reserve(largest)) return failure;
     inputs_.assign(call_.inputs.size(), nullptr);
     outputs_.assign(call_.outputs.size(), nullptr);
     for (size_t i = 0; i < inputs_.size(); ++i) {
@@ -182,26 +182,26 @@ private:
       if (auto failure = allocate(bytes, outputs_[i])) return failure;
       rlk_error error{};
       error.struct_size = sizeof(error);
-      const rlk_status status = call_plugin(rig_.target_.owner->stream->fill, rig_.stream_, outputs_[i],
+      const rlk_status status = call_plugin(harness_.target_.owner->stream->fill, harness_.stream_, outputs_[i],
                                             output_poison(kPoison), bytes, &error);
-      if (status != RLK_OK) return rig_.failed(status, "COPY_FAILED", "filling", error);
+      if (status != RLK_OK) return harness_.failed(status, "COPY_FAILED", "filling", error);
     }
     Outcome ignored;
-    return rig_.wait(false, ignored);
+    return harness_.wait(false, ignored);
   }
 
   // Each copy is as long as all before it.
   std::optional<Failure> repeat(const std::vector<std::byte>& tile, void* block, uint64_t bytes) {
-    std::memcpy(rig_.sent(), tile.data(), tile.size());
-    if (auto failure = rig_.copy(block, rig_.sent(), tile.size(), RLK_COPY_HOST_TO_DEVICE)) return failure;
+    std::memcpy(harness_.sent(), tile.data(), tile.size());
+    if (auto failure = harness_.copy(block, harness_.sent(), tile.size(), RLK_COPY_HOST_TO_DEVICE)) return failure;
     auto* const begin = static_cast<std::byte*>(block);
     for (uint64_t filled = tile.size(); filled < bytes;) {
       const uint64_t more = std::min(filled, bytes - filled);
-      if (auto failure = rig_.copy(begin + filled, begin, more, RLK_COPY_DEVICE_TO_DEVICE)) return failure;
+      if (auto failure = harness_.copy(begin + filled, begin, more, RLK_COPY_DEVICE_TO_DEVICE)) return failure;
       filled += more;
     }
     Outcome ignored;
-    return rig_.wait(false, ignored);  // what is sent is written to next
+    return harness_.wait(false, ignored);  // what is sent is written to next
   }
 
   const void* host_copy(size_t i) {
@@ -244,10 +244,10 @@ private:
         if (!judged.outputs[i].present) continue;
         const auto bytes = static_cast<uint64_t>(judged.outputs[i].byte_count());
         const auto* const from = static_cast<std::byte*>(outputs_[i]) + static_cast<uint64_t>(window) * bytes;
-        if (auto failure = rig_.copy(rig_.fetched(), from, bytes, RLK_COPY_DEVICE_TO_HOST)) return failure;
+        if (auto failure = harness_.copy(harness_.fetched(), from, bytes, RLK_COPY_DEVICE_TO_HOST)) return failure;
         Outcome ignored;
-        if (auto failure = rig_.wait(false, ignored)) return failure;
-        outcome.outputs[i].assign(rig_.fetched(), rig_.fetched() + bytes);
+        if (auto failure = harness_.wait(false, ignored)) return failure;
+        outcome.outputs[i].assign(harness_.fetched(), harness_.fetched() + bytes);
       }
       Quality own;
       std::optional<Failure> failure = check(judged, tile_.answer, outcome, kPoison, own);
@@ -262,7 +262,7 @@ private:
     return std::nullopt;
   }
 
-  Rig& rig_;
+  Harness& harness_;
   const Example& tile_;
   const LargeRows& rows_;
   const ConcreteCall& call_;
@@ -271,7 +271,7 @@ private:
   bool out_of_memory_ = false;
 };
 
-uint64_t Rig::free_memory() const {
+uint64_t Harness::free_memory() const {
   uint64_t available = 0, total = 0;
   if (call_plugin(target_.owner->device->memory_info, target_.owner_device, &available, &total, nullptr) != RLK_OK)
     return 0;
@@ -279,8 +279,8 @@ uint64_t Rig::free_memory() const {
   return (target_.owner_flags & RLK_DEVICE_UNIFIED_MEMORY) != 0 ? available / 2 : available / 10 * 9;
 }
 
-std::optional<LargeTrial> try_large(Rig& rig, Examples& examples, const rlk_implementation& implementation,
-                                    const OpDecl& decl, int dtype_choice, int form, const LargeOptions& options) {
+std::optional<LargeCaseRun> try_large(Harness& harness, Examples& examples, const rlk_implementation& implementation,
+                                      const OpDecl& decl, int dtype_choice, int form, const LargeOptions& options) {
   Case base;
   base.decl = &decl;
   base.form = form;
@@ -296,7 +296,7 @@ std::optional<LargeTrial> try_large(Rig& rig, Examples& examples, const rlk_impl
   const std::optional<LargeRows> rows = rows_of(tile_call);
   if (!rows) return std::nullopt;
 
-  LargeTrial trial;
+  LargeCaseRun result;
   std::shared_ptr<const Example> tile;
   double seconds_per_element = 0;
   int64_t tried = 0;
@@ -309,15 +309,15 @@ std::optional<LargeTrial> try_large(Rig& rig, Examples& examples, const rlk_impl
     const std::string words = describe(c, large);
     const std::string title = fmt::format("{} {} {} large", decl.name, implementation.name, words);
     if (options.is_asked_for && !options.is_asked_for(title)) continue;
-    const Claim claim = rig.query(implementation, large, 0);
+    const Claim claim = harness.query(implementation, large, 0);
     if (claim.kind != Claim::Kind::accepted) break;  // it says where it ends
     const auto falls_short = [&](const std::string& why) {
       if (tried >= kBeyondIndices) return;
-      trial.note = fmt::format("tried with {} elements and not beyond 2^31: {} elements {}", tried, target, why);
+      result.note = fmt::format("tried with {} elements and not beyond 2^31: {} elements {}", tried, target, why);
     };
     const uint64_t bytes =
         bytes_needed(large) + (claim.support.workspace_bound < UINT64_MAX ? claim.support.workspace_bound : 0);
-    if (const uint64_t available = rig.free_memory(); bytes > available) {
+    if (const uint64_t available = harness.free_memory(); bytes > available) {
       falls_short(fmt::format("take {} bytes, and {} may be had", bytes, available));
       break;
     }
@@ -329,23 +329,23 @@ std::optional<LargeTrial> try_large(Rig& rig, Examples& examples, const rlk_impl
     if (tile == nullptr) tile = examples.get(tile_case, false);
     if (!tile->answer.faults.empty()) break;
     const auto begin = std::chrono::steady_clock::now();
-    Large run(rig, *tile, *rows, large);
-    std::optional<Failure> failure = run.run(implementation, claim, trial.quality);
+    Large run(harness, *tile, *rows, large);
+    std::optional<Failure> failure = run.run(implementation, claim, result.quality);
     if (failure && run.out_of_memory()) {
       falls_short("had no memory: " + failure->text);
       break;
     }
-    trial.call = large;
-    trial.words = words;
-    trial.title = title;
-    trial.variant = claim.variant;
-    trial.failure = std::move(failure);
+    result.call = large;
+    result.words = words;
+    result.title = title;
+    result.variant = claim.variant;
+    result.failure = std::move(failure);
     tried = target;
-    if (trial.failure || rig.broken()) break;
+    if (result.failure || harness.broken()) break;
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
     seconds_per_element = took.count() / static_cast<double>(target);
   }
-  return tried > 0 || !trial.note.empty() ? std::optional(std::move(trial)) : std::nullopt;
+  return tried > 0 || !result.note.empty() ? std::optional(std::move(result)) : std::nullopt;
 }
 
 }  // namespace rlk::core::conformance

@@ -9,12 +9,12 @@
 #include <string>
 
 #include "core/conformance/examples.hpp"
+#include "core/conformance/harness.hpp"
 #include "core/conformance/quality.hpp"
-#include "core/conformance/rig.hpp"
 
 namespace rlk::core::conformance {
 
-struct LargeTrial {
+struct LargeCaseRun {
   ConcreteCall call;         // the last one that was made, without values; of no declaration: none
   std::string words, title;  // of it
   std::string variant;
@@ -32,7 +32,7 @@ struct LargeOptions {
 
 // Larger and larger calls, as far as the memory of the device and the options go. Nothing for an operator that cannot
 // be repeated.
-std::optional<LargeTrial> try_large(Rig& rig, Examples& examples, const rlk_implementation& implementation,
-                                    const OpDecl& decl, int dtype_choice, int form, const LargeOptions& options);
+std::optional<LargeCaseRun> try_large(Harness& harness, Examples& examples, const rlk_implementation& implementation,
+                                      const OpDecl& decl, int dtype_choice, int form, const LargeOptions& options);
 
 }  // namespace rlk::core::conformance

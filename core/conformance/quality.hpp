@@ -1,4 +1,5 @@
-// How good is a result? The error bounds of one element, the worst error of a run, and whether errors lean to one side.
+// How good is a result? The error bounds of one element, the worst error of a run, and whether errors are biased to one
+// side.
 #pragma once
 
 #include <span>
@@ -15,7 +16,7 @@ struct Quality {
   // is larger: of numbers near zero among others an ulp says nothing. Where terms cancel in the whole row, in roundings
   // of fp32 intermediates.
   double ulp = 0;
-  double shrinkage = 0;      // how far results lean towards zero, 0 where that was not looked at: lean.hpp
+  double shrinkage = 0;      // how far results lean towards zero, 0 where that was not looked at: bias.hpp
   std::string inaccurate{};  // the first element beyond what class `accurate` allows, in words; empty: all are within
 
   void merge(const Quality& other);

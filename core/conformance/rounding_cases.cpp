@@ -2,8 +2,8 @@
 // key's share of a long sum, and as what truncation costs.
 #include <algorithm>
 
+#include "core/conformance/bias.hpp"
 #include "core/conformance/cases.hpp"
-#include "core/conformance/lean.hpp"
 
 namespace rlk::core::conformance {
 namespace {

@@ -16,18 +16,18 @@
 #include <utility>
 #include <vector>
 
-#include "core/conformance/asking.hpp"
+#include "core/conformance/accepted_cases.hpp"
 #include "core/conformance/canary.hpp"
-#include "core/conformance/conduct.hpp"
+#include "core/conformance/case_run.hpp"
 #include "core/conformance/conformance.hpp"
-#include "core/conformance/device_conduct.hpp"
+#include "core/conformance/device_checks.hpp"
 #include "core/conformance/large.hpp"
 #include "core/conformance/layouts.hpp"
+#include "core/conformance/make_shown_case.hpp"
+#include "core/conformance/parallel_work.hpp"
+#include "core/conformance/plan_reuse.hpp"
 #include "core/conformance/sample.hpp"
 #include "core/conformance/schedule.hpp"
-#include "core/conformance/show.hpp"
-#include "core/conformance/together.hpp"
-#include "core/conformance/trial.hpp"
 #include "core/conformance/units.hpp"
 
 namespace rlk::core {
@@ -51,12 +51,13 @@ bool has_words(const std::string& text, const std::string& words) {
 // One operator and dtype, all implementations of it: a golden answer serves them all.
 class Run {
 public:
-  Run(const OpDecl& decl, int dtype_choice, const std::vector<const rlk_implementation*>& implementations, Rig& rig,
-      Surroundings& around, Examples& examples, const ConformanceOptions& options, Clock::time_point deadline)
+  Run(const OpDecl& decl, int dtype_choice, const std::vector<const rlk_implementation*>& implementations,
+      Harness& harness, Surroundings& around, Examples& examples, const ConformanceOptions& options,
+      Clock::time_point deadline)
       : decl_(decl),
         dtype_choice_(dtype_choice),
         implementations_(implementations),
-        rig_(rig),
+        harness_(harness),
         around_(around),
         examples_(examples),
         options_(options),
@@ -64,12 +65,12 @@ public:
         units_(implementations.size()),
         has_failed_(implementations.size()),
         large_notes_(implementations.size()),
-        asking_(decl, dtype_choice, implementations, rig, extent_of(options), options.seed,
-                [this](size_t i, const Work& work, const Claim& claim) { refuse(i, work, claim); }) {}
+        accepted_(decl, dtype_choice, implementations, harness, extent_of(options), options.seed,
+                  [this](size_t i, const Work& work, const Claim& claim) { refuse(i, work, claim); }) {}
 
   // Asks for every case.
   void collect() {
-    asking_.walk();
+    accepted_.walk();
     if (options_.canary) keep_canaries();
   }
 
@@ -117,21 +118,21 @@ private:
   // One job of each kind stays; the others are taken as passed, with what they claim.
   void keep_canaries() {
     std::vector<int64_t> worth;
-    for (const Work& work : asking_.work()) worth.push_back(worth_as_canary(work.spec, work.call));
+    for (const Work& work : accepted_.work()) worth.push_back(worth_as_canary(work.spec, work.call));
     using Kind = std::tuple<size_t, int, std::string, uint32_t>;  // implementation, form, variant, classes
     const auto kind_of = [&](const Work& work, const Job& job) {
       return Kind(job.implementation, work.spec.form, job.claim.variant, job.claim.support.numerics);
     };
     std::map<Kind, size_t> chosen;  // of the work
-    for (size_t w = 0; w < asking_.work().size(); ++w) {
-      const Work& work = asking_.work()[w];
+    for (size_t w = 0; w < accepted_.work().size(); ++w) {
+      const Work& work = accepted_.work()[w];
       for (const Job& job : work.jobs) {
         const auto [at, is_new] = chosen.emplace(kind_of(work, job), w);
         if (!is_new && worth[w] > worth[at->second]) at->second = w;
       }
     }
-    for (size_t w = 0; w < asking_.work().size(); ++w) {
-      Work& work = asking_.work()[w];
+    for (size_t w = 0; w < accepted_.work().size(); ++w) {
+      Work& work = accepted_.work()[w];
       std::vector<Job> kept;
       for (Job& job : work.jobs) {
         if (chosen.at(kind_of(work, job)) == w) {
@@ -169,7 +170,7 @@ private:
 
   void work_all() {
     std::vector<Work*> order;
-    for (Work& work : asking_.work()) order.push_back(&work);
+    for (Work& work : accepted_.work()) order.push_back(&work);
     std::stable_sort(order.begin(), order.end(), [](const Work* a, const Work* b) { return a->stage < b->stage; });
     std::vector<Case> upcoming;
     for (Work* work : order) {
@@ -198,10 +199,10 @@ private:
     Event event;
     event.variant = job.claim.variant;
     event.words = work.features;
-    if (rig_.broken()) {
+    if (harness_.broken()) {
       event.kind = Event::Kind::unrun;
-      event.code = rig_.broken()->code;
-      event.reason = "not tried, because of what came before: " + rig_.broken()->text;
+      event.code = harness_.broken()->code;
+      event.reason = "not tried, because of what came before: " + harness_.broken()->text;
     } else if (Clock::now() > deadline_) {
       event.kind = Event::Kind::unrun;
       event.code = "BUDGET";
@@ -222,32 +223,33 @@ private:
              (!options_.picks || options_.picks(*implementations_[i], title));
     };
     for (size_t form = 0; form < decl_.forms.size(); ++form) {
-      if (has_failed_[i] || rig_.broken() || Clock::now() > deadline_) return;
-      std::optional<LargeTrial> trial;
+      if (has_failed_[i] || harness_.broken() || Clock::now() > deadline_) return;
+      std::optional<LargeCaseRun> large;
       try {
-        trial = try_large(rig_, examples_, *implementations_[i], decl_, dtype_choice_, static_cast<int>(form), options);
+        large =
+            try_large(harness_, examples_, *implementations_[i], decl_, dtype_choice_, static_cast<int>(form), options);
       } catch (const std::exception& e) {
-        trial.emplace().failure = Failure{"EXCEPTION", e.what()};
+        large.emplace().failure = Failure{"EXCEPTION", e.what()};
       }
-      if (trial) note_large(i, std::move(*trial));
+      if (large) note_large(i, std::move(*large));
     }
   }
 
-  void note_large(size_t i, LargeTrial trial) {
-    large_notes_[i] = std::move(trial.note);
-    if (trial.call.decl == nullptr && !trial.failure) return;
+  void note_large(size_t i, LargeCaseRun large) {
+    large_notes_[i] = std::move(large.note);
+    if (large.call.decl == nullptr && !large.failure) return;
     Event event;
-    event.kind = trial.failure ? Event::Kind::failed : Event::Kind::passed;
-    event.variant = trial.variant;
-    event.quality = trial.quality;
-    if (trial.call.decl != nullptr) {
-      const std::vector<std::string> words = features(trial.call);
+    event.kind = large.failure ? Event::Kind::failed : Event::Kind::passed;
+    event.variant = large.variant;
+    event.quality = large.quality;
+    if (large.call.decl != nullptr) {
+      const std::vector<std::string> words = features(large.call);
       event.words = {words.begin(), words.end()};
-      event.size_class = class_of(trial.call, event.words);
+      event.size_class = class_of(large.call, event.words);
     }
-    if (trial.failure) {
-      event.code = trial.failure->code;
-      event.reason = trial.title + ": " + trial.failure->text;
+    if (large.failure) {
+      event.code = large.failure->code;
+      event.reason = large.title + ": " + large.failure->text;
       has_failed_[i] = true;
     }
     units_[i].add(std::move(event));
@@ -285,15 +287,16 @@ private:
       if (options_.progress) options_.progress(what);  // who watches for silence need not wait for the reference
       event.size_class = class_of(work);
       // A plan that keeps what it should not does so under every instruction set.
-      verdict = try_case(rig_, examples_, implementation, *example, job.numerics, job.claim,
+      verdict = try_case(harness_, examples_, implementation, *example, job.numerics, job.claim,
                          {options_.graph_replay, !options_.canary, options_.show ? &seen : nullptr});
       if (!verdict.failure && !options_.canary && stands_for_its_variant(job, *example)) {
-        Conduct conduct = try_conduct(rig_, around_, examples_, implementation, *example, job.numerics, job.claim);
-        verdict.failure = std::move(conduct.failure);
-        if (!conduct.note.empty()) event.code = "CONDUCT_IN_PART";
-        event.reason = std::move(conduct.note);
+        PlanReuse reuse =
+            try_plan_reuse(harness_, around_, examples_, implementation, *example, job.numerics, job.claim);
+        verdict.failure = std::move(reuse.failure);
+        if (!reuse.note.empty()) event.code = "CONDUCT_IN_PART";
+        event.reason = std::move(reuse.note);
       }
-      std::optional<Failure> thrown = rig_.take_thrown();
+      std::optional<Failure> thrown = harness_.take_thrown();
       if (!thrown) thrown = around_.take_thrown();
       if (!verdict.failure) verdict.failure = std::move(thrown);
     } catch (const std::bad_alloc&) {
@@ -320,24 +323,24 @@ private:
     has_failed_[job.implementation] = true;
   }
 
-  // Conduct is tried once, with the first ordinary call of the variant.
+  // Reuse of a plan is tried once, with the first ordinary call of the variant.
   bool stands_for_its_variant(const Job& job, const Example& example) {
     if (example.spec.content != Content::ordinary || !shows_variations(example.call)) return false;
-    return conducted_.emplace(job.implementation, job.claim.variant, job.claim.support.numerics).second;
+    return reuse_tried_.emplace(job.implementation, job.claim.variant, job.claim.support.numerics).second;
   }
 
   // A failure of many variations together says little: each alone, and its pairs, are tried too.
   void shrink() {
     for (const auto& [implementation, spec] : std::exchange(failed_, {})) {
-      for (const Case& alone : each_alone(spec)) asking_.offer(implementation, alone, Stage::single);
+      for (const Case& alone : each_alone(spec)) accepted_.offer(implementation, alone, Stage::single);
       if (spec.variations.size() < 3) continue;
-      for (const Case& pair : pairs_within(spec)) asking_.offer(implementation, pair, Stage::together);
+      for (const Case& pair : pairs_within(spec)) accepted_.offer(implementation, pair, Stage::together);
     }
   }
   const OpDecl& decl_;
   int dtype_choice_;
   const std::vector<const rlk_implementation*>& implementations_;
-  Rig& rig_;
+  Harness& harness_;
   Surroundings& around_;
   Examples& examples_;
   const ConformanceOptions& options_;
@@ -345,8 +348,8 @@ private:
   std::vector<Units> units_;
   std::vector<bool> has_failed_;          // by implementation
   std::vector<std::string> large_notes_;  // by implementation: how far large calls were tried
-  Asking asking_;
-  std::set<std::tuple<size_t, std::string, uint32_t>> conducted_;  // implementation, variant, classes
+  AcceptedCases accepted_;
+  std::set<std::tuple<size_t, std::string, uint32_t>> reuse_tried_;  // implementation, variant, classes
   std::vector<std::pair<size_t, Case>> failed_;
 };
 
@@ -409,17 +412,17 @@ void try_canaries(const Target& target, const std::vector<Subject>& subjects, co
     ConformanceOptions mine = options;
     std::string told;
     mine.progress = [&](const std::string& what) { tell(what, told); };
-    Rig rig(target);
-    if (auto failure = rig.start()) throw std::runtime_error(failure->text);
+    Harness harness(target);
+    if (auto failure = harness.start()) throw std::runtime_error(failure->text);
     Surroundings around(target, options.smoke);
     Examples examples(options.seed);
     for (size_t i = next(); i < subjects.size(); i = next()) {
       const auto& [decl, dtype, implementations] = subjects[i];
-      Run run(*decl, dtype, *implementations, rig, around, examples, mine, deadline);
+      Run run(*decl, dtype, *implementations, harness, around, examples, mine, deadline);
       run.collect();
       found[i] = run.results();
     }
-    std::optional<Failure> mine_thrown = rig.finish();
+    std::optional<Failure> mine_thrown = harness.finish();
     if (!mine_thrown) mine_thrown = around.finish();
     tell({}, told);
     const std::lock_guard lock(mutex);
@@ -448,10 +451,10 @@ void run_all(const Target& target, const ConformanceOptions& options, std::vecto
   if (options.budget_s > 0) deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(budget);
   if (options.progress) options.progress("device");
   std::optional<Failure> broken;
-  if (!options.canary) broken = device_conduct(target, options.smoke);
+  if (!options.canary) broken = device_checks(target, options.smoke);
   if (broken) results.push_back(device_unit(target, *broken));
-  Rig rig(target);
-  if (!broken) broken = rig.start();
+  Harness harness(target);
+  if (!broken) broken = harness.start();
   Surroundings around(target, options.smoke);
   Examples examples(options.seed);
   std::vector<Subject> subjects;
@@ -473,11 +476,11 @@ void run_all(const Target& target, const ConformanceOptions& options, std::vecto
   }
   if (options.canary) return try_canaries(target, subjects, options, deadline, results);
   for (const auto& [decl, dtype, implementations] : subjects) {
-    Run run(*decl, dtype, *implementations, rig, around, examples, options, deadline);
+    Run run(*decl, dtype, *implementations, harness, around, examples, options, deadline);
     run.collect();
     for (UnitResult& result : run.results()) results.push_back(std::move(result));
   }
-  std::optional<Failure> thrown = rig.finish();
+  std::optional<Failure> thrown = harness.finish();
   if (!thrown) thrown = around.finish();
   fail_all(thrown, results);
 }

@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "core/declaration/error.hpp"
-#include "core/dispatch/host.hpp"
+#include "core/dispatch/log.hpp"
 #include "loader/api/counters.hpp"
 #include "loader/api/policy_words.hpp"
 #include "loader/api/toml.hpp"
@@ -104,7 +104,7 @@ private:
     out_.origins[variable] = fmt::format("{}:{}: {}", path.string(), line, setting);
   }
 
-  void wish(std::string op, std::string value, const fs::path& path, size_t line) {
+  void preference(std::string op, std::string value, const fs::path& path, size_t line) {
     if (op == "all") op.clear();
     out_.policy.push_back({std::move(op), std::move(value), fmt::format("{}:{}", path.string(), line)});
   }
@@ -189,7 +189,7 @@ private:
         *problem = fmt::format("{}:{}: {}", path.string(), number, wrong);
         return false;
       } else {
-        wish(key, value, path, number);
+        preference(key, value, path, number);
       }
     }
     return true;
@@ -282,7 +282,7 @@ private:
           std::string said;
           const std::string wrong = read_dispatch(op, value, &said);
           if (!wrong.empty()) return complain(value, fmt::format("dispatch.{} is {}", op, wrong));
-          wish(op, said, path, value.source().begin.line);
+          preference(op, said, path, value.source().begin.line);
         }
       } else {
         return complain(node,

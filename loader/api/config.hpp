@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "core/dispatch/policy.hpp"
+#include "core/dispatch/call/policy.hpp"
 #include "loader/discover/discover.hpp"
 #include "loader/discover/environment.hpp"
 #include "loader/store/known_bad.hpp"

@@ -16,7 +16,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/declaration/text.hpp"
-#include "core/dispatch/host.hpp"
+#include "core/dispatch/log.hpp"
 #include "loader/api/handles.hpp"
 #include "loader/store/file.hpp"
 
@@ -152,7 +152,7 @@ void tell_staged_now() {
 
 }  // namespace
 
-Counts::Counts(core::Dispatcher& dispatcher) : watch_(dispatcher.watcher().statistics()) {
+Counts::Counts(core::Dispatcher& dispatcher) : shadow_(dispatcher.shadow_check().statistics()) {
   core::Counters& counters = dispatcher.counters();
   const auto declarations = core::declarations();
   for (size_t i = 0; i < declarations.size(); ++i) {
@@ -174,10 +174,10 @@ Counts::Counts(core::Dispatcher& dispatcher) : watch_(dispatcher.watcher().stati
 }
 
 void Counts::add(const Counts& other) {
-  watch_.compared += other.watch_.compared;
-  watch_.wrong += other.watch_.wrong;
-  watch_.passed_over += other.watch_.passed_over;
-  watch_.uncompared.insert(watch_.uncompared.end(), other.watch_.uncompared.begin(), other.watch_.uncompared.end());
+  shadow_.compared += other.shadow_.compared;
+  shadow_.wrong += other.shadow_.wrong;
+  shadow_.passed_over += other.shadow_.passed_over;
+  shadow_.uncompared.insert(shadow_.uncompared.end(), other.shadow_.uncompared.begin(), other.shadow_.uncompared.end());
   for (const auto& [i, theirs] : other.ops_) {
     Operator& op = ops_[i];
     for (size_t k = 0; k < kNumbers; ++k) op.numbers[k] += theirs.numbers[k];
@@ -197,12 +197,12 @@ void Counts::add(const Counts& other) {
 std::string Counts::json() const {
   ordered_json document = {{"schema", 1},
                            {"watch",
-                            {{"compared", watch_.compared},
-                             {"wrong", watch_.wrong},
-                             {"passed_over", watch_.passed_over},
+                            {{"compared", shadow_.compared},
+                             {"wrong", shadow_.wrong},
+                             {"passed_over", shadow_.passed_over},
                              {"uncompared", ordered_json::array()}}},
                            {"ops", ordered_json::array()}};
-  for (const core::UncomparedClass& one : watch_.uncompared)
+  for (const core::UncomparedClass& one : shadow_.uncompared)
     document["watch"]["uncompared"].push_back({{"op", one.unit.op},
                                                {"plugin", one.unit.plugin},
                                                {"implementation", one.unit.implementation},
@@ -270,12 +270,12 @@ std::string Counts::prometheus() const {
   });
   head("rlk_watch_total", "Rows of results that were compared with the reference at run time.", &out);
   const std::pair<const char*, uint64_t> watched[] = {
-      {"compared", watch_.compared}, {"wrong", watch_.wrong}, {"passed_over", watch_.passed_over}};
+      {"compared", shadow_.compared}, {"wrong", shadow_.wrong}, {"passed_over", shadow_.passed_over}};
   for (const auto& [result, calls] : watched)
     out += "rlk_watch_total{result=" + label(result) + "} " + std::to_string(calls) + "\n";
   // Classes would be too many series.
   std::map<std::string, uint64_t> classes;
-  for (const core::UncomparedClass& one : watch_.uncompared)
+  for (const core::UncomparedClass& one : shadow_.uncompared)
     ++classes["op=" + label(one.unit.op) + ",plugin=" + label(one.unit.plugin) +
               ",implementation=" + label(one.unit.implementation) + ",dtype=" + label(one.unit.dtype) +
               ",reason_code=" + label(one.reason_code)];
@@ -303,7 +303,7 @@ std::vector<std::string> Counts::lines() const {
     line += fmt::format("{} {}", fallbacks, fallbacks == 1 ? "fallback" : "fallbacks");
     lines.push_back(line + (reasons.empty() ? "" : " (" + reasons + ")"));
   }
-  for (const core::UncomparedClass& one : watch_.uncompared) lines.push_back(core::text_of(one));
+  for (const core::UncomparedClass& one : shadow_.uncompared) lines.push_back(core::text_of(one));
   return lines;
 }
 

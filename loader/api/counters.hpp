@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/dispatch/dispatcher.hpp"
+#include "core/dispatch/call/dispatcher.hpp"
 #include "loader/discover/environment.hpp"
 
 namespace rlk::loader {
@@ -46,7 +46,7 @@ private:
     std::map<std::string, Fallback> fallbacks;  // by code
   };
   std::map<size_t, Operator> ops_;  // by declaration
-  core::WatchStatistics watch_;
+  core::ShadowStatistics shadow_;
 };
 
 // RLK_COUNTERS: at the end of the process the counters of all its runtimes are logged (1), or written as Prometheus

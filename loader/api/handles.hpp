@@ -12,9 +12,9 @@
 #include "core/declaration/error.hpp"
 #include "core/declaration/no_cancel.hpp"
 #include "core/declaration/text.hpp"
-#include "core/dispatch/dispatcher.hpp"
-#include "core/dispatch/graph.hpp"
-#include "core/dispatch/stream.hpp"
+#include "core/dispatch/call/dispatcher.hpp"
+#include "core/dispatch/device/graph.hpp"
+#include "core/dispatch/device/stream.hpp"
 #include "loader/api/counters.hpp"
 #include "loader/api/process.hpp"
 

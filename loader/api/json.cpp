@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "core/declaration/numerics.hpp"
-#include "core/dispatch/host.hpp"
 #include "loader/api/handles.hpp"
+#include "loader/host/services.hpp"
 #include "loader/store/record.hpp"
 
 using nlohmann::ordered_json;
@@ -205,7 +205,7 @@ std::string text_of_object(const Members& members, const std::string& indent) {
   return out + "\n" + indent + "}";
 }
 
-std::string text_of_candidate(const core::Option& option, const core::StagedBytes& bytes) {
+std::string text_of_candidate(const core::Option& option, const core::FallbackBytes& bytes) {
   std::string numerics;
   for (const std::string& name : core::names_of_numerics(option.numerics))
     numerics += (numerics.empty() ? "" : ", ") + text_of_value(name);
@@ -225,7 +225,7 @@ std::string text_of_candidate(const core::Option& option, const core::StagedByte
                         {"to_device_bytes", text_of_value(bytes.to_device)},
                         {"copies", text_of_value(bytes.copies)},
                         {"estimated_copy_us", text_of_value(bytes.estimated_us())},
-                        {"assumed_bytes_per_s", text_of_value(core::StagedBytes::kAssumedBytesPerSecond)}},
+                        {"assumed_bytes_per_s", text_of_value(core::FallbackBytes::kAssumedBytesPerSecond)}},
                        "      "));
   }
   return text_of_object(members, "    ");
@@ -270,7 +270,7 @@ rlk_status rlk_list_json(rlk_runtime* runtime, char** out, rlk_error* error) {
     *out = nullptr;
     const std::string abi = fmt::format("{}.{}", RLK_ABI_MAJOR, RLK_ABI_MINOR);
     return rlk::loader::give_text(
-        rlk::loader::list_to_json({rlk::core::host_version(), abi}, runtime->process->records()), out, error);
+        rlk::loader::list_to_json({rlk::loader::host_version(), abi}, runtime->process->records()), out, error);
   });
 }
 

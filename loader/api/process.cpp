@@ -11,10 +11,11 @@
 #include <unistd.h>
 
 #include "core/declaration/error.hpp"
-#include "core/dispatch/host.hpp"
-#include "core/dispatch/process_end.hpp"
-#include "core/dispatch/within.hpp"
+#include "core/dispatch/log.hpp"
+#include "core/dispatch/trust/process_end.hpp"
+#include "core/dispatch/trust/timeout.hpp"
 #include "loader/api/counters.hpp"
+#include "loader/host/services.hpp"
 #include "loader/loader.hpp"
 #include "loader/probe/child_probe.hpp"
 #include "loader/screen/trust.hpp"
@@ -123,7 +124,7 @@ Process::Process(Environment environment, Config config, const char* plugin_path
       store_(open_store(environment_, Identity::of_process(), log_of_store)),
       compared_(&store_),
       first_uses_(&store_),
-      registrar_(&registry_, core::host_services()),
+      registrar_(&registry_, host_services()),
       pid_(getpid()) {
   registry_.on_compared([this](const core::ComparedClass& compared) { compared_.note(compared); });
   registry_.on_uncompared([this](const core::UncomparedClass& one) { compared_.note_uncompared(one); });
@@ -137,7 +138,7 @@ Process::Process(Environment environment, Config config, const char* plugin_path
 }
 
 void Process::serve_plugins() {
-  if (!has_kernel_cache_) core::set_kernel_cache(kernel_cache(&store_));
+  if (!has_kernel_cache_) set_kernel_cache(kernel_cache(&store_));
   has_kernel_cache_ = true;
   if (!hears_the_end_) {
     core::when_the_end_begins([this] {
@@ -160,10 +161,10 @@ std::shared_ptr<Process>& Process::the_one() {
   return *process;
 }
 
-bool Process::set_host_allocator(const core::HostAllocator& allocator) {
+bool Process::set_host_allocator(const HostAllocator& allocator) {
   const std::lock_guard lock(its_mutex());
   if (the_one() != nullptr) return false;
-  core::set_host_allocator(allocator);
+  loader::set_host_allocator(allocator);
   return true;
 }
 
@@ -251,7 +252,7 @@ std::vector<PluginRecord> Process::find_and_publish() {
   where.defaults = default_folders();
   ProbeOptions how;
   how.environment = environment_;
-  how.host = core::host_services();
+  how.host = host_services();
   how.store = &store_;
   how.cancel = &cancel_;
   how.known_bad = config_.known_bad;

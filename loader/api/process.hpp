@@ -12,9 +12,9 @@
 #include <thread>
 #include <vector>
 
-#include "core/dispatch/host.hpp"
-#include "core/dispatch/registry.hpp"
+#include "core/dispatch/call/registry.hpp"
 #include "loader/api/config.hpp"
+#include "loader/host/services.hpp"
 #include "loader/register/first_use.hpp"
 #include "loader/register/register.hpp"
 #include "loader/store/compared.hpp"
@@ -36,7 +36,7 @@ public:
   // policy file is refused.
   static rlk_status get(const rlk_runtime_options& options, std::shared_ptr<Process>* out, rlk_error* error);
   // False when a runtime was made already: plugins may hold memory.
-  static bool set_host_allocator(const core::HostAllocator& allocator);
+  static bool set_host_allocator(const HostAllocator& allocator);
   ~Process() = default;
 
   core::Registry& registry() { return registry_; }

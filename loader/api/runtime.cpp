@@ -1,9 +1,10 @@
 // rlk.h: runtimes and devices.
 #include <cstring>
 
-#include "core/dispatch/embedder_threads.hpp"
-#include "core/dispatch/host.hpp"
 #include "loader/api/handles.hpp"
+#include "loader/host/embedder_threads.hpp"
+#include "loader/host/environment_policy.hpp"
+#include "loader/host/services.hpp"
 
 using rlk::core::DeviceEntry;
 using rlk::core::DeviceState;
@@ -48,7 +49,7 @@ extern "C" {
 
 rlk_status rlk_set_host_allocator(const rlk_host_allocator* allocator, rlk_error* error) {
   return guarded(error, [&]() -> rlk_status {
-    rlk::core::HostAllocator wanted;
+    rlk::loader::HostAllocator wanted;
     if (allocator != nullptr) {
       const rlk_status status = require_functions("rlk_set_host_allocator: allocator", *allocator, error);
       if (status != RLK_OK) return status;
@@ -64,7 +65,7 @@ rlk_status rlk_set_host_allocator(const rlk_host_allocator* allocator, rlk_error
 rlk_status rlk_set_thread_pool(const rlk_thread_pool* pool, rlk_error* error) {
   return guarded(error, [&]() -> rlk_status {
     if (pool == nullptr) {
-      rlk::core::set_thread_pool(nullptr);
+      rlk::loader::set_thread_pool(nullptr);
       return RLK_OK;
     }
     if (pool->struct_size < sizeof(*pool) || pool->thread_count == nullptr || pool->run == nullptr) {
@@ -76,8 +77,8 @@ rlk_status rlk_set_thread_pool(const rlk_thread_pool* pool, rlk_error* error) {
                                                      : "has no run",
                    sizeof(*pool));
     }
-    const rlk::core::ThreadPool given{pool->context, pool->thread_count, pool->run};
-    rlk::core::set_thread_pool(&given);
+    const rlk::loader::ThreadPool given{pool->context, pool->thread_count, pool->run};
+    rlk::loader::set_thread_pool(&given);
     return RLK_OK;
   });
 }
@@ -107,7 +108,7 @@ rlk_status rlk_runtime_create(const rlk_runtime_options* options, rlk_runtime** 
     auto runtime = std::make_unique<rlk_runtime>(std::move(process), wanted.wait_for_probes != 0);
     if (const rlk_status status = runtime->process->check_required(error); status != RLK_OK) return status;
     rlk::core::Policy policy;
-    const rlk_status status = rlk::core::Policy::of_process(runtime->process->config().policy, &policy, error);
+    const rlk_status status = rlk::loader::policy_of_process(runtime->process->config().policy, &policy, error);
     if (status != RLK_OK) return status;
     runtime->dispatcher =
         std::make_unique<rlk::core::Dispatcher>(runtime->process->registry(), std::move(policy), kMaxPlans, embedder);

@@ -1,5 +1,5 @@
 // rlk.h: streams, memory in stream order, copies, graphs.
-#include "core/dispatch/copy.hpp"
+#include "core/dispatch/device/copy.hpp"
 #include "loader/api/handles.hpp"
 
 using rlk::core::CachingAllocator;
@@ -129,7 +129,7 @@ rlk_status rlk_deallocate(rlk_stream* stream, void* memory, rlk_error* error) {
     }
     if (const rlk_status status = refuse_capture("rlk_deallocate", *stream->stream, error); status != RLK_OK)
       return status;
-    return allocator->deallocate(memory, stream->stream->mark(true), error);
+    return allocator->deallocate(memory, stream->stream->fence(true), error);
   });
 }
 
@@ -143,7 +143,7 @@ rlk_status rlk_record_stream(rlk_stream* user, void* memory, rlk_error* error) {
     }
     if (const rlk_status status = refuse_capture("rlk_record_stream", *user->stream, error); status != RLK_OK)
       return status;
-    return allocator->record_use(memory, user->stream->mark(true), error);
+    return allocator->record_use(memory, user->stream->fence(true), error);
   });
 }
 

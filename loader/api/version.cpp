@@ -1,8 +1,8 @@
 // librlk is rlk_runtime, whole; a library needs a source of its own, and this is the question that it alone answers.
 #include <rlk/rlk.h>
 
-#include "core/dispatch/host.hpp"
+#include "loader/host/services.hpp"
 
 extern "C" const char* rlk_version(void) {
-  return rlk::core::host_version();
+  return rlk::loader::host_version();
 }

@@ -7,12 +7,12 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "core/dispatch/parallel.hpp"
 #include "loader/cli/data.hpp"
 #include "loader/cli/measure.hpp"
 #include "loader/cli/output.hpp"
 #include "loader/cli/table.hpp"
 #include "loader/cli/verbs.hpp"
+#include "loader/host/parallel.hpp"
 
 namespace rlk::cli {
 namespace {
@@ -136,7 +136,7 @@ std::string processor_name() {
 }
 
 ordered_json machine_json(Session* session, const std::vector<Row>& rows) {
-  ordered_json machine = {{"processor", processor_name()}, {"threads", core::thread_limit().count}};
+  ordered_json machine = {{"processor", processor_name()}, {"threads", loader::thread_limit().count}};
   machine["devices"] = ordered_json::array();
   for (const Row& row : rows) {
     if (!row.problem.empty()) continue;

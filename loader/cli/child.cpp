@@ -9,13 +9,13 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
-#include "core/dispatch/host.hpp"
-#include "core/dispatch/policy_check.hpp"
+#include "core/dispatch/call/policy_check.hpp"
 #include "loader/api/config.hpp"
 #include "loader/cli/progress.hpp"
 #include "loader/cli/table.hpp"
 #include "loader/cli/verb.hpp"
 #include "loader/discover/environment.hpp"
+#include "loader/host/services.hpp"
 #include "loader/probe/child_probe.hpp"
 #include "loader/probe/guard.hpp"
 #include "loader/screen/note.hpp"
@@ -156,7 +156,7 @@ int exit_code_of(const Judgement& judgement) {
 }
 
 loader::HostIdentity host_identity() {
-  const rlk_host* host = core::host_services();
+  const rlk_host* host = loader::host_services();
   return {host->version, loader::abi_text({host->abi_major, host->abi_minor, host->abi_draft})};
 }
 

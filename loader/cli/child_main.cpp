@@ -5,12 +5,12 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
-#include "core/dispatch/host.hpp"
-#include "core/dispatch/registry.hpp"
+#include "core/dispatch/call/registry.hpp"
 #include "loader/api/config.hpp"
 #include "loader/cli/child.hpp"
 #include "loader/cli/conform.hpp"
 #include "loader/cli/verb.hpp"
+#include "loader/host/services.hpp"
 #include "loader/loader.hpp"
 #include "loader/probe/guard.hpp"
 #include "loader/probe/protocol.hpp"
@@ -57,7 +57,7 @@ std::string judge(ChildChannel* channel, const json& request) {
   loader::Store& store = *new loader::Store(loader::open_store(environment, loader::Identity::of_process(), warn));
   loader::ProbeOptions options;
   options.environment = environment;
-  options.host = core::host_services();
+  options.host = loader::host_services();
   options.store = &store;
   options.fresh = request.value("fresh", false);
   options.known_bad = config.known_bad;

@@ -7,7 +7,6 @@
 #include <exception>
 #include <nlohmann/json.hpp>
 
-#include "core/dispatch/host.hpp"
 #include "loader/api/config.hpp"
 #include "loader/cli/child.hpp"
 #include "loader/cli/dump.hpp"
@@ -15,6 +14,7 @@
 #include "loader/discover/builtin.hpp"
 #include "loader/discover/discover.hpp"
 #include "loader/discover/environment.hpp"
+#include "loader/host/services.hpp"
 #include "loader/probe/child_probe.hpp"
 #include "loader/probe/examine.hpp"
 #include "loader/screen/screen.hpp"
@@ -109,7 +109,7 @@ PluginRecord run_conformance_here(const ConformanceRequest& request, const Confo
   record.id = is_file ? loader::id_from_file_name(record.path) : request.built_in;
   record.advance(loader::State::discovered, loader::Place::static_screen);
 
-  const rlk_host* host = core::host_services();
+  const rlk_host* host = loader::host_services();
   loader::ScreenOptions screen;
   screen.libraries = loader::LibrarySearch::of_system(environment);
   screen.host_abi = {host->abi_major, host->abi_minor, host->abi_draft};

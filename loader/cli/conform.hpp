@@ -4,7 +4,7 @@
 #include <functional>
 #include <string>
 
-#include "core/conformance/shown.hpp"
+#include "core/conformance/shown_case.hpp"
 #include "loader/store/record.hpp"
 
 namespace rlk::cli {

@@ -10,7 +10,6 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "core/dispatch/parallel.hpp"
 #include "loader/cli/child.hpp"
 #include "loader/cli/documents.hpp"
 #include "loader/cli/output.hpp"
@@ -19,6 +18,7 @@
 #include "loader/cli/verbs.hpp"
 #include "loader/discover/discover.hpp"
 #include "loader/discover/environment.hpp"
+#include "loader/host/parallel.hpp"
 #include "loader/probe/child_probe.hpp"
 #include "loader/probe/probe.hpp"
 #include "loader/store/compared.hpp"
@@ -89,7 +89,7 @@ std::string hint_of_seed(const Environment& environment, const std::string& note
 void check_installation(const Environment& environment, Checks* checks) {
   const loader::HostIdentity host = host_identity();
   checks->push_back({Status::ok, "rlk", fmt::format("version {}, plugin ABI {}", host.version, host.abi), ""});
-  const core::ThreadLimit threads = core::thread_limit();
+  const loader::ThreadLimit threads = loader::thread_limit();
   checks->push_back(
       {Status::ok, "processor",
        fmt::format("loops run on {} thread{}: {}", threads.count, threads.count == 1 ? "" : "s", threads.why), ""});

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "core/conformance/shown.hpp"
+#include "core/conformance/shown_case.hpp"
 
 namespace rlk::cli {
 

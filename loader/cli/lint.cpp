@@ -9,11 +9,11 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
-#include "core/dispatch/host.hpp"
 #include "loader/cli/output.hpp"
 #include "loader/cli/report.hpp"
 #include "loader/cli/verbs.hpp"
 #include "loader/discover/discover.hpp"
+#include "loader/host/services.hpp"
 #include "loader/screen/screen.hpp"
 
 namespace rlk::cli {
@@ -73,7 +73,7 @@ void check_dependencies(const loader::ElfInfo& info, Findings* findings) {
 
 Findings lint(const std::string& path, loader::PluginRecord* record) {
   Findings findings;
-  const rlk_host* host = core::host_services();
+  const rlk_host* host = loader::host_services();
   loader::ScreenOptions options;
   options.libraries = loader::LibrarySearch::of_system(loader::Environment::of_process());
   options.host_abi = {host->abi_major, host->abi_minor, host->abi_draft};

@@ -80,7 +80,7 @@ int run_quarantine(const Arguments& arguments) {
   loader::Store store = store_of_process();
   if (store.folder().empty()) throw Failure("there is no cache folder; set RLK_CACHE_DIR to a folder of your own");
   loader::QuarantineList quarantine(&store);
-  quarantine.add_crumbs();
+  quarantine.add_breadcrumbs();
   if (action == "ls") return list(store, quarantine.in_force(), arguments.json());
   std::vector<std::string> staying;
   const size_t cleared = quarantine.clear(id, &staying);
@@ -104,7 +104,7 @@ int run_quarantine(const Arguments& arguments) {
 ordered_json quarantine_document() {
   loader::Store store = store_of_process();
   loader::QuarantineList quarantine(&store);
-  if (!store.folder().empty()) quarantine.add_crumbs();
+  if (!store.folder().empty()) quarantine.add_breadcrumbs();
   return document_of(store, quarantine.in_force());
 }
 

@@ -32,12 +32,13 @@ const char* environment(const char* name) {
 
 // Of "cuda", "cuda:fused", or "acme/fused": a plugin's name, whose backend the list tells. Empty: there is no such
 // plugin.
-std::string backend_of(rlk_runtime* runtime, const std::string& wish) {
-  const size_t slash = wish.find('/');
-  if (slash == std::string::npos) return wish.substr(0, wish.find(':'));
+std::string backend_of(rlk_runtime* runtime, const std::string& preference) {
+  const size_t slash = preference.find('/');
+  if (slash == std::string::npos) return preference.substr(0, preference.find(':'));
   const nlohmann::json list = list_of(runtime);
   for (const auto& plugin : list.at("plugins")) {
-    if (plugin.at("id").get<std::string>() == wish.substr(0, slash)) return plugin.at("backend").get<std::string>();
+    if (plugin.at("id").get<std::string>() == preference.substr(0, slash))
+      return plugin.at("backend").get<std::string>();
   }
   return {};
 }
@@ -118,10 +119,10 @@ void Session::open_for(const OpCall& call, const std::string& pin) {
   std::string variable = "RLK_OP_";
   for (const char* c = call.decl->name; *c != 0; ++c)
     variable += static_cast<char>(std::toupper(static_cast<unsigned char>(*c)));
-  for (const char* wish : {pin.c_str(), environment(variable.c_str()), environment("RLK_BACKEND")}) {
-    if (wish == nullptr || *wish == 0) continue;
+  for (const char* preference : {pin.c_str(), environment(variable.c_str()), environment("RLK_BACKEND")}) {
+    if (preference == nullptr || *preference == 0) continue;
     uint32_t devices = 0;
-    const std::string backend = backend_of(runtime_, wish);
+    const std::string backend = backend_of(runtime_, preference);
     // What a variable asks for in vain, dispatch says.
     if (backend.empty() && !pin.empty()) {
       throw UsageError(fmt::format("--backend {}: no plugin is called '{}'; see rlk-plugins list", pin,

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "core/declaration/no_cancel.hpp"
-#include "core/dispatch/process_end.hpp"
+#include "core/dispatch/trust/process_end.hpp"
 #include "loader/probe/child_probe.hpp"
 
 namespace rlk::loader {

@@ -19,7 +19,7 @@
 
 #include "core/declaration/error.hpp"
 #include "core/declaration/text.hpp"
-#include "core/dispatch/release.hpp"
+#include "core/dispatch/trust/release.hpp"
 #include "loader/probe/slots.hpp"
 #include "loader/screen/screen.hpp"
 

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "core/dispatch/plugin_device.hpp"
+#include "core/dispatch/device/plugin_device.hpp"
 #include "loader/store/record.hpp"
 
 namespace rlk::loader {

@@ -14,7 +14,7 @@
 #include <thread>
 #include <utility>
 
-#include "core/dispatch/host.hpp"
+#include "core/dispatch/log.hpp"
 #include "loader/discover/builtin.hpp"
 #include "loader/probe/attempt.hpp"
 #include "loader/probe/child_probe.hpp"

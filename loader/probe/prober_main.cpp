@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "core/declaration/no_cancel.hpp"
-#include "core/dispatch/host.hpp"
+#include "loader/host/services.hpp"
 #include "loader/probe/child_probe.hpp"
 #include "loader/probe/descriptors.hpp"
 #include "loader/probe/guard.hpp"
@@ -69,7 +69,7 @@ int examine_requested(ChildChannel* channel) {
     std::fprintf(stderr, "rlk-prober: %s\n", error.c_str());
     return rlk::loader::kExitWithoutSocket;
   }
-  options.host = rlk::core::host_services();
+  options.host = rlk::loader::host_services();
   // Who cannot tell what it does need not go on.
   const auto send = [channel](FrameKind kind, const std::string& text) {
     if (!channel->send(kind, text)) _exit(rlk::loader::kExitWithoutSocket);

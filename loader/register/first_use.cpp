@@ -29,15 +29,15 @@ std::optional<FirstUses::Known> FirstUses::known(const std::string& id, const rl
 core::Trace FirstUses::leave(const core::FirstUse& use) {
   const std::optional<Known> plugin = known(std::string(use.plugin), use.api);
   if (!plugin) return nullptr;
-  Crumb crumb;
-  crumb.key = plugin->key;
-  crumb.path = plugin->path;
-  crumb.id = use.plugin;
-  crumb.op = use.op;
-  crumb.implementation = use.implementation;
-  crumb.dtype = use.dtype;
-  crumb.phase = use.phase;
-  return crumbs_.leave(std::move(crumb));
+  Breadcrumb breadcrumb;
+  breadcrumb.key = plugin->key;
+  breadcrumb.path = plugin->path;
+  breadcrumb.id = use.plugin;
+  breadcrumb.op = use.op;
+  breadcrumb.implementation = use.implementation;
+  breadcrumb.dtype = use.dtype;
+  breadcrumb.phase = use.phase;
+  return breadcrumbs_.leave(std::move(breadcrumb));
 }
 
 void FirstUses::keep(const core::Quarantined& failed) {

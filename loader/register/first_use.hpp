@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "core/dispatch/trace.hpp"
+#include "core/dispatch/trust/trace.hpp"
 #include "loader/probe/probe.hpp"
-#include "loader/store/crumbs.hpp"
+#include "loader/store/breadcrumbs.hpp"
 #include "loader/store/quarantine.hpp"
 
 namespace rlk::loader {
@@ -19,14 +19,14 @@ namespace rlk::loader {
 class FirstUses {
 public:
   // The store outlives this.
-  explicit FirstUses(Store* store) : store_(*store), list_(store), crumbs_(store->folder()) {}
+  explicit FirstUses(Store* store) : store_(*store), list_(store), breadcrumbs_(store->folder()) {}
 
-  // Plugins that are about to be loaded. Of others no crumbs are left, nor of what is built in.
+  // Plugins that are about to be loaded. Of others no breadcrumbs are left, nor of what is built in.
   void know(const std::vector<ProbedPlugin>& plugins);
   core::Trace leave(const core::FirstUse& use);
   // The process is about to end: where nothing is under way, nothing is left.
-  void end() { crumbs_.end(); }
-  void end_with_the_process() { crumbs_.end_with_the_process(); }
+  void end() { breadcrumbs_.end(); }
+  void end_with_the_process() { breadcrumbs_.end_with_the_process(); }
   // What failed at run time is kept for the next processes.
   void keep(const core::Quarantined& failed);
 
@@ -42,7 +42,7 @@ private:
 
   Store& store_;
   QuarantineList list_;
-  Crumbs crumbs_;
+  Breadcrumbs breadcrumbs_;
   std::mutex mutex_;
   std::map<std::string, Known, std::less<>> known_;  // by plugin id: its newest generation
   std::map<const rlk_plugin*, Known> generations_;

@@ -8,10 +8,10 @@
 #include <memory>
 #include <utility>
 
-#include "core/dispatch/process_end.hpp"
-#include "core/dispatch/trace.hpp"
+#include "core/dispatch/trust/process_end.hpp"
+#include "core/dispatch/trust/trace.hpp"
 #include "loader/discover/builtin.hpp"
-#include "loader/register/stuck.hpp"
+#include "loader/register/exit_watchdog.hpp"
 
 namespace rlk::loader {
 namespace {
@@ -292,12 +292,12 @@ std::optional<Failure> Registrar::load(const ProbedPlugin& plugin, const Patienc
     if (!is_first) {
       if (auto refused = refuse_beside(plugin, files)) return refused;
     }
-    if (stuck_in_linker_ != nullptr && !stuck_in_linker_->attempt.has_ended()) {
+    if (hung_in_linker_ != nullptr && !hung_in_linker_->attempt.has_ended()) {
       return Failure{
           &reason::kTimedOut,
           fmt::format("not loaded: plugin {} ({}) hangs while it is loaded, and holds the dynamic linker's lock",
-                      stuck_in_linker_->binding.id, stuck_in_linker_->path),
-          "remove plugin " + stuck_in_linker_->binding.id,
+                      hung_in_linker_->binding.id, hung_in_linker_->path),
+          "remove plugin " + hung_in_linker_->binding.id,
           {}};
     }
     const std::shared_ptr<Attempt> shared(opening, &opening->attempt);
@@ -305,8 +305,9 @@ std::optional<Failure> Registrar::load(const ProbedPlugin& plugin, const Patienc
         shared, [opening](Attempt&) { opening->go(); }, patience);
     if (given_up) {
       if (opening->attempt.phase() == "load") {
-        stuck_in_linker_ = opening;
-        end_in_spite_of(record.id, kSecondsToEnd * patience.scale, [opening] { return !opening->attempt.has_ended(); });
+        hung_in_linker_ = opening;
+        start_exit_watchdog(record.id, kSecondsToEnd * patience.scale,
+                            [opening] { return !opening->attempt.has_ended(); });
       }
       return given_up;
     }

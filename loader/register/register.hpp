@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "core/dispatch/registry.hpp"
+#include "core/dispatch/call/registry.hpp"
 #include "loader/probe/attempt.hpp"
 #include "loader/probe/probe.hpp"
 #include "loader/register/beside.hpp"
@@ -76,7 +76,7 @@ private:
   std::vector<std::unique_ptr<Generation>> loaded_;
   std::map<std::string, Generation*> live_;  // by id: what is published
   std::vector<Change> changes_;
-  std::shared_ptr<Opening> stuck_in_linker_;  // holds the dynamic linker's lock
+  std::shared_ptr<Opening> hung_in_linker_;  // holds the dynamic linker's lock
 };
 
 }  // namespace rlk::loader

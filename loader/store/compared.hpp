@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "core/dispatch/registry.hpp"
+#include "core/dispatch/call/registry.hpp"
 #include "loader/store/record.hpp"
 #include "loader/store/store.hpp"
 

@@ -76,9 +76,9 @@ private:
 
 }  // namespace
 
-core::KernelCache kernel_cache(Store* store) {
+KernelCache kernel_cache(Store* store) {
   const auto locks = std::make_shared<CompileLocks>(store->folder());
-  core::KernelCache cache;
+  KernelCache cache;
   cache.load = [store](std::string_view plugin, std::string_view key, void* memory, uint64_t capacity,
                        uint64_t* size) -> rlk_status {
     const auto bytes = store->get(entry_name(plugin, key));

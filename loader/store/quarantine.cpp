@@ -9,7 +9,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "core/dispatch/host.hpp"
+#include "core/dispatch/log.hpp"
+#include "loader/host/services.hpp"
 #include "loader/store/cache.hpp"
 #include "loader/store/file.hpp"
 
@@ -85,7 +86,7 @@ std::string duration_text(int64_t seconds) {
 }  // namespace
 
 std::string state_of_plugin(const PluginRecord& record, Store* store) {
-  std::string all = fmt::format("{}\n{}\n{}\n", record.id, record.version, core::host_version());
+  std::string all = fmt::format("{}\n{}\n{}\n", record.id, record.version, host_version());
   if (!record.path.empty()) all += content_hash(store, record.path).value_or("unreadable") + '\n';
   for (const std::string& identity : identities_of(record.loaded_files)) all += identity + '\n';
   for (const DeviceInfo& device : record.devices) all += fmt::format("{} {}\n", device.name, device.arch);
@@ -126,23 +127,24 @@ void QuarantineList::add(QuarantineEntry entry) {
   store_.put(name, text_of(entry));
 }
 
-void QuarantineList::add_crumbs() {
-  std::vector<Crumb> crumbs = Crumbs::collect(store_.folder());
-  for (const Crumb& crumb : crumbs) {
+void QuarantineList::add_breadcrumbs() {
+  std::vector<Breadcrumb> breadcrumbs = Breadcrumbs::collect(store_.folder());
+  for (const Breadcrumb& breadcrumb : breadcrumbs) {
     QuarantineEntry entry;
-    entry.key = crumb.key, entry.id = crumb.id, entry.path = crumb.path;
-    entry.op = crumb.op, entry.implementation = crumb.implementation, entry.dtype = crumb.dtype;
-    entry.program = crumb.program, entry.machine = crumb.machine, entry.pid = crumb.pid;
+    entry.key = breadcrumb.key, entry.id = breadcrumb.id, entry.path = breadcrumb.path;
+    entry.op = breadcrumb.op, entry.implementation = breadcrumb.implementation, entry.dtype = breadcrumb.dtype;
+    entry.program = breadcrumb.program, entry.machine = breadcrumb.machine, entry.pid = breadcrumb.pid;
     entry.reason_code = kEndedInside;
-    entry.since_unix = crumb.unix;  // what was told meanwhile, of a hang say, is the same failure
+    entry.since_unix = breadcrumb.unix;  // what was told meanwhile, of a hang say, is the same failure
     entry.reason =
         fmt::format("process {} ({}) on {} ended, by a crash or otherwise, while it was inside {} of this plugin",
-                    crumb.pid, crumb.program, crumb.machine, crumb.phase);
-    const auto others = std::count_if(crumbs.begin(), crumbs.end(), [&](const Crumb& other) {
-      return other.pid == crumb.pid && other.machine == crumb.machine;
+                    breadcrumb.pid, breadcrumb.program, breadcrumb.machine, breadcrumb.phase);
+    const auto others = std::count_if(breadcrumbs.begin(), breadcrumbs.end(), [&](const Breadcrumb& other) {
+      return other.pid == breadcrumb.pid && other.machine == breadcrumb.machine;
     });
     if (others > 1) entry.reason += fmt::format("; {} more calls of plugins were under way", others - 1);
-    core::log_line(RLK_LOG_WARN, "quarantine", fmt::format("plugin {}, {}: {}", crumb.id, entry.who(), entry.reason));
+    core::log_line(RLK_LOG_WARN, "quarantine",
+                   fmt::format("plugin {}, {}: {}", breadcrumb.id, entry.who(), entry.reason));
     add(std::move(entry));
   }
 }

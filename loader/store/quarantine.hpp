@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "core/dispatch/registry.hpp"
-#include "loader/store/crumbs.hpp"
+#include "core/dispatch/call/registry.hpp"
+#include "loader/store/breadcrumbs.hpp"
 #include "loader/store/record.hpp"
 #include "loader/store/store.hpp"
 
@@ -35,7 +35,7 @@ struct QuarantineEntry {
 // The plugin's file, what it loaded, its devices and the host: a text that changes when one of them does.
 std::string state_of_plugin(const PluginRecord& record, Store* store);
 
-inline constexpr std::string_view kEndedInside = "PROCESS_ENDED";  // reason_code of what a crumb tells
+inline constexpr std::string_view kEndedInside = "PROCESS_ENDED";  // reason_code of what a breadcrumb tells
 
 // [thread-safe]
 class QuarantineList {
@@ -53,7 +53,7 @@ public:
   // Remembers a failure; times and machine are filled in when they are not set.
   void add(QuarantineEntry entry);
   // Adds what processes that ended inside a plugin left behind.
-  void add_crumbs();
+  void add_breadcrumbs();
   // Those in force, the oldest first.
   std::vector<QuarantineEntry> in_force() const;
   // Of one plugin, or of all with an empty id; returns how many were in force and are no more. `staying` receives the

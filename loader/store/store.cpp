@@ -13,7 +13,7 @@
 #include <cstdlib>
 #include <memory>
 
-#include "core/dispatch/process_end.hpp"
+#include "core/dispatch/trust/process_end.hpp"
 #include "loader/store/file.hpp"
 
 namespace rlk::loader {

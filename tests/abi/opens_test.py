@@ -22,7 +22,7 @@ ALLOWED = {
     ("loader/store/file.cpp", "fdopendir"): "of a descriptor that was moved",
     ("loader/probe/process.cpp", "socketpair"): "each end is moved up at once",
     ("loader/probe/process.cpp", "pipe2"): "each end is moved up at once",
-    ("core/conformance/device_extensions.cpp", "pipe2"): "each end is moved at once",
+    ("core/conformance/device_extension_checks.cpp", "pipe2"): "each end is moved at once",
     ("loader/screen/closure.cpp", "accept"): "a function of its own, of that name",
     ("plugin_api/include/rlk/sdk/symbols.hpp", "open"): "a function of its own, of that name: dlopen",
 }

@@ -9,7 +9,7 @@
 #include "conformance/simple/target.hpp"
 #include "conformance/spoiled/spoiled.hpp"
 #include "core/declaration/declaration.hpp"
-#include "core/dispatch/host.hpp"
+#include "loader/host/services.hpp"
 
 extern "C" const rlk_plugin* rlk_cpu_entry_v1(const rlk_host*, rlk_error*);
 
@@ -17,7 +17,7 @@ namespace rlk::core {
 namespace {
 
 std::vector<UnitResult> canary_of(const rlk_plugin& plugin, const char* op = "") {
-  const simple::OpenTarget target(&plugin, host_services());
+  const simple::OpenTarget target(&plugin, loader::host_services());
   ConformanceOptions options;
   options.canary = true;
   options.op = op;
@@ -25,7 +25,7 @@ std::vector<UnitResult> canary_of(const rlk_plugin& plugin, const char* op = "")
 }
 
 TEST(Canary, RefusesEachKernelThatIsWrongWhereVectorsAreFilled) {
-  const spoiled::Plugin plugin(*rlk_cpu_entry_v1(host_services(), nullptr));
+  const spoiled::Plugin plugin(*rlk_cpu_entry_v1(loader::host_services(), nullptr));
   std::map<std::string, bool> refused;  // by operator, implementation, dtype and variant
   for (const UnitResult& unit : canary_of(plugin.api())) {
     refused[unit.op + " " + unit.implementation + " " + unit.dtype + " " + unit.variant] |=
@@ -37,7 +37,7 @@ TEST(Canary, RefusesEachKernelThatIsWrongWhereVectorsAreFilled) {
 }
 
 TEST(Canary, SaysWhatWasTriedAndWhatWasNot) {
-  const std::vector<UnitResult> units = canary_of(*rlk_cpu_entry_v1(host_services(), nullptr), "logp");
+  const std::vector<UnitResult> units = canary_of(*rlk_cpu_entry_v1(loader::host_services(), nullptr), "logp");
   ASSERT_FALSE(units.empty());
   for (const UnitResult& unit : units) {
     EXPECT_EQ(unit.verdict, UnitResult::Verdict::verified) << unit.reason;

@@ -21,9 +21,9 @@
 #include "core/cpu/simd/scratch.hpp"
 #include "core/declaration/declaration.hpp"
 #include "core/declaration/validate.hpp"
-#include "core/dispatch/host.hpp"
 #include "framework/sample.hpp"
 #include "framework/targets.hpp"
+#include "loader/host/services.hpp"
 
 extern "C" const rlk_plugin* rlk_cpu_entry_v1(const rlk_host*, rlk_error*);
 
@@ -36,7 +36,7 @@ namespace {
 }();
 
 const rlk_plugin& cpu_plugin() {
-  static const rlk_plugin* const cpu = rlk_cpu_entry_v1(host_services(), nullptr);
+  static const rlk_plugin* const cpu = rlk_cpu_entry_v1(loader::host_services(), nullptr);
   return *cpu;
 }
 
@@ -83,7 +83,7 @@ std::vector<UnitResult> run(std::span<const std::unique_ptr<InstructionSet>> set
     plugin.implementations = rows.data();
     plugin.n_implementations = static_cast<uint32_t>(rows.size());
   }
-  const simple::OpenTarget target(&plugin, host_services());
+  const simple::OpenTarget target(&plugin, loader::host_services());
   std::vector<UnitResult> results = run_conformance(target.target(), options);
   hwy::SetSupportedTargetsForTest(0);
   cpu::allow_amx(true);

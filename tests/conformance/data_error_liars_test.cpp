@@ -156,7 +156,7 @@ TEST_P(MaskLiars, ThatCountOnesAloneAreToldSo) {
   liars::complete(liar);
   const std::vector<const rlk_implementation*> rows = {&liar.row};
   const rlk_plugin plugin = liars::plugin_of(rows);
-  const simple::OpenTarget target(&plugin, host_services());
+  const simple::OpenTarget target(&plugin, loader::host_services());
   ConformanceOptions options;
   options.op = decl.name;
   if (liars::has_dtype(decl, Dtype::f32)) options.dtype = "f32";

@@ -19,7 +19,7 @@
 #include "core/conformance/golden_bridge.hpp"
 #include "core/conformance/quality.hpp"
 #include "core/conformance/schedule.hpp"
-#include "core/dispatch/host.hpp"
+#include "loader/host/services.hpp"
 
 extern "C" const rlk_plugin* rlk_cpu_entry_v1(const rlk_host*, rlk_error*);
 
@@ -89,14 +89,17 @@ bool has_forward(const ConcreteCall& call, const OpDecl& forward) {
 
 class Edges : public ::testing::TestWithParam<const OpDecl*> {
 protected:
-  Edges() : plugin_(rlk_cpu_entry_v1(host_services(), nullptr)), open_(plugin_, serial_host()), rig_(open_.target()) {}
+  Edges()
+      : plugin_(rlk_cpu_entry_v1(loader::host_services(), nullptr)),
+        open_(plugin_, serial_host()),
+        harness_(open_.target()) {}
 
   void try_case(const Case& c);
   Outcome run(const ConcreteCall& call);
 
   const rlk_plugin* plugin_;
   simple::OpenTarget open_;
-  Rig rig_;
+  Harness harness_;
   int judged_ = 0;
 };
 
@@ -106,12 +109,12 @@ Outcome Edges::run(const ConcreteCall& call) {
   for (uint32_t i = 0; i < plugin_->n_implementations; ++i) {
     const rlk_implementation& implementation = *plugin_->implementations[i];
     if (std::strcmp(implementation.op, call.decl->name) != 0) continue;
-    const Claim claim = rig_.query(implementation, call, kNumerics);
+    const Claim claim = harness_.query(implementation, call, kNumerics);
     OwnedPlan plan;
     outcome.failure = claim.kind != Claim::Kind::accepted
                           ? Failure{claim.reason_code, claim.reason}
-                          : rig_.make_plan(implementation, call, kNumerics, claim, plan);
-    return outcome.failure ? outcome : rig_.run(plan, call, {});
+                          : harness_.make_plan(implementation, call, kNumerics, claim, plan);
+    return outcome.failure ? outcome : harness_.run(plan, call, {});
   }
   outcome.failure = Failure{"MISSING", "no implementation"};
   return outcome;
@@ -165,7 +168,7 @@ void Edges::try_case(const Case& c) {
 
 TEST_P(Edges, OfAFiniteForwardTheGradientIsFiniteAndRight) {
   const OpDecl& decl = *GetParam();
-  ASSERT_FALSE(rig_.start());
+  ASSERT_FALSE(harness_.start());
   for (size_t form = 0; form < decl.forms.size(); ++form) {
     for (size_t dtype = 0; dtype < decl.dtypes[0].choices.size(); ++dtype) {
       const Dtype of_case = decl.dtypes[0].choices[dtype].dtype;

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "core/dispatch/host.hpp"
+#include "loader/host/services.hpp"
 
 namespace rlk::test {
 namespace {
@@ -26,10 +26,10 @@ constexpr rlk_parallel_service kBackwards = {sizeof(rlk_parallel_service), 0, ru
 template <const rlk_parallel_service& service>
 const rlk_host* host_with() {
   static const rlk_host host = [] {
-    rlk_host copy = *core::host_services();
+    rlk_host copy = *loader::host_services();
     copy.get_service = [](void* context, const char* id) -> const void* {
       if (std::strcmp(id, RLK_SERVICE_PARALLEL) == 0) return &service;
-      return core::host_services()->get_service(context, id);
+      return loader::host_services()->get_service(context, id);
     };
     return copy;
   }();

@@ -28,7 +28,7 @@ UnitResult tried(const OpDecl& decl, const rlk_implementation& row, int64_t most
   const rlk_implementation* const rows[] = {&row};
   plugin.implementations = rows;
   plugin.n_implementations = 1;
-  const simple::OpenTarget target(&plugin, host_services());
+  const simple::OpenTarget target(&plugin, loader::host_services());
   ConformanceOptions options;
   options.op = decl.name;
   if (liars::has_dtype(decl, Dtype::f32)) options.dtype = "f32";

@@ -18,14 +18,14 @@
 
 #include "conformance/simple/target.hpp"
 #include "core/declaration/declaration.hpp"
-#include "core/dispatch/host.hpp"
+#include "loader/host/services.hpp"
 
 extern "C" const rlk_plugin* rlk_cpu_entry_v1(const rlk_host*, rlk_error*);
 
 namespace rlk::core::liars {
 
 inline const rlk_plugin& cpu_plugin() {
-  static const rlk_plugin* const cpu = rlk_cpu_entry_v1(host_services(), nullptr);
+  static const rlk_plugin* const cpu = rlk_cpu_entry_v1(loader::host_services(), nullptr);
   return *cpu;
 }
 
@@ -50,7 +50,7 @@ inline Refused refused_by_the_smoke_test(const OpDecl& decl, const std::vector<c
   rlk_plugin plugin = cpu_plugin();
   plugin.implementations = rows.data();
   plugin.n_implementations = static_cast<uint32_t>(rows.size());
-  const simple::OpenTarget target(&plugin, host_services());
+  const simple::OpenTarget target(&plugin, loader::host_services());
   options.op = decl.name;
   if (has_dtype(decl, dtype)) options.dtype = name_of(dtype);
   options.one_failure = true;

@@ -10,7 +10,7 @@
 #include "core/conformance/compare.hpp"
 #include "core/conformance/data.hpp"
 #include "core/conformance/schedule.hpp"
-#include "core/dispatch/host.hpp"
+#include "loader/host/services.hpp"
 
 extern "C" const rlk_plugin* rlk_cpu_entry_v1(const rlk_host*, rlk_error*);
 
@@ -25,9 +25,9 @@ constexpr uint32_t kNumerics = RLK_NUMERICS_TOLERANCE | RLK_NUMERICS_DETERMINIST
 
 // A host's device and what runs on it.
 struct Machine {
-  Machine(const rlk_plugin* plugin, const rlk_host* host) : open(plugin, host), rig(open.target()) {}
+  Machine(const rlk_plugin* plugin, const rlk_host* host) : open(plugin, host), harness(open.target()) {}
   simple::OpenTarget open;
-  Rig rig;
+  Harness harness;
 };
 
 // The same values without gaps, each output in memory of its own; false where it lies so already.
@@ -54,12 +54,12 @@ public:
       : decl_(decl),
         most_(most),
         tried_(tried),
-        plugin_(rlk_cpu_entry_v1(host_services(), nullptr)),
+        plugin_(rlk_cpu_entry_v1(loader::host_services(), nullptr)),
         serial_(plugin_, serial_host()),
         backwards_(plugin_, backwards_host()),
-        pool_(plugin_, host_services()) {
+        pool_(plugin_, loader::host_services()) {
     for (Machine* machine : {&serial_, &backwards_, &pool_}) {
-      if (const auto failure = machine->rig.start()) note("start", failure->text);
+      if (const auto failure = machine->harness.start()) note("start", failure->text);
     }
   }
 
@@ -97,16 +97,16 @@ private:
     return true;
   }
 
-  Outcome run(Rig& rig, const ConcreteCall& call) {
+  Outcome run(Harness& harness, const ConcreteCall& call) {
     Outcome outcome;
-    const Claim claim = rig.query(*implementation_, call, kNumerics);
+    const Claim claim = harness.query(*implementation_, call, kNumerics);
     OwnedPlan plan;
     if (claim.kind != Claim::Kind::accepted) {
       outcome.failure = Failure{claim.reason_code, claim.reason};
     } else {
-      outcome.failure = rig.make_plan(*implementation_, call, kNumerics, claim, plan);
+      outcome.failure = harness.make_plan(*implementation_, call, kNumerics, claim, plan);
     }
-    return outcome.failure ? outcome : rig.run(plan, call, {});
+    return outcome.failure ? outcome : harness.run(plan, call, {});
   }
 
   void compare(const ConcreteCall& call, const std::string& words, const Outcome& right, const Outcome& got,
@@ -129,13 +129,13 @@ private:
     ConcreteCall call;
     std::string words;
     if (!make(c, call, words)) return;
-    const Outcome serial = run(serial_.rig, call);
+    const Outcome serial = run(serial_.harness, call);
     if (serial.failure) return note(words, serial.failure->text);
-    compare(call, words, serial, run(backwards_.rig, call), "with seven threads that take the last ranges first");
-    compare(call, words, serial, run(pool_.rig, call), "on the pool of threads");
+    compare(call, words, serial, run(backwards_.harness, call), "with seven threads that take the last ranges first");
+    compare(call, words, serial, run(pool_.harness, call), "on the pool of threads");
     ++tried_.threads;
     if (make_plain(call)) {
-      compare(call, words, run(serial_.rig, call), serial, "so and in memory of its own without gaps");
+      compare(call, words, run(serial_.harness, call), serial, "so and in memory of its own without gaps");
       ++tried_.strides;
       return;
     }
@@ -143,7 +143,7 @@ private:
       for (std::vector<Argument>* list : {&call.inputs, &call.outputs}) {
         for (Argument& argument : *list) argument.layout = layout;
       }
-      compare(call, words, serial, run(serial_.rig, call), name_of(layout));
+      compare(call, words, serial, run(serial_.harness, call), name_of(layout));
       ++tried_.strides;
     }
   }
@@ -189,7 +189,7 @@ private:
     if (!make(c, call, words)) return;
     const RunSettings settings;
     Quality quality;
-    if (auto failure = check(call, golden_answer(call), run(pool_.rig, call), settings.poison, quality)) {
+    if (auto failure = check(call, golden_answer(call), run(pool_.harness, call), settings.poison, quality)) {
       note(words, failure->text);
     }
     ++tried_.empties;

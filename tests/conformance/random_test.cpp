@@ -1,5 +1,5 @@
 // Is the CPU backend right where no generated case looks? Calls drawn at random, every operator against golden, with
-// the trial of the conformance engine: bounds, data errors, red zones, run to run, other data through the plan, rows
+// the case run of the conformance engine: bounds, data errors, red zones, run to run, other data through the plan, rows
 // alone. Beside it: with another number of threads the bits are the same, what the declaration forbids is refused with
 // a text, and shape inference agrees.
 //
@@ -16,11 +16,11 @@
 #include "conformance/hosts.hpp"
 #include "conformance/random_calls.hpp"
 #include "conformance/simple/target.hpp"
+#include "core/conformance/case_run.hpp"
 #include "core/conformance/data.hpp"
 #include "core/conformance/data_errors.hpp"
-#include "core/conformance/trial.hpp"
-#include "core/dispatch/host.hpp"
 #include "framework/targets.hpp"
+#include "loader/host/services.hpp"
 
 extern "C" const rlk_plugin* rlk_cpu_entry_v1(const rlk_host*, rlk_error*);
 
@@ -69,12 +69,12 @@ rlk_status validated(const ConcreteCall& call, BoundCall& bound, std::string& te
 class RandomCalls : public ::testing::TestWithParam<const OpDecl*> {
 protected:
   RandomCalls()
-      : plugin_(rlk_cpu_entry_v1(host_services(), nullptr)),
-        target_(plugin_, host_services()),
+      : plugin_(rlk_cpu_entry_v1(loader::host_services(), nullptr)),
+        target_(plugin_, loader::host_services()),
         backwards_target_(plugin_, backwards_host()),
-        rig_(target_.target()),
+        harness_(target_.target()),
         backwards_(backwards_target_.target()) {
-    EXPECT_FALSE(rig_.start());
+    EXPECT_FALSE(harness_.start());
     EXPECT_FALSE(backwards_.start());
     for (uint32_t i = 0; i < plugin_->n_implementations; ++i) {
       if (std::strcmp(plugin_->implementations[i]->op, GetParam()->name) == 0) {
@@ -92,7 +92,7 @@ protected:
 
   const rlk_plugin* plugin_;
   simple::OpenTarget target_, backwards_target_;
-  Rig rig_, backwards_;
+  Harness harness_, backwards_;
   std::vector<const rlk_implementation*> implementations_;
   int64_t tried_ = 0, refused_ = 0;
   double worst_ = 0;
@@ -139,19 +139,19 @@ void RandomCalls::expect_inferred(const ConcreteCall& call) {
 
 std::optional<Failure> RandomCalls::judge(const Example& example, uint32_t numerics,
                                           const rlk_implementation& implementation, uint64_t seed) {
-  const Claim claim = rig_.query(implementation, example.call, numerics);
+  const Claim claim = harness_.query(implementation, example.call, numerics);
   if (claim.kind != Claim::Kind::accepted) return Failure{claim.reason_code, claim.reason};
   Examples examples(seed);
-  const Verdict verdict = try_case(rig_, examples, implementation, example, numerics, claim);
+  const Verdict verdict = try_case(harness_, examples, implementation, example, numerics, claim);
   worst_ = std::max(worst_, verdict.quality.ratio);
   if (verdict.failure) return verdict.failure;
 
   const Claim other_claim = backwards_.query(implementation, example.call, numerics);
   OwnedPlan plan, other_plan;
-  if (auto failure = rig_.make_plan(implementation, example.call, numerics, claim, plan)) return failure;
+  if (auto failure = harness_.make_plan(implementation, example.call, numerics, claim, plan)) return failure;
   if (auto failure = backwards_.make_plan(implementation, example.call, numerics, other_claim, other_plan))
     return failure;
-  const Outcome a = rig_.run(plan, example.call, {}), b = backwards_.run(other_plan, example.call, {});
+  const Outcome a = harness_.run(plan, example.call, {}), b = backwards_.run(other_plan, example.call, {});
   if (b.failure) return b.failure;
   for (size_t i = 0; i < example.call.outputs.size(); ++i) {
     if (!example.call.outputs[i].present) continue;

@@ -30,8 +30,8 @@
 #include "loader/screen/allow.hpp"
 #include "loader/screen/elf.hpp"
 #include "loader/screen/note.hpp"
+#include "loader/store/breadcrumbs.hpp"
 #include "loader/store/cache.hpp"
-#include "loader/store/crumbs.hpp"
 #include "loader/store/quarantine.hpp"
 
 namespace rlk::fuzz {
@@ -156,7 +156,7 @@ std::string cache(const std::string& bytes, const testing::TempFolder& folder) {
   folder.file("cache/.crumbs-abc", bytes, 0600);
   loader::Store store(folder / "cache");
   loader::ResultCache(&store).find(key);
-  loader::Crumbs::collect(folder / "cache");
+  loader::Breadcrumbs::collect(folder / "cache");
   return "";
 }
 

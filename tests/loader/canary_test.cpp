@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "conformance/spoiled/spoiled.hpp"
-#include "core/dispatch/host.hpp"
+#include "loader/host/services.hpp"
 #include "loader/probe/examine.hpp"
 #include "loader/probe/probe.hpp"
 
@@ -31,7 +31,7 @@ protected:
   PluginRecord examined(const char* op) {
     PluginRecord record = built_in_record("cpu");
     ExamineOptions options;
-    options.host = core::host_services();
+    options.host = loader::host_services();
     options.place = Place::host;
     options.suite.canary = true;
     options.suite.op = op;

@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "core/dispatch/dispatcher.hpp"
+#include "core/dispatch/call/dispatcher.hpp"
 #include "framework/op_call.hpp"
 #include "loader/register/register.hpp"
 #include "tests/loader/staged_loader.hpp"
@@ -134,7 +134,7 @@ TEST_F(FaultTable, EveryFaultHasItsReasonAndLeavesNothingBehind) {
   for (const Fault& fault : kOfResults) rows.push_back({std::string("enqueue:") + fault.what, fault.code});
 
   core::Registry registry;
-  Registrar registrar(&registry, core::host_services());
+  Registrar registrar(&registry, loader::host_services());
   PluginRecord cpu = built_in_record("cpu");
   registrar.publish_built_in(&cpu);
   core::Dispatcher dispatcher(registry);

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "core/declaration/error.hpp"
-#include "core/dispatch/dispatcher.hpp"
+#include "core/dispatch/call/dispatcher.hpp"
 #include "framework/op_call.hpp"
 #include "framework/process.hpp"
 #include "loader/loader.hpp"
@@ -37,7 +37,7 @@ protected:
     plugins.insert(plugins.begin(), {built_in_record("cpu"), {}});
   }
   void publish() {
-    registrar = std::make_unique<Registrar>(&registry, core::host_services());
+    registrar = std::make_unique<Registrar>(&registry, loader::host_services());
     registrar->publish(&plugins);
     const core::Policy policy;
     dispatcher = std::make_unique<core::Dispatcher>(registry, policy);
@@ -76,7 +76,7 @@ protected:
   rlk_status use_memory(core::Stream& on) {
     void* memory = nullptr;
     const rlk_status status = on.device().memory.allocate(*on.clock(), 64, &memory, &error);
-    if (status == RLK_OK) on.device().memory.deallocate(memory, on.mark(false), nullptr);
+    if (status == RLK_OK) on.device().memory.deallocate(memory, on.fence(false), nullptr);
     return status;
   }
   static void fill(const test::Argument& argument, float value) {

@@ -14,8 +14,8 @@
 #include <utility>
 
 #include "core/declaration/error.hpp"
-#include "core/dispatch/dispatcher.hpp"
-#include "core/dispatch/within.hpp"
+#include "core/dispatch/call/dispatcher.hpp"
+#include "core/dispatch/trust/timeout.hpp"
 #include "framework/op_call.hpp"
 #include "framework/process.hpp"
 #include "loader/loader.hpp"

@@ -12,8 +12,8 @@
 #include <thread>
 #include <utility>
 #include "core/declaration/error.hpp"
-#include "core/dispatch/dispatcher.hpp"
-#include "core/dispatch/within.hpp"
+#include "core/dispatch/call/dispatcher.hpp"
+#include "core/dispatch/trust/timeout.hpp"
 #include "framework/op_call.hpp"
 #include "framework/process.hpp"
 #include "loader/loader.hpp"
@@ -26,7 +26,7 @@ namespace {
 class HangsInTheHost : public Host, public ::testing::WithParamInterface<const char*> {};
 
 TEST_P(HangsInTheHost, IsGivenUpAndTheCpuServes) {
-  registrar = std::make_unique<Registrar>(&registry, core::host_services());
+  registrar = std::make_unique<Registrar>(&registry, loader::host_services());
   const auto begin = std::chrono::steady_clock::now();
   {
     const ScopedEnv fault("RLK_FAULT_UNDECLARED", (std::string(GetParam()) + ":stall").c_str());
@@ -94,7 +94,7 @@ TEST_F(Host, APluginThatHangsWhileItIsLoadedIsGivenUpAndHoldsNobodyElseBack) {
   EXPECT_EQ(rlk::testing::join(rlk::testing::in_fork([&] {
               alarm(20);
               setenv("RLK_FAULT_UNDECLARED", "load:stall", 1);
-              Registrar here(&registry, core::host_services());
+              Registrar here(&registry, loader::host_services());
               here.publish(&plugins, {kShort, nullptr});
               const PluginRecord& second = plugins.at(2).record;
               const bool right =
@@ -115,7 +115,7 @@ TEST_F(Host, AProcessEndsWithItsOwnStatusAlthoughAPluginHangsWhileItIsLoaded) {
   EXPECT_EQ(rlk::testing::join(rlk::testing::in_fork([&]() -> int {
               alarm(20);
               setenv("RLK_FAULT_UNDECLARED", "load:stall", 1);
-              Registrar here(&registry, core::host_services());
+              Registrar here(&registry, loader::host_services());
               here.publish(&plugins, {kShort, nullptr});
               std::exit(record().reason_code == "TIMED_OUT" ? 7 : 1);
             })),
@@ -124,7 +124,7 @@ TEST_F(Host, AProcessEndsWithItsOwnStatusAlthoughAPluginHangsWhileItIsLoaded) {
 }
 
 TEST_F(Host, WhoeverEndsTheRuntimeDoesNotWaitForAPluginThatHangs) {
-  registrar = std::make_unique<Registrar>(&registry, core::host_services());
+  registrar = std::make_unique<Registrar>(&registry, loader::host_services());
   const ScopedEnv fault("RLK_FAULT_UNDECLARED", "create:stall");
   const std::atomic<bool> cancel{true};
   const auto begin = std::chrono::steady_clock::now();

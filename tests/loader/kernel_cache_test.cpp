@@ -19,7 +19,7 @@ using rlk::testing::join;
 
 class KernelCacheTest : public ::testing::Test {
 protected:
-  static rlk_status load(const core::KernelCache& from, std::string* out) {
+  static rlk_status load(const loader::KernelCache& from, std::string* out) {
     uint64_t size = 0;
     out->resize(100);
     const rlk_status status = from.load("acme", "key", out->data(), out->size(), &size);
@@ -34,7 +34,7 @@ protected:
   }
   rlk::testing::TempFolder folder;
   Store store{folder.path()};
-  core::KernelCache cache = kernel_cache(&store);
+  loader::KernelCache cache = kernel_cache(&store);
 };
 
 TEST_F(KernelCacheTest, OneThreadCompilesAndTheOthersAreToldToWait) {
@@ -64,7 +64,7 @@ TEST_F(KernelCacheTest, OfManyProcessesOneCompiles) {
   for (int i = 0; i < 4; ++i) {
     children.push_back(in_fork([&] {
       Store own(folder.path());
-      const core::KernelCache mine = kernel_cache(&own);
+      const loader::KernelCache mine = kernel_cache(&own);
       for (int round = 0; round < 1000; ++round) {
         std::string kernel;
         if (load(mine, &kernel) == RLK_OK) return kernel == "kernel" ? 0 : 9;
@@ -94,7 +94,7 @@ TEST_F(KernelCacheTest, AProcessThatDiesHasAbandoned) {
   ASSERT_EQ(pipe(ready), 0);
   const pid_t child = in_fork([&] {
     Store own(folder.path());
-    const core::KernelCache mine = kernel_cache(&own);
+    const loader::KernelCache mine = kernel_cache(&own);
     const char status = mine.begin("acme", "key") == RLK_OK ? 'y' : 'n';
     if (write(ready[1], &status, 1) != 1) return 1;
     while (true) pause();
@@ -117,7 +117,7 @@ TEST_F(KernelCacheTest, AProcessThatDiesHasAbandonedAlsoWhileItsForkedChildLives
   ASSERT_EQ(pipe(test_ends), 0);
   const pid_t parent = in_fork([&] {
     Store own(folder.path());
-    const core::KernelCache mine = kernel_cache(&own);
+    const loader::KernelCache mine = kernel_cache(&own);
     if (mine.begin("acme", "key") != RLK_OK) return 1;
     close(test_ends[1]);
     if (fork() == 0) {
@@ -151,7 +151,7 @@ TEST_F(KernelCacheTest, AForkedChildWaitsForWhatItsParentCompilesAndDoesNotGiveI
 
 TEST(KernelCache, WithoutAFolderEverybodyCompiles) {
   Store store("");
-  const core::KernelCache cache = kernel_cache(&store);
+  const loader::KernelCache cache = kernel_cache(&store);
   EXPECT_EQ(cache.begin("acme", "key"), RLK_UNSUPPORTED);
   EXPECT_EQ(cache.store("acme", "key", "kernel", 6), RLK_OK) << "for this process";
 }

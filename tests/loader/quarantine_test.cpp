@@ -42,7 +42,7 @@ protected:
       core::set_tracer([first_uses](const core::FirstUse& use) { return first_uses->leave(use); });
       auto* const registry = new core::Registry;
       setenv("RLK_FAULT_UNDECLARED", fault, 1);
-      (new Registrar(registry, core::host_services()))->publish(&plugins, {0.5 / 60, nullptr});
+      (new Registrar(registry, loader::host_services()))->publish(&plugins, {0.5 / 60, nullptr});
       work(*first_uses);
       return 0;
     }));
@@ -51,7 +51,7 @@ protected:
 
   std::vector<QuarantineEntry> in_force() {
     QuarantineList list(&store);
-    list.add_crumbs();
+    list.add_breadcrumbs();
     return list.in_force();
   }
 };

@@ -13,7 +13,7 @@ class Register : public StagedLoader {
 protected:
   Register() { recall_the_built_in(); }
   core::Registry registry;
-  Registrar registrar{&registry, core::host_services()};
+  Registrar registrar{&registry, loader::host_services()};
 };
 
 TEST_F(Register, TheBuiltInServesBeforeAnythingIsProbed) {

@@ -9,7 +9,7 @@
 #include <cstdio>
 #include <cstring>
 
-#include "core/dispatch/host.hpp"
+#include "loader/host/services.hpp"
 #include "loader/probe/load.hpp"
 
 namespace rlk::loader {
@@ -152,7 +152,7 @@ private:
 // A plugin of an older header states less, one of a newer header more: of every size only what is there is read.
 TEST(Slots, NothingIsReadBeyondTheSizeThatATableStates) {
   static const rlk_plugin* plugin = nullptr;
-  const rlk_host& host = *core::host_services();
+  const rlk_host& host = *loader::host_services();
   Tables tables;
   tables.plugin.abi_major = host.abi_major;
   tables.plugin.abi_minor = host.abi_minor;

@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "core/dispatch/host.hpp"
 #include "framework/env.hpp"
 #include "framework/fs.hpp"
 #include "loader/discover/discover.hpp"
+#include "loader/host/services.hpp"
 #include "loader/loader.hpp"
 #include "loader/probe/probe.hpp"
 
@@ -23,7 +23,7 @@ protected:
     folder.folder("plugins");
     options.environment = {{{"PATH", "/usr/bin:/bin"}, {"RLK_PLUGIN_PATH", folder / "plugins"}}, false};
     for (const auto& [name, value] : rlk::testing::crashes_stay_crashes()) set(name, value);
-    options.host = core::host_services();
+    options.host = loader::host_services();
     options.store = &store;
     options.prober = RLK_TEST_PROBER;
   }

@@ -11,10 +11,10 @@
 #include <csignal>
 #include <thread>
 
-#include "core/dispatch/process_end.hpp"
+#include "core/dispatch/trust/process_end.hpp"
 #include "framework/fs.hpp"
 #include "framework/process.hpp"
-#include "loader/store/crumbs.hpp"
+#include "loader/store/breadcrumbs.hpp"
 #include "loader/store/file.hpp"
 
 namespace rlk::loader {
@@ -177,8 +177,8 @@ TEST_F(StoreTest, ALimitOfFileSizesLeavesMemory) {
               const rlimit none = {0, 0};
               setrlimit(RLIMIT_FSIZE, &none);
               const bool kept = !store.put("entry", "x") && store.get("entry") == "x";
-              Crumbs crumbs(folder.path());
-              return kept && crumbs.leave({}) == nullptr ? 0 : 1;
+              Breadcrumbs breadcrumbs(folder.path());
+              return kept && breadcrumbs.leave({}) == nullptr ? 0 : 1;
             })),
             0);
 }
@@ -189,10 +189,10 @@ TEST_F(StoreTest, ACrumbIsOfAProcessThatEndedAlsoWhileItsForkedChildLives) {
   ASSERT_EQ(pipe(child_lives), 0);
   ASSERT_EQ(pipe(parent_ends), 0);
   const pid_t parent = in_fork([&] {
-    Crumbs crumbs(folder.path());
-    Crumb crumb;
-    crumb.id = "fault";
-    const std::shared_ptr<void> inside = crumbs.leave(crumb);
+    Breadcrumbs breadcrumbs(folder.path());
+    Breadcrumb breadcrumb;
+    breadcrumb.id = "fault";
+    const std::shared_ptr<void> inside = breadcrumbs.leave(breadcrumb);
     close(parent_ends[1]);
     if (fork() == 0) {
       close(child_lives[0]);
@@ -205,26 +205,26 @@ TEST_F(StoreTest, ACrumbIsOfAProcessThatEndedAlsoWhileItsForkedChildLives) {
   });
   char byte = 0;
   ASSERT_EQ(read(child_lives[0], &byte, 1), 1);
-  EXPECT_TRUE(Crumbs::collect(folder.path()).empty()) << "both live";
+  EXPECT_TRUE(Breadcrumbs::collect(folder.path()).empty()) << "both live";
   kill(parent, SIGKILL);
   EXPECT_EQ(join(parent), -SIGKILL);
-  const std::vector<Crumb> crumbs = Crumbs::collect(folder.path());
-  ASSERT_EQ(crumbs.size(), 1u);
-  EXPECT_EQ(crumbs[0].id, "fault");
-  EXPECT_EQ(crumbs[0].pid, parent);
+  const std::vector<Breadcrumb> breadcrumbs = Breadcrumbs::collect(folder.path());
+  ASSERT_EQ(breadcrumbs.size(), 1u);
+  EXPECT_EQ(breadcrumbs[0].id, "fault");
+  EXPECT_EQ(breadcrumbs[0].pid, parent);
   for (const int fd : {child_lives[0], child_lives[1], parent_ends[0], parent_ends[1]}) close(fd);
 }
 
 TEST_F(StoreTest, AForkedChildHasCrumbsOfItsOwn) {
-  Crumbs crumbs(folder.path());
-  const std::shared_ptr<void> inside = crumbs.leave({});
+  Breadcrumbs breadcrumbs(folder.path());
+  const std::shared_ptr<void> inside = breadcrumbs.leave({});
   EXPECT_EQ(join(in_fork([&] {
               static std::shared_ptr<void> of_child;
-              of_child = crumbs.leave({});
+              of_child = breadcrumbs.leave({});
               return of_child != nullptr ? 0 : 1;
             })),
             0);
-  const std::vector<Crumb> found = Crumbs::collect(folder.path());
+  const std::vector<Breadcrumb> found = Breadcrumbs::collect(folder.path());
   ASSERT_EQ(found.size(), 1u) << "the child's; this process lives";
   EXPECT_NE(found[0].pid, getpid());
 }
@@ -232,25 +232,25 @@ TEST_F(StoreTest, AForkedChildHasCrumbsOfItsOwn) {
 // Python ends a process while daemon threads are inside a first call: that call has not ended it.
 TEST_F(StoreTest, AProcessThatEndsByItselfLeavesNoCrumbOfOtherThreads) {
   EXPECT_EQ(join(in_fork([&] {
-              Crumbs crumbs(folder.path());
+              Breadcrumbs breadcrumbs(folder.path());
               std::shared_ptr<void> inside;
-              std::thread([&] { inside = crumbs.leave({}); }).join();
+              std::thread([&] { inside = breadcrumbs.leave({}); }).join();
               if (inside == nullptr) return 1;
-              crumbs.end_with_the_process();
+              breadcrumbs.end_with_the_process();
               _exit(0);
               return 2;
             })),
             0);
-  EXPECT_TRUE(Crumbs::collect(folder.path()).empty());
+  EXPECT_TRUE(Breadcrumbs::collect(folder.path()).empty());
 }
 
-TEST_F(StoreTest, WhoEndsTheProcessFromInsideAFirstCallLeavesItsCrumb) {
+TEST_F(StoreTest, WhoEndsTheProcessFromInsideAFirstCallLeavesItsBreadcrumb) {
   for (const bool on_a_thread_of_the_host : {false, true}) {
     EXPECT_EQ(join(in_fork([&] {
-                Crumbs crumbs(folder.path());
-                const std::shared_ptr<void> inside = crumbs.leave({});
+                Breadcrumbs breadcrumbs(folder.path());
+                const std::shared_ptr<void> inside = breadcrumbs.leave({});
                 const auto end = [&] {
-                  crumbs.end_with_the_process();
+                  breadcrumbs.end_with_the_process();
                   _exit(inside != nullptr ? 0 : 1);
                 };
                 if (!on_a_thread_of_the_host) end();
@@ -261,7 +261,7 @@ TEST_F(StoreTest, WhoEndsTheProcessFromInsideAFirstCallLeavesItsCrumb) {
                 return 2;
               })),
               0);
-    EXPECT_EQ(Crumbs::collect(folder.path()).size(), 1u) << on_a_thread_of_the_host;
+    EXPECT_EQ(Breadcrumbs::collect(folder.path()).size(), 1u) << on_a_thread_of_the_host;
   }
 }
 

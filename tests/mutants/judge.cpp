@@ -12,7 +12,7 @@
 #include "core/cpu/simd/scratch.hpp"
 #include "core/declaration/declaration.hpp"
 #include "core/declaration/validate.hpp"
-#include "core/dispatch/host.hpp"
+#include "loader/host/services.hpp"
 
 extern "C" const rlk_plugin* rlk_cpu_entry_v1(const rlk_host*, rlk_error*);
 
@@ -32,7 +32,7 @@ std::string what_is_wrong(const OpDecl& decl, const UnitResult& unit) {
 }
 
 int judge(const OpDecl& decl, bool full) {
-  const simple::OpenTarget target(rlk_cpu_entry_v1(host_services(), nullptr), host_services());
+  const simple::OpenTarget target(rlk_cpu_entry_v1(loader::host_services(), nullptr), loader::host_services());
   ConformanceOptions options;
   options.smoke = !full;
   options.op = decl.name;

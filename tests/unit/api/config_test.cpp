@@ -1,4 +1,4 @@
-// The policy file: both forms, the order of what it wishes, and what is said of a file that is wrong.
+// The policy file: both forms, the order of its preferences, and what is said of a file that is wrong.
 #include "loader/api/config.hpp"
 
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 
 #include <set>
 
-#include "core/dispatch/policy_check.hpp"
+#include "core/dispatch/call/policy_check.hpp"
 #include "framework/fs.hpp"
 #include "loader/api/handles.hpp"
 
@@ -22,7 +22,7 @@ using testing::TempFolder;
 class ConfigTest : public ::testing::Test {
 protected:
   // The entries as "op=value", strongest first.
-  std::vector<std::string> wishes(const std::string& path) {
+  std::vector<std::string> preferences(const std::string& path) {
     rlk_error error = RLK_ERROR_INIT;
     EXPECT_EQ(loader::read_config(path, &config_, &error), RLK_OK) << error.text;
     std::vector<std::string> list;
@@ -42,7 +42,7 @@ protected:
 TEST_F(ConfigTest, NamesAnAllowListBesideItself) {
   for (const char* text :
        {"allow = 'warn'\nallow_list = 'plugins.sha256'\n", "allow = warn\nallow_list = plugins.sha256\n"}) {
-    wishes(folder_.file("policy", text));
+    preferences(folder_.file("policy", text));
     const loader::Environment made = config_.complete({});
     EXPECT_EQ(made.get("RLK_ALLOW"), "warn") << text;
     EXPECT_EQ(made.get("RLK_ALLOW_LIST"), folder_ / "plugins.sha256") << text;
@@ -52,7 +52,7 @@ TEST_F(ConfigTest, NamesAnAllowListBesideItself) {
             std::string::npos);
 }
 
-using Wishes = std::vector<std::string>;
+using Preferences = std::vector<std::string>;
 
 // toml++ takes such a file for impossible.
 TEST_F(ConfigTest, WhatBreaksTheParsersOwnAssumptionsIsRefusedAsAMistake) {
@@ -65,7 +65,7 @@ TEST_F(ConfigTest, LettersBeyondAsciiStandInTextsAndCommentsAlone) {
   for (const char* text :
        {"require = []  # あ\n", "plugin_path = ['/opt/あ']\n", "plugin_path = [\"/opt/\\\"あ\"]\n",
         "\xEF\xBB\xBFrequire = []\n", "plugin_path = ['''/opt/あ''''']\n", "plugin_path = [\"\"\"\n/opt/あ\"\"\"]\n"}) {
-    wishes(folder_.file("policy", text));
+    preferences(folder_.file("policy", text));
   }
   for (const char* text : {"require = []\nあ = 1\n", "require = [\n] あ\n",
                            "require = [] # a\n\xE3\x80\x80[dispatch]\n", "plugin_path = ['''/opt/a'''']\nあ = ''\n"}) {
@@ -75,24 +75,24 @@ TEST_F(ConfigTest, LettersBeyondAsciiStandInTextsAndCommentsAlone) {
 }
 
 TEST_F(ConfigTest, NoFileIsAnEmptyPolicy) {
-  EXPECT_EQ(wishes(""), Wishes{});
+  EXPECT_EQ(preferences(""), Preferences{});
   EXPECT_TRUE(config_.plugin_path.empty());
 }
 
 TEST_F(ConfigTest, AnEmptyFileIsAnEmptyPolicy) {
-  EXPECT_EQ(wishes(folder_.file("empty.toml")), Wishes{});
+  EXPECT_EQ(preferences(folder_.file("empty.toml")), Preferences{});
 }
 
 TEST_F(ConfigTest, WhatIsOffHasItsReason) {
   const std::string path =
       folder_.file("rlk.toml", "[off]\nlogp = \"slow\"\n\"attention:fused\" = \"wrong in bf16\"\n");
-  EXPECT_EQ(wishes(path), (Wishes{"logp=", "attention=fused"}));
+  EXPECT_EQ(preferences(path), (Preferences{"logp=", "attention=fused"}));
   EXPECT_EQ(config_.policy[1].off, "wrong in bf16");
   EXPECT_EQ(config_.policy[1].source, path + ":3");
   EXPECT_EQ(refusal(folder_.file("bare.toml", "[off]\nlogp = true\n")),
             folder_.path() + "/bare.toml:2: off.logp is the reason, a text");
   folder_.file("wrong.toml", "[off]\nlogpp = \"why\"\n\"logp:a b\" = \"why\"\n");
-  wishes(folder_.path() + "/wrong.toml");
+  preferences(folder_.path() + "/wrong.toml");
   const std::vector<std::string> problems = core::problems_of(config_.policy);
   ASSERT_EQ(problems.size(), 2u);
   EXPECT_NE((problems[0] + problems[1]).find("names the operator \"logpp\""), std::string::npos);
@@ -105,7 +105,7 @@ TEST_F(ConfigTest, VersionsThatAreKnownToBeWrongHaveWhatWasSeenAndWhy) {
                                         "seen = { runtime_version = \"7.1*\" }\noperators = [\"logp:fused\"]\n"
                                         "reason = \"wrong in bf16\"\n[[known_bad]]\nplugin = \"*\"\n"
                                         "seen = { driver_version = \"1\" }\nreason = \"why\"\n");
-  wishes(path);
+  preferences(path);
   ASSERT_EQ(config_.known_bad.size(), 2u);
   const loader::KnownBad& bad = config_.known_bad[0];
   EXPECT_EQ(bad.plugin + "|" + bad.evidence + "|" + bad.value + "|" + bad.reason,
@@ -133,7 +133,7 @@ TEST_F(ConfigTest, AWordOfKnownBadThatIsMistypedIsAnError) {
             std::string::npos);
   EXPECT_NE(refusal(with("runtime_verzion", "logp")).find("'runtime_verzion', did you mean 'runtime_version'?"),
             std::string::npos);
-  wishes(with("firmware_version", "logp:fused"));  // a plugin's own word
+  preferences(with("firmware_version", "logp:fused"));  // a plugin's own word
   EXPECT_EQ(config_.known_bad.size(), 1u);
   // A vendor's file may be of a newer rlk: what it says of known operators holds.
   folder_.file("one/rlk_policy_acme.toml",
@@ -155,7 +155,7 @@ TEST_F(ConfigTest, WhatNoPluginHereHasIsDoubtedWhereItLooksLikeASlip) {
   acme.units[0].op = "logp";
   acme.units[0].implementation = "fused";
   const auto doubts = [&](const std::string& text) {
-    wishes(folder_.file("rlk.toml", text));
+    preferences(folder_.file("rlk.toml", text));
     const std::vector<std::string> found = loader::doubts_of(config_, {acme});
     return found.empty() ? std::string() : found[0];
   };
@@ -171,22 +171,23 @@ TEST_F(ConfigTest, WhatNoPluginHereHasIsDoubtedWhereItLooksLikeASlip) {
 }
 
 TEST_F(ConfigTest, NumbersMayBeWrittenAsNumbersOrAsTexts) {
-  EXPECT_EQ(wishes(folder_.file("a.toml", "[dispatch]\ncall_timeout = 60\nwatch = 0.001\n")),
+  EXPECT_EQ(preferences(folder_.file("a.toml", "[dispatch]\ncall_timeout = 60\nwatch = 0.001\n")),
             (std::vector<std::string>{"watch=0.001", "call_timeout=60"}));
   EXPECT_EQ(core::problems_of(config_.policy), std::vector<std::string>{});
-  EXPECT_EQ(wishes(folder_.file("b.toml", "[dispatch]\nwatch = \"off\"\n")), std::vector<std::string>{"watch=off"});
-  wishes(folder_.file("c.toml", "[dispatch]\nwatch = 2\ncall_timeout = inf\n"));
+  EXPECT_EQ(preferences(folder_.file("b.toml", "[dispatch]\nwatch = \"off\"\n")),
+            std::vector<std::string>{"watch=off"});
+  preferences(folder_.file("c.toml", "[dispatch]\nwatch = 2\ncall_timeout = inf\n"));
   EXPECT_EQ(core::problems_of(config_.policy).size(), 2u);
 }
 
 TEST_F(ConfigTest, WhatTheFileSetIsBlamedOnTheFile) {
   const std::string path = folder_.file("a.toml", "counters = \"1\"\nrequire = [\"cuda\"]\n");
-  wishes(path);
+  preferences(path);
   EXPECT_EQ(config_.complete({}).origin("RLK_REQUIRE"), path + ":2: require");
   EXPECT_EQ(config_.complete({}).origin("RLK_COUNTERS"), path + ":1: counters");
   EXPECT_EQ(config_.complete({{{"RLK_REQUIRE", "maca"}}, false}).origin("RLK_REQUIRE"), "RLK_REQUIRE");
   const std::string plain = folder_.file("b.conf", "logp = cpu\nallow_list = list\n");
-  wishes(plain);
+  preferences(plain);
   EXPECT_EQ(config_.complete({}).origin("RLK_ALLOW_LIST"), plain + ":2: allow_list");
 }
 
@@ -226,7 +227,7 @@ TEST_F(ConfigTest, TomlNamesFoldersAndBackends) {
                                         "plugin_path = [\"/opt/acme\", \"/opt/other\"]\n"
                                         "[dispatch]\n"
                                         "attention = \"cuda:cudnn\"\n");
-  EXPECT_EQ(wishes(path), Wishes{"attention=cuda:cudnn"});
+  EXPECT_EQ(preferences(path), Preferences{"attention=cuda:cudnn"});
   EXPECT_EQ(config_.policy[0].source, path + ":3");
   ASSERT_EQ(config_.plugin_path.size(), 2u);
   EXPECT_EQ(config_.plugin_path[0].path, "/opt/acme");
@@ -236,25 +237,26 @@ TEST_F(ConfigTest, TomlNamesFoldersAndBackends) {
 }
 
 TEST_F(ConfigTest, NumericsClassesAreDemandedOfEveryCall) {
-  EXPECT_EQ(wishes(folder_.file("a.toml", "[dispatch]\nnumerics = [\"accurate\", \"deterministic\"]\n")),
-            Wishes{"numerics=accurate,deterministic"});
-  EXPECT_EQ(wishes(folder_.file("b.toml", "[dispatch]\nnumerics = \"accurate\"\n")), Wishes{"numerics=accurate"});
-  EXPECT_EQ(wishes(folder_.file("c.conf", "numerics = accurate\n")), Wishes{"numerics=accurate"});
+  EXPECT_EQ(preferences(folder_.file("a.toml", "[dispatch]\nnumerics = [\"accurate\", \"deterministic\"]\n")),
+            Preferences{"numerics=accurate,deterministic"});
+  EXPECT_EQ(preferences(folder_.file("b.toml", "[dispatch]\nnumerics = \"accurate\"\n")),
+            Preferences{"numerics=accurate"});
+  EXPECT_EQ(preferences(folder_.file("c.conf", "numerics = accurate\n")), Preferences{"numerics=accurate"});
   // The including file's demand replaces the other's, also by none.
-  EXPECT_EQ(wishes(folder_.file("d.toml", "include = \"c.conf\"\n[dispatch]\nnumerics = []\n")),
-            (Wishes{"numerics=", "numerics=accurate"}));
+  EXPECT_EQ(preferences(folder_.file("d.toml", "include = \"c.conf\"\n[dispatch]\nnumerics = []\n")),
+            (Preferences{"numerics=", "numerics=accurate"}));
   EXPECT_NE(refusal(folder_.file("e.toml", "[dispatch]\nnumerics = [1]\n")).find("list of classes"), std::string::npos);
 }
 
 TEST_F(ConfigTest, OnePathNeedsNoList) {
-  wishes(folder_.file("rlk.toml", "plugin_path = \"/opt/acme\"\n"));
+  preferences(folder_.file("rlk.toml", "plugin_path = \"/opt/acme\"\n"));
   ASSERT_EQ(config_.plugin_path.size(), 1u);
   EXPECT_EQ(config_.plugin_path[0].path, "/opt/acme");
 }
 
 TEST_F(ConfigTest, AllIsEveryOperator) {
-  EXPECT_EQ(wishes(folder_.file("rlk.toml", "[dispatch]\nall = \"cpu\"\n")), Wishes{"=cpu"});
-  EXPECT_EQ(wishes(folder_.file("plain.conf", "all = cpu\n")), Wishes{"=cpu"});
+  EXPECT_EQ(preferences(folder_.file("rlk.toml", "[dispatch]\nall = \"cpu\"\n")), Preferences{"=cpu"});
+  EXPECT_EQ(preferences(folder_.file("plain.conf", "all = cpu\n")), Preferences{"=cpu"});
 }
 
 TEST_F(ConfigTest, PlainLinesWithCommentsAreUnderstoodAndTheLaterLineIsStronger) {
@@ -263,17 +265,20 @@ TEST_F(ConfigTest, PlainLinesWithCommentsAreUnderstoodAndTheLaterLineIsStronger)
                                         "\n"
                                         "logp = cuda   # fast here\n"
                                         "  logp =  maca:fused\t\n");
-  EXPECT_EQ(wishes(path), (Wishes{"logp=maca:fused", "logp=cuda"}));
+  EXPECT_EQ(preferences(path), (Preferences{"logp=maca:fused", "logp=cuda"}));
   EXPECT_EQ(config_.policy[0].source, path + ":4");
 }
 
 TEST_F(ConfigTest, TheIncludingFileWinsAndPathsAreRelativeToIt) {
   folder_.file("site/site.conf", "logp = cuda\nadd = cuda\n");
-  const Wishes expected = {"logp=cpu", "add=cuda", "logp=cuda"};
-  EXPECT_EQ(wishes(folder_.file("a.toml", "include = [\"site/site.conf\"]\n[dispatch]\nlogp = \"cpu\"\n")), expected);
-  EXPECT_EQ(wishes(folder_.file("b.toml", "include = \"site/site.conf\"\n[dispatch]\nlogp = \"cpu\"\n")), expected);
-  EXPECT_EQ(wishes(folder_.file("c.conf", "include = site/site.conf\nlogp = cpu\n")), expected);
-  EXPECT_EQ(wishes(folder_.file("d.conf", "include = " + folder_ / "site/site.conf" + "\nlogp = cpu\n")), expected);
+  const Preferences expected = {"logp=cpu", "add=cuda", "logp=cuda"};
+  EXPECT_EQ(preferences(folder_.file("a.toml", "include = [\"site/site.conf\"]\n[dispatch]\nlogp = \"cpu\"\n")),
+            expected);
+  EXPECT_EQ(preferences(folder_.file("b.toml", "include = \"site/site.conf\"\n[dispatch]\nlogp = \"cpu\"\n")),
+            expected);
+  EXPECT_EQ(preferences(folder_.file("c.conf", "include = site/site.conf\nlogp = cpu\n")), expected);
+  EXPECT_EQ(preferences(folder_.file("d.conf", "include = " + folder_ / "site/site.conf" + "\nlogp = cpu\n")),
+            expected);
 }
 
 TEST_F(ConfigTest, AMissingFileIsNamedWithWhatToDo) {
@@ -292,7 +297,7 @@ TEST_F(ConfigTest, AFileThatIncludesItselfIsRefused) {
 TEST_F(ConfigTest, ManyLinesAreReadAtOnceAndTooManyBytesAreRefused) {
   std::string lines;
   for (int i = 0; i < 50'000; ++i) lines += "logp = cuda\n";
-  EXPECT_EQ(wishes(folder_.file("many.conf", lines)).size(), 50'000u);
+  EXPECT_EQ(preferences(folder_.file("many.conf", lines)).size(), 50'000u);
   EXPECT_EQ(config_.policy.front().source, folder_ / "many.conf" + ":50000") << "the last line is the strongest";
   const std::string whole = folder_.file("large.conf", "logp = cuda\n");
   ASSERT_EQ(truncate(whole.c_str(), off_t{2} << 30), 0);
@@ -307,7 +312,7 @@ TEST_F(ConfigTest, APipeIsRefusedAndNotWaitedFor) {
   ASSERT_EQ(mkfifo((folder_ / "pipe.toml").c_str(), 0600), 0);
   EXPECT_NE(refusal(folder_ / "pipe.toml").find("a pipe"), std::string::npos);
   EXPECT_NE(refusal(folder_ / "").find("a folder"), std::string::npos);
-  EXPECT_EQ(wishes("/dev/null"), Wishes{}) << "the usual word for none";
+  EXPECT_EQ(preferences("/dev/null"), Preferences{}) << "the usual word for none";
 }
 
 TEST_F(ConfigTest, IncludesThatMultiplyAreRefused) {
@@ -321,8 +326,8 @@ TEST_F(ConfigTest, IncludesThatMultiplyAreRefused) {
 }
 
 TEST_F(ConfigTest, RequiresBackendsAndSetsTheFallback) {
-  EXPECT_EQ(wishes(folder_.file("a.toml", "require = [\"cuda\", \"acme\"]\n[dispatch]\nfallback = \"strict\"\n")),
-            Wishes{"fallback=strict"});
+  EXPECT_EQ(preferences(folder_.file("a.toml", "require = [\"cuda\", \"acme\"]\n[dispatch]\nfallback = \"strict\"\n")),
+            Preferences{"fallback=strict"});
   EXPECT_EQ(config_.require, "cuda,acme");
   EXPECT_EQ(config_.complete({}).get("RLK_REQUIRE"), "cuda,acme");
   EXPECT_EQ(config_.complete({{{"RLK_REQUIRE", "maca"}}, false}).get("RLK_REQUIRE"), "maca");
@@ -337,10 +342,10 @@ TEST_F(ConfigTest, RequiresBackendsAndSetsTheFallback) {
   };
   EXPECT_EQ(fallback(nullptr), core::Fallback::strict);
   EXPECT_EQ(fallback("allow"), core::Fallback::allow) << "the environment is stronger";
-  wishes(folder_.file("b.conf", "require = cuda\nfallback = allow\n"));
+  preferences(folder_.file("b.conf", "require = cuda\nfallback = allow\n"));
   EXPECT_EQ(config_.require, "cuda");
   EXPECT_EQ(fallback(nullptr), core::Fallback::allow);
-  wishes(folder_.file("c.conf", "fallback = never\n"));
+  preferences(folder_.file("c.conf", "fallback = never\n"));
   const std::vector<std::string> problems = core::problems_of(config_.policy);
   ASSERT_EQ(problems.size(), 1u);
   EXPECT_NE(problems[0].find("\"never\"; expected allow, warn or strict"), std::string::npos) << problems[0];

@@ -31,8 +31,8 @@ TEST(AboveStandard, MovesWhatWouldBeStandardAndLeavesTheRest) {
             0);
 }
 
-// The plugins are judged, one serves its first calls, which leaves a crumb, and there is a log. In a forked process,
-// because the descriptors are closed for good.
+// The plugins are judged, one serves its first calls, which leaves a breadcrumb, and there is a log. In a forked
+// process, because the descriptors are closed for good.
 class ClosedAtTheStart : public ::testing::TestWithParam<std::vector<int>> {};
 
 TEST_P(ClosedAtTheStart, StaysClosed) {

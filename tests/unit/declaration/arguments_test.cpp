@@ -10,7 +10,7 @@
 #include <cmath>
 
 #include "core/declaration/overlap.hpp"
-#include "core/dispatch/runs.hpp"
+#include "core/dispatch/device/runs.hpp"
 #include "core/golden/golden.hpp"
 #include "framework/op_call.hpp"
 

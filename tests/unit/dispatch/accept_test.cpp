@@ -1,10 +1,10 @@
 // What a call may be: `call` and `explain` say the same.
-#include "core/dispatch/accept.hpp"
+#include "core/dispatch/call/accept.hpp"
 
 #include <cstring>
 
 #include "core/declaration/error.hpp"
-#include "core/dispatch/plan_key.hpp"
+#include "core/dispatch/call/plan_key.hpp"
 #include "unit/dispatch/world.hpp"
 
 namespace rlk::test {

@@ -5,10 +5,10 @@
 #include <cstring>
 
 #include "conformance/arguments/plugin.hpp"
-#include "core/dispatch/data_error.hpp"
-#include "core/dispatch/dispatcher.hpp"
-#include "core/dispatch/host.hpp"
+#include "core/dispatch/call/data_error.hpp"
+#include "core/dispatch/call/dispatcher.hpp"
 #include "framework/op_call.hpp"
+#include "loader/host/services.hpp"
 #include "unit/dispatch/fake_device.hpp"
 
 namespace rlk::test {
@@ -43,9 +43,9 @@ core::PluginBinding bind(const char* id, bool built_in) {
   core::PluginBinding binding;
   binding.id = binding.backend = id;
   binding.built_in = built_in;
-  binding.api = sdk::detail::PluginThunks<P>::entry(core::host_services(), &error, id, id, "1.0", "test");
+  binding.api = sdk::detail::PluginThunks<P>::entry(loader::host_services(), &error, id, id, "1.0", "test");
   EXPECT_NE(binding.api, nullptr) << error.text;
-  EXPECT_EQ(binding.api->create(core::host_services(), &binding.instance, &error), RLK_OK) << error.text;
+  EXPECT_EQ(binding.api->create(loader::host_services(), &binding.instance, &error), RLK_OK) << error.text;
   rlk_device_properties properties{};
   properties.struct_size = sizeof(properties);
   EXPECT_EQ(binding.api->device_describe(binding.instance, 0, &properties, &error), RLK_OK) << error.text;

@@ -1,7 +1,7 @@
 // Devices: described without being opened, opened once when they are first used, lent to plugins that bring operators.
 #include <thread>
 
-#include "core/dispatch/copy.hpp"
+#include "core/dispatch/device/copy.hpp"
 #include "unit/dispatch/scripted.hpp"
 #include "unit/dispatch/world.hpp"
 

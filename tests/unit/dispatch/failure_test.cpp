@@ -88,7 +88,7 @@ TEST(Failure, OfMemoryReleasesTheCachesIsTriedOnceAndThenTheNextServes) {
   void* memory = nullptr;
   core::DeviceState& device = stream->device();
   ASSERT_EQ(device.memory.allocate(*stream->clock(), 4096, &memory, nullptr), RLK_OK);
-  ASSERT_EQ(device.memory.deallocate(memory, stream->mark(true), nullptr), RLK_OK);
+  ASSERT_EQ(device.memory.deallocate(memory, stream->fence(true), nullptr), RLK_OK);
   Script& script = fake_script<Logp>();
   script.fail_enqueue = RLK_OUT_OF_MEMORY;
   uint64_t cached_at_second = 1;

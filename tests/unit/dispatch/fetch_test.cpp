@@ -1,5 +1,5 @@
 // Some elements of a tensor are copied in few stretches, whatever its strides are.
-#include "core/dispatch/fetch.hpp"
+#include "core/dispatch/device/fetch.hpp"
 
 #include <gtest/gtest.h>
 

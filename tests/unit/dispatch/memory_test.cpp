@@ -1,5 +1,5 @@
 // The caching allocator: reuse in stream order, across streams only when the point is passed, and memory that runs out.
-#include "core/dispatch/copy.hpp"
+#include "core/dispatch/device/copy.hpp"
 #include "unit/dispatch/world.hpp"
 
 namespace rlk::test {
@@ -19,7 +19,7 @@ protected:
     return out;
   }
   void free(core::CachingAllocator& from, Stream& stream, void* block) {
-    EXPECT_EQ(from.deallocate(block, stream.mark(true), &world.last), RLK_OK) << world.text();
+    EXPECT_EQ(from.deallocate(block, stream.fence(true), &world.last), RLK_OK) << world.text();
   }
   void hold(Stream& stream, bool held) { fake(stream.handle()).worker->hold(held); }
   void busy(Stream& stream) {
@@ -71,12 +71,12 @@ TEST(MemoryOfAnEvent, ThatCannotBeAskedIsNotGivenToAnotherStream) {
   fake(one->handle()).worker->hold(true);
   fake(one->handle()).push([] {});
   ASSERT_EQ(memory.allocate(*one->clock(), 100000, &block, &world.last), RLK_OK) << world.text();
-  ASSERT_EQ(memory.deallocate(block, one->mark(true), &world.last), RLK_OK) << world.text();
+  ASSERT_EQ(memory.deallocate(block, one->fence(true), &world.last), RLK_OK) << world.text();
   ASSERT_EQ(memory.allocate(*other->clock(), 100000, &second, &world.last), RLK_OK) << world.text();
   EXPECT_NE(second, block);
   fake(one->handle()).worker->hold(false);
   EXPECT_EQ(world.synchronize(*one), RLK_OK);
-  ASSERT_EQ(memory.deallocate(second, other->mark(true), &world.last), RLK_OK) << world.text();
+  ASSERT_EQ(memory.deallocate(second, other->fence(true), &world.last), RLK_OK) << world.text();
 }
 
 TEST_F(MemoryTest, PinnedMemoryWaitsForItsOwnStreamToo) {
@@ -92,7 +92,7 @@ TEST_F(MemoryTest, PinnedMemoryWaitsForItsOwnStreamToo) {
 TEST_F(MemoryTest, AnotherUserIsWaitedFor) {
   void* block = allocate(memory, *one, 100000);
   busy(*other);
-  ASSERT_EQ(memory.record_use(block, other->mark(true), nullptr), RLK_OK);
+  ASSERT_EQ(memory.record_use(block, other->fence(true), nullptr), RLK_OK);
   free(memory, *one, block);
   void* second = allocate(memory, *one, 100000);
   EXPECT_NE(second, block);
@@ -141,10 +141,10 @@ TEST_F(MemoryTest, RunsOutForGoodSaysWhoHoldsWhat) {
 
 TEST_F(MemoryTest, ForeignPointersAreRefused) {
   int local = 0;
-  EXPECT_EQ(memory.deallocate(&local, one->mark(false), &world.last), RLK_INVALID_ARGUMENT);
+  EXPECT_EQ(memory.deallocate(&local, one->fence(false), &world.last), RLK_INVALID_ARGUMENT);
   void* block = allocate(memory, *one, 10);
   free(memory, *one, block);
-  EXPECT_EQ(memory.deallocate(block, one->mark(false), &world.last), RLK_INVALID_ARGUMENT) << "freed twice";
+  EXPECT_EQ(memory.deallocate(block, one->fence(false), &world.last), RLK_INVALID_ARGUMENT) << "freed twice";
 }
 
 TEST_F(MemoryTest, Statistics) {
@@ -273,15 +273,15 @@ TEST_F(EmbedderTest, GetsABlockBackOnlyWhenOtherStreamsHavePassed) {
   ASSERT_EQ(memory.allocate(*stream->clock(), 4096, &block, nullptr), RLK_OK);
   fake(other->handle()).worker->hold(true);
   fake(other->handle()).push([] {});
-  ASSERT_EQ(memory.record_use(block, other->mark(true), nullptr), RLK_OK);
-  ASSERT_EQ(memory.deallocate(block, stream->mark(true), nullptr), RLK_OK);
+  ASSERT_EQ(memory.record_use(block, other->fence(true), nullptr), RLK_OK);
+  ASSERT_EQ(memory.deallocate(block, stream->fence(true), nullptr), RLK_OK);
   EXPECT_EQ(embedder.live.size(), 1u) << "the other stream is not there yet";
   fake(other->handle()).worker->hold(false);
   ASSERT_EQ(world.synchronize(*other), RLK_OK);
   void* second = nullptr;
   ASSERT_EQ(memory.allocate(*stream->clock(), 4096, &second, nullptr), RLK_OK);
   EXPECT_EQ(second, block);
-  ASSERT_EQ(memory.deallocate(second, stream->mark(true), nullptr), RLK_OK);
+  ASSERT_EQ(memory.deallocate(second, stream->fence(true), nullptr), RLK_OK);
 }
 
 TEST_F(EmbedderTest, ThatIsFullIsTold) {
@@ -347,11 +347,11 @@ TEST_F(MemoryTest, ManyThreads) {
                   RLK_OK);
         blocks.push_back(block);
         if (blocks.size() > 10) {
-          ASSERT_EQ(memory.deallocate(blocks.front(), stream->mark(true), nullptr), RLK_OK);
+          ASSERT_EQ(memory.deallocate(blocks.front(), stream->fence(true), nullptr), RLK_OK);
           blocks.erase(blocks.begin());
         }
       }
-      for (void* block : blocks) ASSERT_EQ(memory.deallocate(block, stream->mark(true), nullptr), RLK_OK);
+      for (void* block : blocks) ASSERT_EQ(memory.deallocate(block, stream->fence(true), nullptr), RLK_OK);
     });
   }
   for (std::thread& thread : threads) thread.join();

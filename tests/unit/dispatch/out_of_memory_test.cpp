@@ -113,8 +113,8 @@ const std::vector<Story>& stories() {
          rlk_status status = Stream::create(device, stage.world.dispatcher->counters(), 0, &other, error);
          void* memory = nullptr;
          if (status == RLK_OK) status = device.memory.allocate(*other->clock(), 4096, &memory, error);
-         if (status == RLK_OK) status = device.memory.record_use(memory, stage.stream->mark(true), error);
-         if (memory != nullptr) device.memory.deallocate(memory, other->mark(true), nullptr);
+         if (status == RLK_OK) status = device.memory.record_use(memory, stage.stream->fence(true), error);
+         if (memory != nullptr) device.memory.deallocate(memory, other->fence(true), nullptr);
          if (other != nullptr && status == RLK_OK) status = other->finish(error);
          return status;
        }},

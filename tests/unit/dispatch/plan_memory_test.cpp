@@ -256,7 +256,7 @@ TEST_F(PrivateParamsTest, ThatAreRequiredLeaveNobodyElse) {
   EXPECT_EQ(run(), RLK_UNSUPPORTED);
   EXPECT_NE(world.text().find("fake/first: PRIVATE_PARAMS"), std::string::npos) << world.text();
   params.type = RLK_EXT_PRIVATE_PARAMS;
-  EXPECT_EQ(run(), RLK_OK) << "as a wish any may serve: " << world.text();
+  EXPECT_EQ(run(), RLK_OK) << "as a preference any may serve: " << world.text();
   params.type |= RLK_EXT_REQUIRED;
   params.plugin = "nobody";
   EXPECT_EQ(run(), RLK_UNSUPPORTED);

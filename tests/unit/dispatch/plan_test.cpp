@@ -8,7 +8,7 @@
 #include <stdexcept>
 #include <thread>
 
-#include "core/dispatch/within.hpp"
+#include "core/dispatch/trust/timeout.hpp"
 #include "unit/dispatch/world.hpp"
 
 #ifndef RLK_SANITIZED  // sanitizers have an operator new of their own

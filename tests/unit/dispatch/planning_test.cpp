@@ -1,10 +1,10 @@
 // Whose time is it, where plans of one plugin wait for each other? Nobody is switched off for having waited.
-#include "core/dispatch/planning.hpp"
+#include "core/dispatch/call/planning.hpp"
 
 #include <future>
 
-#include "core/dispatch/release.hpp"
-#include "core/dispatch/within.hpp"
+#include "core/dispatch/trust/release.hpp"
+#include "core/dispatch/trust/timeout.hpp"
 #include "unit/dispatch/world.hpp"
 
 namespace rlk::test {
@@ -170,8 +170,8 @@ TEST(Planning, OpeningWhileAPlanIsMadeIsNoReasonToSwitchThePluginOff) {
   while (!is_inside) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   rlk_error error = core::fresh_error();
   const auto open = [&] {
-    return core::call_within(
-        0.001, plugin, "device open", std::make_shared<core::Deed>(), [ended] { ended.wait(); }, &error);
+    return core::call_with_timeout(
+        0.001, plugin, "device open", std::make_shared<core::TimedCall>(), [ended] { ended.wait(); }, &error);
   };
   EXPECT_EQ(open(), RLK_TIMEOUT);
   EXPECT_NE(std::string(error.text).find("plans of the plugin were being made"), std::string::npos) << error.text;

@@ -1,4 +1,4 @@
-// Who serves a call: the order of wishes, verification, cost, and what is said about the others.
+// Who serves a call: the order of preferences, verification, cost, and what is said about the others.
 #include "unit/dispatch/world.hpp"
 
 namespace rlk::test {
@@ -62,15 +62,15 @@ TEST(Selection, Order) {
        "fake/second",
        ""},
       {"a pin by plugin", "fake", "cpu/second", {}, {}, "cpu/second staged", ""},
-      {"the weaker wish decides among those the stronger leaves",
+      {"the weaker preference decides among those the stronger leaves",
        "fake",
        "",
        {{"RLK_BACKEND", "fake"}},
        {{"logp", "fake:second", "f:1"}},
        "fake/second",
        ""},
-      {"a wish that nobody knows", "fake", "", {{"RLK_BACKEND", "maca"}}, {}, "fake/first", "NO_SUCH_PLUGIN"},
-      {"a wish for an implementation that is not there",
+      {"a preference that nobody knows", "fake", "", {{"RLK_BACKEND", "maca"}}, {}, "fake/first", "NO_SUCH_PLUGIN"},
+      {"a preference for an implementation that is not there",
        "fake",
        "",
        {{"RLK_OP_LOGP", "fake:third"}},
@@ -82,14 +82,14 @@ TEST(Selection, Order) {
       {"off on another platform", "fake", "", {}, {{"logp", "", "f:1", "maca", "why"}}, "fake/first", ""},
       {"another operator is off", "fake", "", {}, {{"add", "", "f:1", "fake", "why"}}, "fake/first", ""},
       {"one implementation is off", "fake", "", {}, {{"logp", "first", "f:1", "fake", "why"}}, "fake/second", ""},
-      {"off, and a wish for the operator",
+      {"off, and a preference for the operator",
        "fake",
        "",
        {{"RLK_OP_LOGP", "fake"}},
        {{"logp", "", "f:1", "fake", "why"}},
        "fake/first",
        ""},
-      {"off, and a wish for every operator",
+      {"off, and a preference for every operator",
        "fake",
        "",
        {{"RLK_BACKEND", "fake"}},
@@ -97,9 +97,9 @@ TEST(Selection, Order) {
        "cpu/first staged",
        "OFF"},
       {"off, and a pin", "fake", "fake:first", {}, {{"logp", "", "f:1", "fake", "why"}}, "fake/first", ""},
-      {"a platform's wish", "fake", "", {}, {{"logp", "fake:second", "f:1", "fake"}}, "fake/second", ""},
-      {"another platform's wish", "fake", "", {}, {{"logp", "cpu", "f:1", "maca"}}, "fake/first", ""},
-      {"a wish for another device", "cpu", "", {{"RLK_BACKEND", "fake"}}, {}, "cpu/first", "OTHER_DEVICE"},
+      {"a platform's preference", "fake", "", {}, {{"logp", "fake:second", "f:1", "fake"}}, "fake/second", ""},
+      {"another platform's preference", "fake", "", {}, {{"logp", "cpu", "f:1", "maca"}}, "fake/first", ""},
+      {"a preference for another device", "cpu", "", {{"RLK_BACKEND", "fake"}}, {}, "cpu/first", "OTHER_DEVICE"},
   };
   for (const OrderCase& c : cases) {
     SCOPED_TRACE(c.name);

@@ -285,7 +285,7 @@ TEST(RegistryTest, ReadersNeverSeeAHalfBuiltSnapshot) {
 }
 
 TEST(HostServices, AreAllThere) {
-  const rlk_host* host = core::host_services();
+  const rlk_host* host = loader::host_services();
   for (const char* id : {RLK_SERVICE_LOG, RLK_SERVICE_ALLOCATE, RLK_SERVICE_PARALLEL, RLK_SERVICE_KERNEL_CACHE}) {
     EXPECT_NE(host->get_service(host->context, id), nullptr) << id;
   }
@@ -294,31 +294,31 @@ TEST(HostServices, AreAllThere) {
 }
 
 TEST(HostServices, MemoryIsAlignedAndCounted) {
-  const rlk_host* host = core::host_services();
+  const rlk_host* host = loader::host_services();
   const auto* service =
       static_cast<const rlk_allocate_service*>(host->get_service(host->context, RLK_SERVICE_ALLOCATE));
-  const uint64_t before = core::host_bytes_in_use();
+  const uint64_t before = loader::host_bytes_in_use();
   void* block = service->allocate(host->context, 1000);
   EXPECT_EQ(reinterpret_cast<uintptr_t>(block) % 64, 0u);
   std::memset(block, 1, 1000);
-  EXPECT_EQ(core::host_bytes_in_use(), before + 1000);
+  EXPECT_EQ(loader::host_bytes_in_use(), before + 1000);
   service->deallocate(host->context, block);
   service->deallocate(host->context, nullptr);
-  EXPECT_EQ(core::host_bytes_in_use(), before);
+  EXPECT_EQ(loader::host_bytes_in_use(), before);
   EXPECT_EQ(service->allocate(host->context, UINT64_MAX), nullptr);
 }
 
 TEST(HostServices, KernelCacheUsesWhatTheLoaderBrings) {
-  const rlk_host* host = core::host_services();
+  const rlk_host* host = loader::host_services();
   const auto* service =
       static_cast<const rlk_kernel_cache_service*>(host->get_service(host->context, RLK_SERVICE_KERNEL_CACHE));
   uint64_t size = 0;
-  core::set_kernel_cache({});
+  loader::set_kernel_cache({});
   EXPECT_EQ(service->load(host->context, "p", "k", nullptr, 0, &size), RLK_NOT_FOUND);
   EXPECT_EQ(service->store(host->context, "p", "k", "x", 1), RLK_UNSUPPORTED);
   EXPECT_EQ(service->begin(host->context, "p", "k"), RLK_UNSUPPORTED);
   std::string kept;
-  core::set_kernel_cache(
+  loader::set_kernel_cache(
       {[&](std::string_view, std::string_view, void*, uint64_t, uint64_t* out) -> rlk_status {
          *out = kept.size();
          return RLK_OK;
@@ -339,7 +339,7 @@ TEST(HostServices, KernelCacheUsesWhatTheLoaderBrings) {
   EXPECT_EQ(service->load(host->context, "p", "k", nullptr, 0, &size), RLK_OK);
   EXPECT_EQ(size, 9u);
   EXPECT_EQ(service->store(host->context, nullptr, "k", "value", 5), RLK_INVALID_ARGUMENT);
-  core::set_kernel_cache({});
+  loader::set_kernel_cache({});
 }
 
 }  // namespace

@@ -3,7 +3,7 @@
 #include <type_traits>
 
 #include "core/declaration/error.hpp"
-#include "core/dispatch/copy.hpp"
+#include "core/dispatch/device/copy.hpp"
 #include "unit/dispatch/world.hpp"
 
 namespace rlk::test {
@@ -179,7 +179,7 @@ protected:
       if (peer != nullptr) {
         expect_told(core::copy_peer(*stream, {memory, peer}, {memory, &device}, 64, &world.last), "copying to a peer");
       }
-      expect_told(device.memory.deallocate(memory, stream->mark(true), &world.last), "deallocating");
+      expect_told(device.memory.deallocate(memory, stream->fence(true), &world.last), "deallocating");
     }
     OpCall &call = world.make("logp"), &other = world.make("logp"), &staged = world.make("logp");
     core::CallOptions by_cpu;
@@ -207,7 +207,7 @@ protected:
     const std::atomic<int>& waits = Thrower<&rlk_event_api::synchronize>::calls;
     worker.hold(true);
     worker.push([] {});
-    core::Mark fence = stream.mark(/*with_event=*/true);
+    core::Fence fence = stream.fence(/*with_event=*/true);
     static_cast<void>(fence.hold_back(stream.device().api, stream.handle()));  // the event has not passed for certain
     std::atomic<bool> over{false};
     std::thread release([&, before = waits.load()] {

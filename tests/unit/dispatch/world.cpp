@@ -23,9 +23,9 @@ PluginBinding bind(const char* id, const char* backend, uint32_t devices, bool b
   binding.id = id;
   binding.backend = backend;
   binding.built_in = built_in;
-  binding.api = sdk::detail::PluginThunks<P>::entry(core::host_services(), &error, id, backend, "1.0", "test");
+  binding.api = sdk::detail::PluginThunks<P>::entry(loader::host_services(), &error, id, backend, "1.0", "test");
   EXPECT_NE(binding.api, nullptr) << error.text;
-  EXPECT_EQ(binding.api->create(core::host_services(), &binding.instance, &error), RLK_OK) << error.text;
+  EXPECT_EQ(binding.api->create(loader::host_services(), &binding.instance, &error), RLK_OK) << error.text;
   for (uint32_t i = 0; i < devices; ++i) {
     rlk_device_properties properties{};
     properties.struct_size = sizeof(properties);

@@ -7,11 +7,11 @@
 #include <string>
 #include <vector>
 
-#include "core/dispatch/data_error.hpp"
-#include "core/dispatch/dispatcher.hpp"
-#include "core/dispatch/graph.hpp"
-#include "core/dispatch/host.hpp"
+#include "core/dispatch/call/data_error.hpp"
+#include "core/dispatch/call/dispatcher.hpp"
+#include "core/dispatch/device/graph.hpp"
 #include "framework/op_call.hpp"
+#include "loader/host/services.hpp"
 #include "unit/dispatch/fake_device.hpp"
 #include "unit/dispatch/script.hpp"
 

@@ -1,0 +1,15 @@
+// What nobody understands in the entries of a policy file.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/dispatch/call/policy.hpp"
+
+namespace rlk::core {
+
+// One text per entry that has no effect: an operator that there is not, a value that is none. Policy::make tells the
+// same, as warnings or as an error.
+std::vector<std::string> problems_of(const std::vector<PolicyEntry>& entries);
+
+}  // namespace rlk::core

@@ -1,0 +1,201 @@
+// Which plugins, devices and verified implementations this process has: an immutable snapshot, swapped atomically.
+#pragma once
+
+#include <rlk/abi.h>
+
+#include <cstddef>
+#include <functional>
+#include <iterator>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "core/conformance/conformance.hpp"
+#include "core/declaration/declaration.hpp"
+#include "core/dispatch/device/plugin_device.hpp"
+
+namespace rlk::core {
+
+// A plugin that was loaded in this process, as the loader hands it over. Everything lives as long as the process.
+struct PluginBinding {
+  std::string id;
+  std::string backend;
+  const rlk_plugin* api = nullptr;
+  rlk_plugin_instance* instance = nullptr;
+  // By ordinal, described and not yet opened; of an operators-only plugin by the owner's ordinal.
+  std::vector<std::shared_ptr<PluginDevice>> devices;
+  std::vector<UnitResult> units;  // what the probe found
+  bool built_in = false;          // serves class tolerance before it is verified
+};
+
+bool owns_devices(const PluginBinding& plugin);
+// Of plugins that own devices of one backend the first keeps what a later one describes too: nobody has tested the
+// later one's operators on the first one's streams. Who of those before has the plugin's device already, or nullptr.
+const PluginBinding* find_holder(const std::vector<const PluginBinding*>& before, const PluginBinding& plugin,
+                                 uint32_t ordinal);
+
+// A plugin that is not available, so that asking for it by name returns its stored reason.
+struct RejectedPlugin {
+  std::string id;
+  std::string backend;
+  std::string reason_code;
+  std::string reason;
+  bool operator==(const RejectedPlugin&) const = default;
+};
+
+// A device and its address for the life of the process: generations share the entries.
+struct DeviceEntry {
+  std::string backend;
+  uint32_t ordinal = 0;  // of the address; a second owner of a backend counts its own devices from 0
+  std::shared_ptr<const PluginBinding> owner;
+  std::shared_ptr<PluginDevice> device;
+
+  const rlk_device_properties& properties() const { return device->properties(); }
+  bool has(uint32_t flag) const { return (properties().flags & flag) != 0; }
+  std::string name() const { return backend + ":" + std::to_string(ordinal); }
+};
+
+// Switched off after a run-time failure. It stays off through later generations.
+struct Quarantined {
+  std::string plugin;
+  std::string op;  // "" is everything of the plugin
+  std::string implementation;
+  std::string dtype;  // of the first dtype variable; "" is all
+  std::string reason_code;
+  std::string reason;
+  const rlk_plugin* api = nullptr;  // the plugin's generation; nullptr: of every one
+
+  bool concerns(std::string_view its_op, std::string_view its_implementation) const {
+    return op.empty() || (op == its_op && implementation == its_implementation);
+  }
+  std::string who() const;  // "add/simple for dtype f32"
+};
+
+// A class of sizes (conformance/sample.hpp) that a unit served for the first time, and served right.
+struct ComparedClass {
+  const rlk_plugin* api = nullptr;  // the plugin's generation
+  std::string plugin;
+  std::string op;
+  std::string implementation;
+  std::string dtype;
+  std::string variant;
+  uint32_t size_class = 0;
+};
+
+// A class of calls that no call has been compared of, and why. One that is compared after all is told as such.
+struct UncomparedClass {
+  ComparedClass unit;
+  std::string sizes;        // of the call that was looked at last: "f32 N=5,V=37"
+  std::string reason_code;  // core/dispatch/trust/uncompared.hpp
+  std::string reason;
+  uint64_t calls = 0;  // that were looked at
+};
+
+// One (operator, implementation) on one device. Who keeps one longer than a call shares it.
+struct Candidate : std::enable_shared_from_this<Candidate> {
+  Candidate(const OpDecl& declaration, const rlk_implementation& made_by, std::shared_ptr<const PluginBinding> owner,
+            const DeviceEntry& entry, PluginDevice& handle)
+      : decl(&declaration), implementation(&made_by), plugin(std::move(owner)), on(&entry), device(&handle) {}
+
+  const OpDecl* decl = nullptr;
+  const rlk_implementation* implementation = nullptr;
+  std::shared_ptr<const PluginBinding> plugin;
+  const DeviceEntry* on = nullptr;       // memory and streams
+  PluginDevice* device = nullptr;        // whose handle the implementation's slots take
+  std::vector<const UnitResult*> units;  // of the plugin
+  std::vector<std::shared_ptr<const Quarantined>> quarantined;
+};
+
+// Generations share those that they have in common.
+class Candidates {
+public:
+  class Iterator {
+  public:
+    using iterator_category = std::forward_iterator_tag;
+    using value_type = const Candidate;
+    using difference_type = std::ptrdiff_t;
+    using pointer = const Candidate*;
+    using reference = const Candidate&;
+    Iterator() = default;
+    explicit Iterator(const std::shared_ptr<const Candidate>* at) : at_(at) {}
+    const Candidate& operator*() const { return **at_; }
+    const Candidate* operator->() const { return at_->get(); }
+    Iterator& operator++() { return ++at_, *this; }
+    Iterator operator++(int) { return Iterator(at_++); }
+    bool operator==(const Iterator&) const = default;
+
+  private:
+    const std::shared_ptr<const Candidate>* at_ = nullptr;
+  };
+  Iterator begin() const { return Iterator(all_.data()); }
+  Iterator end() const { return Iterator(all_.data() + all_.size()); }
+  size_t size() const { return all_.size(); }
+  void push_back(std::shared_ptr<const Candidate> candidate) { all_.push_back(std::move(candidate)); }
+  // One that is equal, or nullptr.
+  std::shared_ptr<const Candidate> find(const Candidate& like) const;
+
+private:
+  std::vector<std::shared_ptr<const Candidate>> all_;
+};
+
+struct Snapshot {
+  uint64_t generation = 0;
+  std::vector<std::shared_ptr<const PluginBinding>> plugins;
+  // Replaced or gone, the newest first: they serve the streams that live on their devices, which have no address now.
+  std::vector<std::shared_ptr<const PluginBinding>> retired;
+  std::vector<const DeviceEntry*> devices;  // the CPU is always first; they live as long as the registry
+  std::vector<RejectedPlugin> rejected;
+  std::vector<std::shared_ptr<const Quarantined>> quarantined;
+  std::vector<std::shared_ptr<const Quarantined>> suspected;  // evidence alone: they are candidates as before
+  Candidates candidates;
+
+  // nullptr when there is none. [all: thread-safe]
+  const DeviceEntry* find_device(std::string_view backend, uint32_t ordinal) const;
+  // A registered plugin of that id or backend.
+  bool knows(std::string_view id_or_backend) const;
+  const RejectedPlugin* find_rejected(std::string_view id_or_backend) const;
+  // The device has an address: new streams may be made on it.
+  bool is_current(const DeviceEntry& device) const;
+};
+
+// A snapshot lives as long as somebody reads it. Every thread keeps the last one that it read until it reads another.
+class Registry {
+public:
+  Registry();
+  ~Registry();
+  Registry(const Registry&) = delete;
+  Registry& operator=(const Registry&) = delete;
+
+  // [thread-safe; locks once per thread and generation]
+  std::shared_ptr<const Snapshot> current() const;
+  // Builds and swaps in the next generation. Implementations of operators that this host does not declare are left out.
+  // Whose devices are not in it any more is retired. The same again is no new generation. [thread-safe]
+  void publish(std::vector<PluginBinding> plugins, std::vector<RejectedPlugin> rejected);
+  // Removes an implementation for a dtype ("" = all) after a run-time failure; the next generation lacks it. The same
+  // again is no new generation. Once the end of the process has begun no listener is told. [thread-safe]
+  void quarantine(const PluginBinding& plugin, const std::string& op, const std::string& implementation,
+                  const std::string& dtype, const std::string& reason_code, const std::string& reason);
+  void quarantine(Quarantined failed);
+  // Everything of a plugin whose own clean-up failed, in each registry that has it: `what` is the slot. [thread-safe]
+  static void switch_off(const rlk_plugin& plugin, const char* what, const rlk_error& error) noexcept;
+  // Each may have caused one failure, and nobody knows which: kept as evidence, none is switched off. The same again is
+  // no new generation. [thread-safe]
+  void suspect(std::vector<Quarantined> suspects);
+  // Is told of every new quarantine and suspicion, outside any lock, so that evidence can be kept. [before the first
+  // call]
+  void on_quarantine(std::function<void(const Quarantined&, bool only_suspected)> listener);
+  // What running calls proved beyond the tests is told to the listener, which remembers it. [thread-safe]
+  void note_compared(const ComparedClass& compared);
+  void on_compared(std::function<void(const ComparedClass&)> listener);
+  // The same for a class that running calls cannot prove, told once. [thread-safe]
+  void note_uncompared(const UncomparedClass& uncompared);
+  void on_uncompared(std::function<void(const UncomparedClass&)> listener);
+
+private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace rlk::core
