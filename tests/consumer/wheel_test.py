@@ -69,6 +69,7 @@ class Wheel(unittest.TestCase):
         [oldest] = re.findall(r'platform tag:\s+"manylinux_2_(\d+)_x86_64"', shown)
         self.assertLessEqual(int(oldest), 28, shown)
         self.assertIn("libtbb", " ".join(zipfile.ZipFile(wheel()).namelist()))
+        self.assertIn("rlk/prefix/share/doc/rlk/docs/python.md", zipfile.ZipFile(wheel()).namelist())
 
     def test_auditwheel_refuses_a_file_that_needs_this_machine(self):
         """What the test above relies on: the same audit of the same wheel for an older platform."""
