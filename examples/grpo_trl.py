@@ -1,6 +1,6 @@
 """GRPO of a small random model with TRL on the CPU, by TRL's own functions and by rlk's: the losses of every step agree.
 
-    pip install rlk trl==1.16.0
+    packaging/wheel.sh && pip install build/wheel/rlk-*.whl trl==1.16.0     # no index has rlk yet
     python examples/grpo_trl.py [STEPS]          # 20 steps: seconds on one core
 
 Nothing is downloaded: the model, the tokenizer and the prompts are made here. """

@@ -39,7 +39,7 @@ def man_page(verbs, version):
     out += [".SH EXIT STATUS", roff("0: fine, also when hardware is absent. 1: a plugin is broken or a call failed. "
                                     "2: the command line is wrong."),
             ".SH ENVIRONMENT", roff("RLK_ADD_PLUGIN_PATH names further folders with plugins, RLK_CONFIG the policy file, "
-                                    "RLK_CACHE_DIR the folder\nfor what is remembered. rlk's README has all variables; "
+                                    "RLK_CACHE_DIR the folder\nfor what is remembered. All are in share/doc/rlk/docs/cluster.md; "
                                     "rlk-plugins doctor lists those that are set."),
             ".SH SEE ALSO", roff("The reference of the operators and the JSON schemas of the outputs are installed with rlk, "
                                  "in share/doc/rlk\nand share/rlk/schemas."), ""]

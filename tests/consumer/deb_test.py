@@ -19,8 +19,8 @@ FILES = ("bin/rlk-plugins", "libexec/rlk/rlk-prober", "lib/librlk.so.0", "lib/li
          "lib/cmake/rlk/rlkConfig.cmake", "include/rlk/rlk.h", "include/rlk/abi/version.h", "include/rlk/ops/logp.h",
          "include/rlk/ops/logp.hpp", "include/rlk/sdk/ops.hpp", "include/rlk/sdk/ops/logp.hpp", "share/rlk/template/acme.cpp",
          "share/rlk/template_wheel/pyproject.toml", "share/rlk/schemas/inspect.schema.json", "share/doc/rlk/copyright",
-         "share/doc/rlk/changelog.gz", "share/doc/rlk/operators/logp.md", "share/man/man1/rlk-plugins.1.gz",
-         "share/bash-completion/completions/rlk-plugins", "share/zsh/vendor-completions/_rlk-plugins",
+         "share/doc/rlk/changelog.gz", "share/doc/rlk/operators/logp.md", "share/doc/rlk/docs/cluster.md",
+         "share/man/man1/rlk-plugins.1.gz", "share/bash-completion/completions/rlk-plugins", "share/zsh/vendor-completions/_rlk-plugins",
          "share/fish/vendor_completions.d/rlk-plugins.fish",
          *(f"lib/rlk/plugins/librlk_plugin_{vendor}.so" for vendor in ("cuda", "rocm", "maca", "ascend", "cambricon")))
 

@@ -69,6 +69,7 @@ class Wheel(unittest.TestCase):
         [oldest] = re.findall(r'platform tag:\s+"manylinux_2_(\d+)_x86_64"', shown)
         self.assertLessEqual(int(oldest), 28, shown)
         self.assertIn("libtbb", " ".join(zipfile.ZipFile(wheel()).namelist()))
+        self.assertIn("rlk/prefix/share/doc/rlk/docs/python.md", zipfile.ZipFile(wheel()).namelist())
 
     def test_auditwheel_refuses_a_file_that_needs_this_machine(self):
         """What the test above relies on: the same audit of the same wheel for an older platform."""
@@ -85,15 +86,16 @@ class Wheel(unittest.TestCase):
                     self.assertNotIn(os.fsencode(BUILD), content, name)
                     self.assertNotIn(os.fsencode(FOLDER), content, name)
 
-    def test_readmes_python_works_as_printed_without_a_compiler_and_without_torch(self):
+    def test_the_pages_python_works_as_printed_without_a_compiler_and_without_torch(self):
         for tool in ("cc", "gcc", "c++", "clang", "ld"):
             self.assertIsNone(shutil.which(tool, path=str(USER / "bin")))
         python("import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is not None)")
-        for page in ("README.md", "packaging/python/README.md"):
+        for page in ("README.md", "docs/python.md", "packaging/python/README.md"):
             programs = re.findall(r"^```python\n(.*?)^```", (SOURCE / page).read_text(), re.MULTILINE | re.DOTALL)
             self.assertNotEqual(programs, [], page)
             for program in programs:
-                if "import rlk.tvm_ffi" in program:  # needs another package; tests/python/tvm_ffi_test.py
+                # Needs another package: tests/python/tvm_ffi_test.py and the trainers' tests.
+                if "import rlk.tvm_ffi" in program or "import rlk.integrations" in program:
                     continue
                 self.assertIn("cpu", python(program))
 

@@ -1,4 +1,4 @@
-"""plugins/SUPPORT.md is what plugins/support.py makes of today's plugins and reports; the tests that it names are there and
+"""plugins/SUPPORT.md and the table in the README are what plugins/support.py makes of today's plugins and reports; the tests that it names are there and
 name the operators; the operators that it reads from sources are those of the built plugins."""
 import ctypes
 import json
@@ -48,6 +48,15 @@ def built_operators(library):
 class Page(unittest.TestCase):
     def test_it_is_current(self):
         self.assertEqual(support.PAGE.read_text(), support.page(), "run python3 plugins/support.py")
+        self.assertEqual(support.README.read_text(), support.readme(), "run python3 plugins/support.py")
+
+    def test_the_table_of_families_counts_every_operator_once(self):
+        rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in support.families().splitlines()[2:]]
+        self.assertEqual(sum(int(row[1]) for row in rows), len(support.operators()))
+        levels, _, vendors = support.levels()
+        for column, vendor in enumerate(vendors, 2):
+            counted = sum(int(number) for row in rows for number in re.findall(r"\d+", row[column]))
+            self.assertEqual(counted, sum(vendor in known for known in levels.values()), vendor)
 
     def test_every_plugin_is_on_it(self):
         no_vendors = {"fault", "tvmffi"}  # for who tests hosts, and other people's kernels, whoever made the device

@@ -93,7 +93,7 @@ std::string advice(const Lookalike* found) {
     return std::string("use the plugin ") + found->key + ", which drives " + found->vendor + "'s devices";
   }
   return "there is no plugin for this vendor: it needs a vendor key of its own, and its devices are never guessed at "
-         "(CONTRIBUTING, \"A stack that looks like CUDA\")";
+         "(plugins/simt/README.md, \"A stack that looks like CUDA\")";
 }
 
 }  // namespace rlk::simt::host

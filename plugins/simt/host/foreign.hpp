@@ -1,6 +1,6 @@
-// Runtimes that answer to another vendor's names. Who is taken for the vendor of those names must show that vendor's
-// hardware; a stack that is nobody's here is foreign and needs a key of its own (CONTRIBUTING, "A stack that looks like
-// CUDA"). A line here lets the refusal say whose it is.
+// Runtimes that answer to another vendor's names. A plugin takes a device only where it sees the hardware of the vendor
+// whose names are used; any other stack is foreign and needs a key of its own (plugins/simt/README.md, "A stack that
+// looks like CUDA"). A line here lets the refusal name the vendor.
 #pragma once
 
 #include <string>

@@ -83,7 +83,7 @@ typedef struct rlk_thread_pool {
 RLK_API rlk_status rlk_set_thread_pool(const rlk_thread_pool* pool, rlk_error* error);
 
 /* ---- runtime --------------------------------------------------------------------------------------------------- */
-/* How plugins are looked for is in the environment (RLK_PLUGIN_PATH, RLK_BACKEND, RLK_REQUIRE, ...); see README.md. */
+/* docs/cluster.md has the variables that say where plugins are looked for (RLK_PLUGIN_PATH, RLK_REQUIRE, ...). */
 typedef struct rlk_runtime_options {
   uint32_t struct_size;
   uint32_t wait_for_probes; /* 1: return when every plugin is judged; 0: serve from the CPU at once, probe behind */
@@ -238,7 +238,7 @@ RLK_API rlk_status rlk_graph_launch(rlk_graph* graph, rlk_stream* stream, rlk_er
 RLK_API rlk_status rlk_graph_destroy(rlk_graph* graph, rlk_error* error);
 
 /* ---- questions -------------------------------------------------------------------------------------------------- */
-/* Each writes a JSON document (schemas: README.md) into a string that rlk_string_free ends. */
+/* Each writes a JSON document (schemas: share/rlk/schemas) into a string that rlk_string_free ends. */
 RLK_API rlk_status rlk_list_json(rlk_runtime* runtime, char** out, rlk_error* error);
 RLK_API rlk_status rlk_ops_json(char** out, rlk_error* error);
 /* What rlk_call would do with these arguments (data may be NULL) on the stream's device, and why. The policy counts:
