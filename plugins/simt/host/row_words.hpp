@@ -15,6 +15,10 @@
   { RowsArgument::Kind::or_zero, #name, call.name }
 #define RLK_SIMT_ROWS_IS_of_row(name) \
   { RowsArgument::Kind::of_row, #name, call.name }
+#define RLK_SIMT_ROWS_IS_kept(name) \
+  { RowsArgument::Kind::kept, #name, nullptr }
+#define RLK_SIMT_ROWS_IS_of_column(name) \
+  { RowsArgument::Kind::of_column, #name, call.name }
 #define RLK_SIMT_ROWS_ARGUMENT(argument) RLK_SIMT_CAT(RLK_SIMT_ROWS_IS_, argument),
 #define RLK_SIMT_ROWS_PARAMETER(name) static_cast<double>(call.params.name),
 #define RLK_SIMT_ROWS_TEXT_(x) #x
@@ -41,3 +45,4 @@
 #define RLK_SIMT_ROWS(OP, arguments, ...) RLK_SIMT_ROWS_DECLARE(OP, arguments, ())
 #define RLK_SIMT_ROWS_WITH(OP, arguments, numbers, ...) \
   RLK_SIMT_ROWS_DECLARE(OP, arguments, (RLK_SIMT_EACH(RLK_SIMT_ROWS_PARAMETER, RLK_SIMT_ROWS_LIST numbers)))
+#define RLK_SIMT_ROWS_SUMS(OP, arguments, numbers, sums, ...) RLK_SIMT_ROWS_WITH(OP, arguments, numbers, )

@@ -8,7 +8,12 @@ namespace {
 
 using Kind = RowsArgument::Kind;
 
-constexpr uint32_t kNumerics = RLK_NUMERICS_ACCURATE | RLK_NUMERICS_DETERMINISTIC | RLK_NUMERICS_BATCH_INVARIANT;
+// A sum over rows depends on how many there are.
+uint32_t numerics_of(const RowsCall& call) {
+  return RLK_NUMERICS_ACCURATE | RLK_NUMERICS_DETERMINISTIC | (call.has_sums() ? 0u : RLK_NUMERICS_BATCH_INVARIANT);
+}
+
+constexpr int64_t kFewestChunkRows = 32, kMostChunks = 256;
 
 int64_t product(const int64_t* shape, int32_t ndim) {
   int64_t size = 1;
@@ -53,6 +58,11 @@ const rlk_tensor& RowsCall::matrix() const {
   return *found->tensor;
 }
 
+bool RowsCall::has_sums() const noexcept {
+  return std::any_of(arguments, arguments + count,
+                     [](const RowsArgument& one) { return one.kind == Kind::of_column && one.tensor != nullptr; });
+}
+
 sdk::Support support_of_rows(const Device& device, const RowsCall& call) {
   if (auto refused = device.refusal()) return *refused;
   const sdk::Dtype dtype = call.dtype();
@@ -72,8 +82,9 @@ sdk::Support support_of_rows(const Device& device, const RowsCall& call) {
     }
     bytes += static_cast<double>(product(argument.tensor->shape, argument.tensor->ndim) * sdk::bytes_of(own));
   }
-  sdk::Support answer = sdk::Support::yes("rows", kNumerics, RLK_SUPPORT_PREFERRED);
-  answer.cost_us = kLaunchUs + device.bytes_us(bytes);
+  sdk::Support answer = sdk::Support::yes("rows", numerics_of(call), RLK_SUPPORT_PREFERRED);
+  answer.cost_us = (call.has_sums() ? 3 : 1) * (kLaunchUs + device.bytes_us(bytes));
+  if (call.has_sums()) answer.workspace_bound = UINT64_MAX;
   return answer;
 }
 
@@ -101,6 +112,28 @@ simt::RowArgs arguments_of_rows(const RowsCall& call, int wave) {
   return args;
 }
 
+uint64_t place_sums(const RowsCall& call, simt::RowArgs& args, void* workspace) {
+  if (!call.has_sums()) return 0;
+  args.chunk_rows = std::max(kFewestChunkRows, ceil_divide(args.rows, kMostChunks));
+  args.chunks = ceil_divide(args.rows, args.chunk_rows);
+  Workspace at(workspace);
+  const auto row_bytes = static_cast<uint64_t>(args.rows) * sizeof(double);
+  uint64_t bytes = 0;
+  int64_t sums = 0;
+  for (int i = 0; i < call.count; ++i) {
+    sums += call.arguments[i].kind == Kind::of_column ? 1 : 0;
+    if (call.arguments[i].kind != Kind::kept) continue;
+    bytes += align_256(row_bytes);
+    args.tensor[i].dtype = simt::kMapF64;
+    args.tensor[i].outer = args.inner;
+    args.tensor[i].row = 1;
+    if (workspace != nullptr) args.tensor[i].data = at.take<double>(row_bytes);
+  }
+  const auto part_bytes = static_cast<uint64_t>(args.chunks * sums * args.columns) * sizeof(double);
+  if (workspace != nullptr) args.part = at.take<double>(part_bytes);
+  return bytes + align_256(part_bytes);
+}
+
 int threads_of_rows(const simt::RowArgs& args, int wave) {
   return args.group == wave ? simt::kRowThreads : args.group;
 }
@@ -114,15 +147,33 @@ RowsPlan::RowsPlan(Device& device, const RowsKernels& kernels, const RowsCall& c
       place_(device.place()),
       wave_(device.simt_width()) {
   flags = RLK_PLAN_SHAREABLE | RLK_PLAN_CAPTURABLE;
-  numerics = kNumerics;
+  numerics = numerics_of(call);
   variant = "rows";
+  if (!call.has_sums()) return;
+  workspace_bound = UINT64_MAX;
+  const std::string prefix = kernels.prefix;
+  chunks_ = device.kernel(kernels.image, prefix + (call.dtype() == sdk::Dtype::f64 ? "chunks_f64" : "chunks_f32"));
+  totals_ = device.kernel(kernels.image, prefix + "totals");
 }
 
-void RowsPlan::launch(sdk::Stream& stream, const RowsCall& call) const {
-  const simt::RowArgs args = arguments_of_rows(call, wave_);
-  if (args.rows == 0) return;
+uint64_t RowsPlan::workspace_of(const RowsCall& call) const {
+  simt::RowArgs args = arguments_of_rows(call, wave_);
+  return place_sums(call, args, nullptr);
+}
+
+void RowsPlan::launch(sdk::Stream& stream, const RowsCall& call, void* workspace) const {
+  simt::RowArgs args = arguments_of_rows(call, wave_);
+  place_sums(call, args, workspace);
   const PlaceScope scope(place_);
-  launch_walking(kernel_, blocks_of_rows(args, wave_), threads_of_rows(args, wave_), 0, own(stream).handle(), args);
+  const StreamHandle handle = own(stream).handle();
+  launch_walking(kernel_, blocks_of_rows(args, wave_), threads_of_rows(args, wave_), 0, handle, args);
+  if (!call.has_sums()) return;
+  const int64_t packs = ceil_divide(args.columns, 16 / sdk::bytes_of(call.dtype()));
+  launch_walking(chunks_, ceil_divide(packs, simt::kRowSumThreads) * args.chunks, simt::kRowSumThreads, 0, handle,
+                 args);
+  const auto sums = std::count_if(call.arguments, call.arguments + call.count,
+                                  [](const RowsArgument& one) { return one.kind == Kind::of_column; });
+  launch_walking(totals_, ceil_divide(args.columns, simt::kRowTotalColumns) * sums, simt::kRowThreads, 0, handle, args);
 }
 
 }  // namespace rlk::simt::host

@@ -12,7 +12,7 @@
 namespace rlk::simt::host {
 
 struct RowsArgument {
-  enum class Kind { out, in, or_one, or_zero, of_row };  // as RowKind
+  enum class Kind { out, in, or_one, or_zero, of_row, kept, of_column };  // as RowKind
 
   bool is_matrix() const noexcept { return kind == Kind::out || kind == Kind::in; }
 
@@ -29,6 +29,8 @@ struct RowsCall {
   sdk::Dtype dtype() const { return sdk::dtype_of(matrix()); }
   int64_t columns() const { return matrix().shape[matrix().ndim - 1]; }
 
+  bool has_sums() const noexcept;  // over rows
+
   int count = 0;
   RowsArgument arguments[simt::kRowTensors];
   double numbers[simt::kRowNumbers] = {};
@@ -36,12 +38,14 @@ struct RowsCall {
 
 struct RowsKernels {
   const char* image;
-  const char* prefix;  // of the two kernels' names
+  const char* prefix;  // of the kernels' names
 };
 
 sdk::Support support_of_rows(const Device& device, const RowsCall& call);
 // The kernel's arguments on a device of such waves.
 simt::RowArgs arguments_of_rows(const RowsCall& call, int wave);
+// Gives what is kept of each row and the parts of sums a place in the workspace, when it is there; the bytes it takes.
+uint64_t place_sums(const RowsCall& call, simt::RowArgs& args, void* workspace);
 // Threads and blocks of its launch.
 int threads_of_rows(const simt::RowArgs& args, int wave);
 int64_t blocks_of_rows(const simt::RowArgs& args, int wave);
@@ -51,10 +55,11 @@ public:
   RowsPlan(Device& device, const RowsKernels& kernels, const RowsCall& call);
 
 protected:
-  void launch(sdk::Stream& stream, const RowsCall& call) const;
+  void launch(sdk::Stream& stream, const RowsCall& call, void* workspace) const;
+  uint64_t workspace_of(const RowsCall& call) const;
 
 private:
-  FunctionHandle kernel_;
+  FunctionHandle kernel_, chunks_ = nullptr, totals_ = nullptr;
   Place place_;
   int wave_;
 };
@@ -80,7 +85,10 @@ private:
       dynamic_symbols = (uint64_t{1} << Op::kSymbols) - 1;
     }
     void enqueue(sdk::Stream& stream, const sdk::Run& run) override {
-      launch(stream, Declared::call_of(sdk::arguments_of<Op>(run, params_)));
+      launch(stream, Declared::call_of(sdk::arguments_of<Op>(run, params_)), run.workspace());
+    }
+    uint64_t prepare(const sdk::Run& run) override {
+      return workspace_of(Declared::call_of(sdk::arguments_of<Op>(run, params_)));
     }
 
   private:

@@ -12,12 +12,14 @@
 //   or_one(weight), or_zero(bias)  a matrix or a number for each column, and what stands for it where it is absent;
 //                                  the operator's dtype or its accumulator
 //   of_row(rstd)                   a number for each row that is put; may be absent
+//   kept(rstd), of_column(grad)    of sums over rows (row_sums.cuh): a number for each row that is put in memory of the
+//                                  call, and a sum
 //
 // In what is done, d is a Lane of the dtype's accumulator and Lane<double> is as good: passes compute in its type.
 //
 //   row.sum(d, from(...), f)       the sum of f(d, ...) over the columns, in fp64, for fp64 itself compensated
 //   row.sums(d, from(...), f, g)   two of them in one pass
-//   row.largest(d, from(...), f)   NaNs apart
+//   row.largest(d, from(...), f)   a NaN is the largest
 //   row.powers(d, from(x))         the largest number and the sum of exp(x - largest) in one pass
 //   row.map(d, to(...), from(...), f)
 //   row.put(rstd, value)           row.columns()
@@ -38,82 +40,9 @@
 #include <rlk/formula/vocabulary.hpp>
 
 #include "each.h"
-#include "rows.h"
+#include "row_parts.cuh"
 
 namespace rlk::simt {
-
-using formula::Lane;
-
-enum class RowKind { out, in, or_one, or_zero, of_row };
-
-template <int index>
-struct RowName {};
-template <int... index>
-struct RowNames {};
-template <int... index>
-__device__ __forceinline__ RowNames<index...> to(RowName<index>...) {
-  return {};
-}
-template <int... index>
-__device__ __forceinline__ RowNames<index...> from(RowName<index>...) {
-  return {};
-}
-
-__device__ __forceinline__ bool is_finite(double x) {
-  return x - x == 0;
-}
-
-// kLong: terms are fp64, and so many of them that rounding each sum would be seen (Knuth's sum).
-template <bool kLong>
-struct RowSum {
-  double sum = 0, lost = 0;
-
-  __device__ __forceinline__ void add(double term) {
-    const double next = formula::Add(sum, term);
-    if constexpr (kLong) {
-      const double added = next - sum;
-      lost = formula::Add(lost, formula::Add(sum - (next - added), term - added));
-    }
-    sum = next;
-  }
-  __device__ __forceinline__ void add(const RowSum& other) {
-    add(other.sum);
-    if constexpr (kLong) lost = formula::Add(lost, other.lost);
-  }
-  __device__ __forceinline__ RowSum of_lane(int lanes) const {
-    RowSum other;
-    other.sum = wave_xor(sum, lanes);
-    if constexpr (kLong) other.lost = wave_xor(lost, lanes);
-    return other;
-  }
-  __device__ __forceinline__ double value() const { return kLong && is_finite(sum) ? sum + lost : sum; }
-};
-
-template <class A>
-struct RowLargest {
-  A value;
-
-  __device__ __forceinline__ void add(A other) { value = other > value ? other : value; }
-  __device__ __forceinline__ void add(const RowLargest& other) { add(other.value); }
-  __device__ __forceinline__ RowLargest of_lane(int lanes) const { return {wave_xor(value, lanes)}; }
-};
-
-struct RowPowers {
-  double largest, sum;
-
-  __device__ __forceinline__ double share() const { return 1 / sum; }
-  __device__ __forceinline__ double log_sum() const { return ::log(sum); }
-};
-
-template <class V>
-__device__ __forceinline__ void row_results(V value, V* out) {
-  out[0] = value;
-}
-template <class V>
-__device__ __forceinline__ void row_results(const formula::Two<V>& values, V* out) {
-  out[0] = values.first;
-  out[1] = values.second;
-}
 
 // T: of the matrices. kPacks: all of them are in packs, and a row is of whole ones.
 template <class Op, class T, bool kPacks>
@@ -127,9 +56,7 @@ public:
       : args_(args), place_(static_cast<int>(threadIdx.x) % args.group), packs_((args.columns + kSize - 1) / kSize) {}
 
   __device__ __forceinline__ void begin(int64_t n) {
-    const int64_t block = n < args_.inner ? 0 : n / args_.inner, own = n - block * args_.inner;
-#pragma unroll
-    for (int i = 0; i < kTensors; ++i) at_[i] = block * args_.tensor[i].outer + own * args_.tensor[i].row;
+    seek(n);
     if constexpr (kPacks) {
 #pragma unroll
       for (int p = 0; p < kRowHeld; ++p) {
@@ -141,6 +68,11 @@ public:
         }
       }
     }
+  }
+  __device__ __forceinline__ void seek(int64_t n) {
+    const int64_t block = n < args_.inner ? 0 : n / args_.inner, own = n - block * args_.inner;
+#pragma unroll
+    for (int i = 0; i < kTensors; ++i) at_[i] = block * args_.tensor[i].outer + own * args_.tensor[i].row;
   }
   __device__ __forceinline__ int64_t columns() const {
     return args_.columns;
@@ -248,8 +180,23 @@ public:
     }
   }
 
-private:
+  // For sums over rows: what the arguments of a pack are in the row.
+  __device__ __forceinline__ void read_all(int64_t pack, double (&out)[kTensors][kSize]) const {
+#pragma unroll
+    for (int i = 0; i < kTensors; ++i) {
+      if (Op::kind(i) == RowKind::in) read_as<double, T>(i, pack, out[i]);
+      if (Op::kind(i) != RowKind::kept) continue;
+      const double number = static_cast<const double*>(args_.tensor[i].data)[at_[i]];
+#pragma unroll
+      for (int e = 0; e < kSize; ++e) out[i][e] = number;
+    }
+  }
+  __device__ __forceinline__ int64_t packs() const {
+    return packs_;
+  }
   static constexpr bool kLong = sizeof(T) == 8;
+
+private:
   template <bool of>
   struct Is {
     static constexpr bool value = of;
@@ -450,11 +397,15 @@ __device__ __forceinline__ void rows(const RowArgs& args) {
 #define RLK_SIMT_ROWS_NAME_or_one(name) name
 #define RLK_SIMT_ROWS_NAME_or_zero(name) name
 #define RLK_SIMT_ROWS_NAME_of_row(name) name
+#define RLK_SIMT_ROWS_NAME_kept(name) name
+#define RLK_SIMT_ROWS_NAME_of_column(name) name
 #define RLK_SIMT_ROWS_KIND_out(name) RowKind::out
 #define RLK_SIMT_ROWS_KIND_in(name) RowKind::in
 #define RLK_SIMT_ROWS_KIND_or_one(name) RowKind::or_one
 #define RLK_SIMT_ROWS_KIND_or_zero(name) RowKind::or_zero
 #define RLK_SIMT_ROWS_KIND_of_row(name) RowKind::of_row
+#define RLK_SIMT_ROWS_KIND_kept(name) RowKind::kept
+#define RLK_SIMT_ROWS_KIND_of_column(name) RowKind::of_column
 
 #define RLK_SIMT_ROWS_PLACE(argument) RLK_SIMT_CAT(RLK_SIMT_ROWS_NAME_, argument),
 #define RLK_SIMT_ROWS_KIND(argument) simt::RLK_SIMT_CAT(RLK_SIMT_ROWS_KIND_, argument),
@@ -469,9 +420,11 @@ __device__ __forceinline__ void rows(const RowArgs& args) {
   RLK_SIMT_CAT(RLK_SIMT_IMAGE, _rows_##OP##_##suffix)(RLK_SIMT_ARGUMENT(rlk::simt::RowArgs) args) { \
     rlk::simt::rows<rlk::formula::OP##Rows, A>(args);                                               \
   }
-#define RLK_SIMT_ROWS_WITH(OP, arguments, numbers, ...)                                                    \
+// more: other members, in parentheses.
+#define RLK_SIMT_ROWS_DEFINE(OP, arguments, numbers, more, ...)                                            \
   namespace rlk::formula {                                                                                 \
   struct OP##Rows {                                                                                        \
+    enum class Place { RLK_SIMT_EACH(RLK_SIMT_ROWS_PLACE, RLK_SIMT_ROWS_LIST arguments) };                 \
     static constexpr int kTensors = RLK_SIMT_COUNT arguments;                                              \
     static constexpr __device__ __host__ simt::RowKind kind(int i) {                                       \
       constexpr simt::RowKind kinds[] = {RLK_SIMT_EACH(RLK_SIMT_ROWS_KIND, RLK_SIMT_ROWS_LIST arguments)}; \
@@ -479,16 +432,17 @@ __device__ __forceinline__ void rows(const RowArgs& args) {
     }                                                                                                      \
     template <class Row>                                                                                   \
     static __device__ __forceinline__ void apply(Row& row, const double* rlk_number) {                     \
-      enum class Place { RLK_SIMT_EACH(RLK_SIMT_ROWS_PLACE, RLK_SIMT_ROWS_LIST arguments) };               \
       [[maybe_unused]] const Lane<typename Row::A> d{};                                                    \
       RLK_SIMT_EACH(RLK_SIMT_ROWS_NAME, RLK_SIMT_ROWS_LIST arguments)                                      \
       RLK_SIMT_EACH(RLK_SIMT_ROWS_NUMBER, RLK_SIMT_ROWS_LIST numbers)                                      \
       __VA_ARGS__                                                                                          \
     }                                                                                                      \
+    RLK_SIMT_ROWS_LIST more                                                                                \
   };                                                                                                       \
   }                                                                                                        \
   RLK_SIMT_ROWS_KERNEL(OP, f32, float)                                                                     \
   RLK_SIMT_ROWS_KERNEL(OP, f64, double)
-#define RLK_SIMT_ROWS(OP, arguments, ...) RLK_SIMT_ROWS_WITH(OP, arguments, (none), __VA_ARGS__)
+#define RLK_SIMT_ROWS_WITH(OP, arguments, numbers, ...) RLK_SIMT_ROWS_DEFINE(OP, arguments, numbers, (), __VA_ARGS__)
+#define RLK_SIMT_ROWS(OP, arguments, ...) RLK_SIMT_ROWS_DEFINE(OP, arguments, (none), (), __VA_ARGS__)
 
 #endif

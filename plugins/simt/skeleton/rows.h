@@ -10,6 +10,8 @@ constexpr int kRowNumbers = 4;
 constexpr int kRowThreads = 256;      // of a block where a wave has a row, and the most where a block has one
 constexpr int kRowFewThreads = 128;   // where they are enough to hold a row
 constexpr int kRowHeld = 4;           // packs of 16 bytes that a thread keeps of each matrix that is read
+constexpr int kRowSumThreads = 128;   // of a block that sums packs of columns over a chunk of rows
+constexpr int kRowTotalColumns = 32;  // of a block of kRowThreads that sums chunks
 constexpr int kRowSmallestWave = 32;  // of any device
 
 struct RowTensor {
@@ -28,6 +30,8 @@ struct RowArgs {
   int32_t in_packs;            // all matrices are
   int32_t group;               // threads of a row: a wave or a block
   int32_t reserved;
+  int64_t chunks, chunk_rows;  // of sums over rows
+  double* part;                // of each chunk and each sum, its columns
   RowTensor tensor[kRowTensors];
 };
 
