@@ -1,11 +1,12 @@
-// The implementations of all maps: the files of ../operators, read with the words below (maps.inc, which the build
-// makes, includes each).
+// The implementations of all maps and rows: the files of ../operators, read with the words below and those of
+// row_words.hpp (maps.inc, which the build makes, includes each).
 #pragma once
 
 #include <rlk/sdk/ops.hpp>
 
 #include "../skeleton/each.h"
 #include "map.hpp"
+#include "row_words.hpp"
 
 #include <tuple>
 #include <utility>

@@ -11,6 +11,7 @@
 
 #include "plugins/simt/host/map.hpp"
 #include "plugins/simt/skeleton/map.cuh"
+#include "tests/unit/simt_host/tensor.hpp"
 
 extern "C" {
 void arithmetic_map_Sub_f32(rlk::simt::MapArgs);
@@ -27,85 +28,6 @@ const Driver& driver() {
 }
 
 namespace {
-
-using sdk::Dtype;
-using Sizes = std::vector<int64_t>;
-
-double element(const void* at, Dtype dtype) {
-  if (dtype == Dtype::f64) return *static_cast<const double*>(at);
-  if (dtype == Dtype::f32) return *static_cast<const float*>(at);
-  if (dtype == Dtype::bf16) return widen(*static_cast<const bf16*>(at));
-  return widen(*static_cast<const f16*>(at));
-}
-void put(void* at, Dtype dtype, double value) {
-  if (dtype == Dtype::f64) *static_cast<double*>(at) = value;
-  if (dtype == Dtype::f32) *static_cast<float*>(at) = static_cast<float>(value);
-  if (dtype == Dtype::bf16) *static_cast<bf16*>(at) = Narrow<bf16>::of(value);
-  if (dtype == Dtype::f16) *static_cast<f16*>(at) = Narrow<f16>::of(value);
-}
-
-// Whole numbers that every dtype holds exactly, in memory with a margin of elements around.
-struct Tensor {
-  static constexpr int64_t kMargin = 40;
-
-  Tensor(Dtype type, Sizes sizes, Sizes steps = {}, int64_t offset = 0)
-      : dtype(type), shape(std::move(sizes)), strides(std::move(steps)), size(sdk::bytes_of(type)) {
-    if (strides.size() != shape.size()) {
-      strides.assign(shape.size(), 1);
-      for (size_t d = shape.size(); d-- > 1;) strides[d - 1] = strides[d] * shape[d];
-    }
-    int64_t low = 0, high = 0;
-    for (size_t d = 0; d < shape.size(); ++d) {
-      const int64_t reach = std::max<int64_t>(shape[d] - 1, 0) * strides[d];
-      (reach < 0 ? low : high) += reach;
-    }
-    memory.resize(static_cast<size_t>((high - low + 1 + 2 * kMargin + offset) * size + 32));
-    first = align(memory.data()) + (kMargin + offset - low) * size;
-    std::mt19937 random(static_cast<unsigned>(high + 7 * size));
-    for (char* at = align(memory.data()); at + size <= memory.data() + memory.size(); at += size) {
-      put(at, dtype, static_cast<double>(random() % 15) - 7);
-    }
-    before = memory;
-    abi.struct_size = sizeof(abi);
-    abi.alignment = 1;
-    abi.data = first;
-    abi.shape = shape.data();
-    abi.strides = strides.data();
-    abi.ndim = static_cast<int32_t>(shape.size());
-    abi.dtype = sdk::abi_of(dtype);
-  }
-  Tensor(const Tensor&) = delete;
-  Tensor& operator=(const Tensor&) = delete;
-
-  static char* align(char* at) { return at + (16 - reinterpret_cast<uintptr_t>(at) % 16) % 16; }
-  // By an index of a tensor that this one is broadcast to.
-  char* at(const Sizes& index) const {
-    int64_t offset = 0;
-    for (size_t d = 0; d < shape.size(); ++d) {
-      if (shape[d] != 1) offset += index[d + index.size() - shape.size()] * strides[d];
-    }
-    return first + offset * size;
-  }
-
-  Dtype dtype;
-  Sizes shape, strides;
-  int64_t size;
-  std::vector<char> memory, before;
-  char* first = nullptr;
-  rlk_tensor abi{};
-};
-
-template <class Function>
-void for_each_index(const Sizes& shape, const Function& function) {
-  if (std::find(shape.begin(), shape.end(), 0) != shape.end()) return;
-  Sizes index(shape.size(), 0);
-  for (;;) {
-    function(index);
-    size_t d = shape.size();
-    while (d > 0 && ++index[d - 1] == shape[d - 1]) index[--d] = 0;
-    if (d == 0) return;
-  }
-}
 
 void run(void (*f32)(MapArgs), void (*f64)(MapArgs), const MapCall& call, unsigned blocks) {
   const MapArgs args = arguments_of_map(call);
@@ -127,8 +49,6 @@ void expect_difference(Tensor& out, const Tensor& a, const Tensor& b, int32_t fo
   });
   EXPECT_TRUE(expected == out.memory);
 }
-
-constexpr Dtype kEvery[] = {Dtype::f32, Dtype::bf16, Dtype::f16, Dtype::f64};
 
 TEST(MapTest, ContiguousTensorsOfOneDtypeGoInPacksWithAnyTail) {
   for (const Dtype dtype : kEvery) {

@@ -1,0 +1,48 @@
+// The host's words for rows, with which maps.hpp reads the files of ../operators (../skeleton/rows.cuh).
+#pragma once
+
+#include "../skeleton/each.h"
+#include "rows.hpp"
+
+#define RLK_SIMT_ROWS_LIST(...) __VA_ARGS__
+#define RLK_SIMT_ROWS_IS_out(name) \
+  { RowsArgument::Kind::out, #name, call.name }
+#define RLK_SIMT_ROWS_IS_in(name) \
+  { RowsArgument::Kind::in, #name, call.name }
+#define RLK_SIMT_ROWS_IS_or_one(name) \
+  { RowsArgument::Kind::or_one, #name, call.name }
+#define RLK_SIMT_ROWS_IS_or_zero(name) \
+  { RowsArgument::Kind::or_zero, #name, call.name }
+#define RLK_SIMT_ROWS_IS_of_row(name) \
+  { RowsArgument::Kind::of_row, #name, call.name }
+#define RLK_SIMT_ROWS_IS_kept(name) \
+  { RowsArgument::Kind::kept, #name, nullptr }
+#define RLK_SIMT_ROWS_IS_of_column(name) \
+  { RowsArgument::Kind::of_column, #name, call.name }
+#define RLK_SIMT_ROWS_ARGUMENT(argument) RLK_SIMT_CAT(RLK_SIMT_ROWS_IS_, argument),
+#define RLK_SIMT_ROWS_PARAMETER(name) static_cast<double>(call.params.name),
+#define RLK_SIMT_ROWS_TEXT_(x) #x
+#define RLK_SIMT_ROWS_TEXT(x) RLK_SIMT_ROWS_TEXT_(x)
+
+// numbers: each followed by a comma.
+#define RLK_SIMT_ROWS_DECLARE(OP, arguments, numbers)                                                               \
+  namespace rlk::simt::host::rows {                                                                                 \
+  struct OP {                                                                                                       \
+    using Op = sdk::ops::OP;                                                                                        \
+    static constexpr RowsKernels kKernels = {RLK_SIMT_ROWS_TEXT(RLK_SIMT_IMAGE),                                    \
+                                             RLK_SIMT_ROWS_TEXT(RLK_SIMT_IMAGE) "_rows_" #OP "_"};                  \
+    static RowsCall call_of(const sdk::Arguments<Op>& call) {                                                       \
+      return {{RLK_SIMT_EACH(RLK_SIMT_ROWS_ARGUMENT, RLK_SIMT_ROWS_LIST arguments)}, {RLK_SIMT_ROWS_LIST numbers}}; \
+    }                                                                                                               \
+  };                                                                                                                \
+  }                                                                                                                 \
+  namespace rlk::simt::host::maps {                                                                                 \
+  template <>                                                                                                       \
+  struct Numbered<__COUNTER__ - kFirst> {                                                                           \
+    using type = Rows<rows::OP>;                                                                                    \
+  };                                                                                                                \
+  }
+#define RLK_SIMT_ROWS(OP, arguments, ...) RLK_SIMT_ROWS_DECLARE(OP, arguments, ())
+#define RLK_SIMT_ROWS_WITH(OP, arguments, numbers, ...) \
+  RLK_SIMT_ROWS_DECLARE(OP, arguments, (RLK_SIMT_EACH(RLK_SIMT_ROWS_PARAMETER, RLK_SIMT_ROWS_LIST numbers)))
+#define RLK_SIMT_ROWS_SUMS(OP, arguments, numbers, sums, ...) RLK_SIMT_ROWS_WITH(OP, arguments, numbers, )

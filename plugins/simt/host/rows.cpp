@@ -1,0 +1,179 @@
+// Query, plan and launch of every operator of rows: how many threads have a row, and whether it goes in packs.
+#include "rows.hpp"
+
+#include <algorithm>
+
+namespace rlk::simt::host {
+namespace {
+
+using Kind = RowsArgument::Kind;
+
+// A sum over rows depends on how many there are.
+uint32_t numerics_of(const RowsCall& call) {
+  return RLK_NUMERICS_ACCURATE | RLK_NUMERICS_DETERMINISTIC | (call.has_sums() ? 0u : RLK_NUMERICS_BATCH_INVARIANT);
+}
+
+constexpr int64_t kFewestChunkRows = 32, kMostChunks = 256;
+
+int64_t product(const int64_t* shape, int32_t ndim) {
+  int64_t size = 1;
+  for (int32_t d = 0; d < ndim; ++d) size *= shape[d];
+  return size;
+}
+
+// Along a dimension of one place nothing moves, whatever the stride says.
+int64_t stride_of(const rlk_tensor& tensor, int32_t d) {
+  return d < 0 || tensor.shape[d] == 1 ? 0 : tensor.strides[d];
+}
+
+simt::RowTensor row_tensor(const RowsArgument& argument) {
+  simt::RowTensor out{};
+  if (argument.tensor == nullptr) return out;
+  const rlk_tensor& tensor = *argument.tensor;
+  out.data = sdk::data_of(&tensor);
+  out.dtype = static_cast<int32_t>(sdk::dtype_of(tensor));
+  int32_t last = tensor.ndim - 1;
+  if (argument.kind != Kind::of_row) out.column = stride_of(tensor, last--);
+  out.row = stride_of(tensor, last);
+  out.outer = stride_of(tensor, last - 1);
+  const int64_t bytes = sdk::bytes_of(sdk::dtype_of(tensor));
+  out.in_packs = out.column == 1 && is_aligned(out.data, out.row * bytes) && out.outer * bytes % 16 == 0 ? 1 : 0;
+  return out;
+}
+
+}  // namespace
+
+RowsCall::RowsCall(std::initializer_list<RowsArgument> all, std::initializer_list<double> parameters)
+    : count(static_cast<int>(all.size())) {
+  std::copy(all.begin(), all.end(), arguments);
+  std::copy(parameters.begin(), parameters.end(), numbers);
+}
+
+const rlk_tensor& RowsCall::matrix() const {
+  const RowsArgument* const found =
+      std::find_if(arguments, arguments + count, [](const RowsArgument& one) { return one.kind == Kind::in; });
+  if (found == arguments + count || found->tensor == nullptr) {
+    throw sdk::Error(RLK_INVALID_ARGUMENT, "a tensor that the operator needs is absent");
+  }
+  return *found->tensor;
+}
+
+bool RowsCall::has_sums() const noexcept {
+  return std::any_of(arguments, arguments + count,
+                     [](const RowsArgument& one) { return one.kind == Kind::of_column && one.tensor != nullptr; });
+}
+
+sdk::Support support_of_rows(const Device& device, const RowsCall& call) {
+  if (auto refused = device.refusal()) return *refused;
+  const sdk::Dtype dtype = call.dtype();
+  double bytes = 0;
+  for (int i = 0; i < call.count; ++i) {
+    const RowsArgument& argument = call.arguments[i];
+    if (argument.tensor == nullptr) continue;
+    if (auto refused = refuse_dtype(argument.tensor, argument.name)) return *refused;
+    const sdk::Dtype own = sdk::dtype_of(*argument.tensor);
+    const bool fits = own == dtype || (!argument.is_matrix() && sdk::bytes_of(own) == accumulator_bytes(dtype));
+    if (!fits && argument.kind != Kind::of_row) {
+      return sdk::Support::no(
+          "DTYPE", std::string(argument.name) + " is " + sdk::name_of(own) + " beside rows of " + sdk::name_of(dtype));
+    }
+    if (argument.tensor->ndim > 3) {
+      return sdk::Support::no("DIMENSIONS", std::string(argument.name) + " has more than three dimensions");
+    }
+    bytes += static_cast<double>(product(argument.tensor->shape, argument.tensor->ndim) * sdk::bytes_of(own));
+  }
+  sdk::Support answer = sdk::Support::yes("rows", numerics_of(call), RLK_SUPPORT_PREFERRED);
+  answer.cost_us = (call.has_sums() ? 3 : 1) * (kLaunchUs + device.bytes_us(bytes));
+  if (call.has_sums()) answer.workspace_bound = UINT64_MAX;
+  return answer;
+}
+
+simt::RowArgs arguments_of_rows(const RowsCall& call, int wave) {
+  simt::RowArgs args{};
+  const rlk_tensor& matrix = call.matrix();
+  args.columns = call.columns();
+  args.rows = product(matrix.shape, matrix.ndim - 1);
+  args.inner = matrix.ndim == 3 ? matrix.shape[1] : args.rows;
+  std::copy(std::begin(call.numbers), std::end(call.numbers), args.number);
+  args.dtype = static_cast<int32_t>(call.dtype());
+  const int64_t size = 16 / sdk::bytes_of(call.dtype());
+  bool in_packs = args.columns % size == 0;
+  for (int i = 0; i < call.count; ++i) {
+    args.tensor[i] = row_tensor(call.arguments[i]);
+    if (call.arguments[i].is_matrix() && call.arguments[i].tensor != nullptr) {
+      in_packs = in_packs && args.tensor[i].in_packs != 0;
+    }
+  }
+  args.in_packs = in_packs ? 1 : 0;
+  const int64_t packs = ceil_divide(args.columns, size);
+  args.group = packs <= simt::kRowHeld * wave                   ? wave
+               : packs <= simt::kRowHeld * simt::kRowFewThreads ? simt::kRowFewThreads
+                                                                : simt::kRowThreads;
+  return args;
+}
+
+uint64_t place_sums(const RowsCall& call, simt::RowArgs& args, void* workspace) {
+  if (!call.has_sums()) return 0;
+  args.chunk_rows = std::max(kFewestChunkRows, ceil_divide(args.rows, kMostChunks));
+  args.chunks = ceil_divide(args.rows, args.chunk_rows);
+  Workspace at(workspace);
+  const auto row_bytes = static_cast<uint64_t>(args.rows) * sizeof(double);
+  uint64_t bytes = 0;
+  int64_t sums = 0;
+  for (int i = 0; i < call.count; ++i) {
+    sums += call.arguments[i].kind == Kind::of_column ? 1 : 0;
+    if (call.arguments[i].kind != Kind::kept) continue;
+    bytes += align_256(row_bytes);
+    args.tensor[i].dtype = simt::kMapF64;
+    args.tensor[i].outer = args.inner;
+    args.tensor[i].row = 1;
+    if (workspace != nullptr) args.tensor[i].data = at.take<double>(row_bytes);
+  }
+  const auto part_bytes = static_cast<uint64_t>(args.chunks * sums * args.columns) * sizeof(double);
+  if (workspace != nullptr) args.part = at.take<double>(part_bytes);
+  return bytes + align_256(part_bytes);
+}
+
+int threads_of_rows(const simt::RowArgs& args, int wave) {
+  return args.group == wave ? simt::kRowThreads : args.group;
+}
+int64_t blocks_of_rows(const simt::RowArgs& args, int wave) {
+  return ceil_divide(args.rows, threads_of_rows(args, wave) / args.group);
+}
+
+RowsPlan::RowsPlan(Device& device, const RowsKernels& kernels, const RowsCall& call)
+    : kernel_(device.kernel(kernels.image,
+                            std::string(kernels.prefix) + (call.dtype() == sdk::Dtype::f64 ? "f64" : "f32"))),
+      place_(device.place()),
+      wave_(device.simt_width()) {
+  flags = RLK_PLAN_SHAREABLE | RLK_PLAN_CAPTURABLE;
+  numerics = numerics_of(call);
+  variant = "rows";
+  if (!call.has_sums()) return;
+  workspace_bound = UINT64_MAX;
+  const std::string prefix = kernels.prefix;
+  chunks_ = device.kernel(kernels.image, prefix + (call.dtype() == sdk::Dtype::f64 ? "chunks_f64" : "chunks_f32"));
+  totals_ = device.kernel(kernels.image, prefix + "totals");
+}
+
+uint64_t RowsPlan::workspace_of(const RowsCall& call) const {
+  simt::RowArgs args = arguments_of_rows(call, wave_);
+  return place_sums(call, args, nullptr);
+}
+
+void RowsPlan::launch(sdk::Stream& stream, const RowsCall& call, void* workspace) const {
+  simt::RowArgs args = arguments_of_rows(call, wave_);
+  place_sums(call, args, workspace);
+  const PlaceScope scope(place_);
+  const StreamHandle handle = own(stream).handle();
+  launch_walking(kernel_, blocks_of_rows(args, wave_), threads_of_rows(args, wave_), 0, handle, args);
+  if (!call.has_sums()) return;
+  const int64_t packs = ceil_divide(args.columns, 16 / sdk::bytes_of(call.dtype()));
+  launch_walking(chunks_, ceil_divide(packs, simt::kRowSumThreads) * args.chunks, simt::kRowSumThreads, 0, handle,
+                 args);
+  const auto sums = std::count_if(call.arguments, call.arguments + call.count,
+                                  [](const RowsArgument& one) { return one.kind == Kind::of_column; });
+  launch_walking(totals_, ceil_divide(args.columns, simt::kRowTotalColumns) * sums, simt::kRowThreads, 0, handle, args);
+}
+
+}  // namespace rlk::simt::host

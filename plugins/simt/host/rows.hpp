@@ -1,0 +1,99 @@
+// The host's side of operators of rows (../skeleton/rows.cuh): what RLK_SIMT_ROWS says of one becomes its
+// implementation, for all floating dtypes and strides.
+#pragma once
+
+#include <rlk/sdk/arguments.hpp>
+
+#include "../skeleton/rows.h"
+#include "operator.hpp"
+
+#include <initializer_list>
+
+namespace rlk::simt::host {
+
+struct RowsArgument {
+  enum class Kind { out, in, or_one, or_zero, of_row, kept, of_column };  // as RowKind
+
+  bool is_matrix() const noexcept { return kind == Kind::out || kind == Kind::in; }
+
+  Kind kind = Kind::out;
+  const char* name = "";  // a literal
+  const rlk_tensor* tensor = nullptr;
+};
+
+// A call of an operator of rows: its arguments, one of them an input that is a matrix.
+struct RowsCall {
+  RowsCall(std::initializer_list<RowsArgument> all, std::initializer_list<double> parameters);
+
+  const rlk_tensor& matrix() const;  // the first of kind `in`
+  sdk::Dtype dtype() const { return sdk::dtype_of(matrix()); }
+  int64_t columns() const { return matrix().shape[matrix().ndim - 1]; }
+
+  bool has_sums() const noexcept;  // over rows
+
+  int count = 0;
+  RowsArgument arguments[simt::kRowTensors];
+  double numbers[simt::kRowNumbers] = {};
+};
+
+struct RowsKernels {
+  const char* image;
+  const char* prefix;  // of the kernels' names
+};
+
+sdk::Support support_of_rows(const Device& device, const RowsCall& call);
+// The kernel's arguments on a device of such waves.
+simt::RowArgs arguments_of_rows(const RowsCall& call, int wave);
+// Gives what is kept of each row and the parts of sums a place in the workspace, when it is there; the bytes it takes.
+uint64_t place_sums(const RowsCall& call, simt::RowArgs& args, void* workspace);
+// Threads and blocks of its launch.
+int threads_of_rows(const simt::RowArgs& args, int wave);
+int64_t blocks_of_rows(const simt::RowArgs& args, int wave);
+
+class RowsPlan : public sdk::Plan {
+public:
+  RowsPlan(Device& device, const RowsKernels& kernels, const RowsCall& call);
+
+protected:
+  void launch(sdk::Stream& stream, const RowsCall& call, void* workspace) const;
+  uint64_t workspace_of(const RowsCall& call) const;
+
+private:
+  FunctionHandle kernel_, chunks_ = nullptr, totals_ = nullptr;
+  Place place_;
+  int wave_;
+};
+
+// Declared: what RLK_SIMT_ROWS made of an operator.
+template <class Declared>
+struct Rows {
+  using Op = typename Declared::Op;
+  static constexpr const char* kName = "rows";
+
+  static sdk::Support query(Device& device, const sdk::Call<Op>& call) {
+    return support_of_rows(device, Declared::call_of(sdk::arguments_of(call)));
+  }
+  static std::unique_ptr<sdk::Plan> plan(Device& device, const sdk::Call<Op>& call) {
+    return std::make_unique<Plan>(device, call);
+  }
+
+private:
+  class Plan final : public RowsPlan {
+  public:
+    Plan(Device& device, const sdk::Call<Op>& call)
+        : RowsPlan(device, Declared::kKernels, Declared::call_of(sdk::arguments_of(call))), params_(call.params()) {
+      dynamic_symbols = (uint64_t{1} << Op::kSymbols) - 1;
+    }
+    void enqueue(sdk::Stream& stream, const sdk::Run& run) override {
+      launch(stream, Declared::call_of(sdk::arguments_of<Op>(run, params_)), run.workspace());
+    }
+    uint64_t prepare(const sdk::Run& run) override {
+      return workspace_of(Declared::call_of(sdk::arguments_of<Op>(run, params_)));
+    }
+
+  private:
+    const typename Op::Params params_;
+  };
+};
+
+}  // namespace rlk::simt::host

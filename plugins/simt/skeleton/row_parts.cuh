@@ -1,0 +1,87 @@
+// Parts of rows.cuh: names of arguments, and what is reduced.
+#pragma once
+
+#include "../element.cuh"
+#include "rows.h"
+
+namespace rlk::simt {
+
+using formula::Lane;
+
+enum class RowKind { out, in, or_one, or_zero, of_row, kept, of_column };
+
+template <int index>
+struct RowName {};
+template <int... index>
+struct RowNames {};
+template <int... index>
+__device__ __forceinline__ RowNames<index...> to(RowName<index>...) {
+  return {};
+}
+template <int... index>
+__device__ __forceinline__ RowNames<index...> from(RowName<index>...) {
+  return {};
+}
+
+__device__ __forceinline__ bool is_finite(double x) {
+  return x - x == 0;
+}
+
+// kLong: terms are fp64, and so many of them that rounding each sum would be seen (Knuth's sum).
+template <bool kLong>
+struct RowSum {
+  double sum = 0, lost = 0;
+
+  __device__ __forceinline__ void add(double term) {
+    const double next = formula::Add(sum, term);
+    if constexpr (kLong) {
+      const double added = next - sum;
+      lost = formula::Add(lost, formula::Add(sum - (next - added), term - added));
+    }
+    sum = next;
+  }
+  __device__ __forceinline__ void add(const RowSum& other) {
+    add(other.sum);
+    if constexpr (kLong) lost = formula::Add(lost, other.lost);
+  }
+  __device__ __forceinline__ RowSum of_lane(int lanes) const {
+    RowSum other;
+    other.sum = wave_xor(sum, lanes);
+    if constexpr (kLong) other.lost = wave_xor(lost, lanes);
+    return other;
+  }
+  __device__ __forceinline__ double value() const { return kLong && is_finite(sum) ? sum + lost : sum; }
+};
+
+// A NaN is the largest.
+template <class A>
+struct RowLargest {
+  A value;
+
+  __device__ __forceinline__ void add(A other) { value = other > value || other != other ? other : value; }
+  __device__ __forceinline__ void add(const RowLargest& other) { add(other.value); }
+  __device__ __forceinline__ RowLargest of_lane(int lanes) const { return {wave_xor(value, lanes)}; }
+};
+
+struct RowPowers {
+  double largest, sum;
+
+  __device__ __forceinline__ double share() const { return 1 / sum; }
+  __device__ __forceinline__ double log_sum() const { return ::log(sum); }
+};
+
+template <class V>
+__device__ __forceinline__ formula::Two<V> both(V first, V second) {
+  return {first, second};
+}
+template <class V>
+__device__ __forceinline__ void row_results(V value, V* out) {
+  out[0] = value;
+}
+template <class V>
+__device__ __forceinline__ void row_results(const formula::Two<V>& values, V* out) {
+  out[0] = values.first;
+  out[1] = values.second;
+}
+
+}  // namespace rlk::simt

@@ -1,0 +1,448 @@
+// rows: a row of a matrix is reduced, in one pass or several, and mapped.
+//
+//   RLK_SIMT_ROWS(Softmax, (out(y), in(x)), {
+//     const RowPowers p = row.powers(d, from(x));
+//     row.map(d, to(y), from(x), [=](auto d, auto v) { return softmax_of(d, v, p.largest, p.share()); });
+//   })
+//
+// The operator's name in the declarations' views, its arguments by their names there, and what is done with a row;
+// RLK_SIMT_ROWS_WITH(OP, arguments, (eps), ...) names parameters, which are doubles. An argument is
+//
+//   out(y), in(x)                  a matrix of the operator's dtype; out may be absent
+//   or_one(weight), or_zero(bias)  a matrix or a number for each column, and what stands for it where it is absent;
+//                                  the operator's dtype or its accumulator
+//   of_row(rstd)                   a number for each row that is put; may be absent
+//   kept(rstd), of_column(grad)    of sums over rows (row_sums.cuh): a number for each row that is put in memory of the
+//                                  call, and a sum
+//
+// In what is done, d is a Lane of the dtype's accumulator and Lane<double> is as good: passes compute in its type.
+//
+//   row.sum(d, from(...), f)       the sum of f(d, ...) over the columns, in fp64, for fp64 itself compensated
+//   row.sums(d, from(...), f, g)   two of them in one pass
+//   row.largest(d, from(...), f)   a NaN is the largest
+//   row.powers(d, from(x))         the largest number and the sum of exp(x - largest) in one pass
+//   row.map(d, to(...), from(...), f)
+//   row.put(rstd, value)           row.columns()
+//
+// A wave has a row that its lanes can hold, a block a longer one. Thread t takes packs t, t + threads, ... of 16 bytes:
+// of each `in` it keeps the first kRowHeld, and reads the others again in each pass. In what order a row is summed
+// depends on its columns and its dtype alone: not on other rows, on the grid, or on strides and addresses.
+#pragma once
+
+#if !defined(RLK_SIMT_ROWS)  // the host reads operators too, with words of its own (host/row_words.hpp)
+#define RLK_SIMT_ROWS_ON_DEVICE
+
+#include "../element.cuh"
+
+#if !defined(RLK_FORMULA)
+#define RLK_FORMULA __device__ __forceinline__
+#endif
+#include <rlk/formula/vocabulary.hpp>
+
+#include "each.h"
+#include "row_parts.cuh"
+
+namespace rlk::simt {
+
+// T: of the matrices. kPacks: all of them are in packs, and a row is of whole ones.
+template <class Op, class T, bool kPacks>
+class Row {
+public:
+  using A = Accumulator<T>;
+  static constexpr int kSize = Pack<T>::kSize;
+  static constexpr int kTensors = Op::kTensors;
+
+  __device__ __forceinline__ explicit Row(const RowArgs& args)
+      : args_(args), place_(static_cast<int>(threadIdx.x) % args.group), packs_((args.columns + kSize - 1) / kSize) {}
+
+  __device__ __forceinline__ void begin(int64_t n) {
+    seek(n);
+    if constexpr (kPacks) {
+#pragma unroll
+      for (int p = 0; p < kRowHeld; ++p) {
+        const int64_t pack = place_ + p * args_.group;
+        if (pack >= packs_) continue;
+#pragma unroll
+        for (int i = 0; i < kTensors; ++i) {
+          if (Op::kind(i) == RowKind::in) held_[i][p] = load<T>(i, pack);
+        }
+      }
+    }
+  }
+  __device__ __forceinline__ void seek(int64_t n) {
+    const int64_t block = n < args_.inner ? 0 : n / args_.inner, own = n - block * args_.inner;
+#pragma unroll
+    for (int i = 0; i < kTensors; ++i) at_[i] = block * args_.tensor[i].outer + own * args_.tensor[i].row;
+  }
+  __device__ __forceinline__ int64_t columns() const {
+    return args_.columns;
+  }
+
+  template <class V, int... in, class F>
+  __device__ __forceinline__ double sum(Lane<V> d, RowNames<in...> names, const F& f) {
+    RowSum<kLong> total;
+    each<V>(names, [&](auto, int64_t, int count, auto& x) {
+      V term[kSize];
+      terms(count, V(0), term, [&](int e) { return f(d, x[in][e]...); });
+      add_terms(total, term);
+    });
+    return reduce(total).value();
+  }
+  template <class V, int... in, class F, class G>
+  __device__ __forceinline__ formula::Two<double> sums(Lane<V> d, RowNames<in...> names, const F& f, const G& g) {
+    RowSum<kLong> of_f, of_g;
+    each<V>(names, [&](auto, int64_t, int count, auto& x) {
+      V term[kSize];
+      terms(count, V(0), term, [&](int e) { return f(d, x[in][e]...); });
+      add_terms(of_f, term);
+      terms(count, V(0), term, [&](int e) { return g(d, x[in][e]...); });
+      add_terms(of_g, term);
+    });
+    return {reduce(of_f).value(), reduce(of_g).value()};
+  }
+  template <class V, int... in, class F>
+  __device__ __forceinline__ V largest(Lane<V> d, RowNames<in...> names, const F& f) {
+    RowLargest<V> most{-V(INFINITY)};
+    each<V>(names, [&](auto, int64_t, int count, auto& x) {
+#pragma unroll
+      for (int e = 0; e < kSize; ++e) {
+        if (e < count) most.add(f(d, x[in][e]...));
+      }
+    });
+    return reduce(most).value;
+  }
+  // Of what is held the largest number is found first. Later packs may have a larger one: then the sum so far is
+  // scaled, which fp64 does without a loss that could be seen.
+  template <class V, int in>
+  __device__ __forceinline__ RowPowers powers(Lane<V> d, RowNames<in> names) {
+    return powers(d, names, [](auto, V x) { return x; });
+  }
+  template <class V, int in, class F>
+  __device__ __forceinline__ RowPowers powers(Lane<V> d, RowNames<in> names, const F& score) {
+    RowLargest<V> most{-V(INFINITY)};
+    RowSum<kLong> total;
+    const auto largest_of = [&](int count, auto& x) {
+      V top = -V(INFINITY);
+#pragma unroll
+      for (int e = 0; e < kSize; ++e) {
+        const V s = score(d, x[in][e]);
+        top = e < count && s > top ? s : top;
+      }
+      return top;
+    };
+    first<V>(names, [&](auto, int64_t, int count, auto& x) { most.add(largest_of(count, x)); });
+    each<V>(names, [&](auto is_first, int64_t, int count, auto& x) {
+      if constexpr (!is_first.value) {
+        const V top = largest_of(count, x);
+        if (top > most.value) {
+          scale(total, most.value, top);
+          most.value = top;
+        }
+      }
+      const V shift = most.value == -V(INFINITY) ? V(0) : most.value;
+      V term[kSize];
+      terms(count, V(0), term, [&](int e) { return exp(d, formula::Sub(score(d, x[in][e]), shift)); });
+      add_terms(total, term);
+    });
+    const V largest = reduce(most).value;
+    scale(total, most.value, largest);
+    return {static_cast<double>(largest), reduce(total).value()};
+  }
+
+  template <class V, int... out, int... in, class F>
+  __device__ __forceinline__ void map(Lane<V> d, RowNames<out...>, RowNames<in...> names, const F& f) {
+    constexpr int kOut = sizeof...(out);
+    each<V>(names, [&](auto, int64_t pack, int count, auto& x) {
+      V y[kOut][kSize];
+#pragma unroll
+      for (int e = 0; e < kSize; ++e) {
+        V results[kOut];
+        row_results<V>(f(d, x[in][e]...), results);
+#pragma unroll
+        for (int k = 0; k < kOut; ++k) y[k][e] = results[k];
+      }
+      int k = 0;
+      (store(out, pack, count, y[k++]), ...);
+    });
+  }
+  template <int i, class Number>
+  __device__ __forceinline__ void put(RowName<i>, Number value) const {
+    const RowTensor& tensor = args_.tensor[i];
+    if (place_ != 0 || tensor.data == nullptr) return;
+    if (tensor.dtype == kMapBf16) {
+      static_cast<bf16*>(tensor.data)[at_[i]] = Narrow<bf16>::of(value);
+    } else if (tensor.dtype == kMapF16) {
+      static_cast<f16*>(tensor.data)[at_[i]] = Narrow<f16>::of(value);
+    } else if (tensor.dtype == kMapF32) {
+      static_cast<float*>(tensor.data)[at_[i]] = Narrow<float>::of(value);
+    } else {
+      static_cast<double*>(tensor.data)[at_[i]] = value;
+    }
+  }
+
+  // For sums over rows: what the arguments of a pack are in the row.
+  __device__ __forceinline__ void read_all(int64_t pack, double (&out)[kTensors][kSize]) const {
+#pragma unroll
+    for (int i = 0; i < kTensors; ++i) {
+      if (Op::kind(i) == RowKind::in) read_as<double, T>(i, pack, out[i]);
+      if (Op::kind(i) != RowKind::kept) continue;
+      const double number = static_cast<const double*>(args_.tensor[i].data)[at_[i]];
+#pragma unroll
+      for (int e = 0; e < kSize; ++e) out[i][e] = number;
+    }
+  }
+  __device__ __forceinline__ int64_t packs() const {
+    return packs_;
+  }
+  static constexpr bool kLong = sizeof(T) == 8;
+
+private:
+  template <bool of>
+  struct Is {
+    static constexpr bool value = of;
+  };
+
+  __device__ __forceinline__ int count_of(int64_t pack) const {
+    const int64_t left = args_.columns - pack * kSize;
+    return kPacks || left >= kSize ? kSize : static_cast<int>(left);
+  }
+
+  // The first kRowHeld packs of this thread, from registers or memory.
+  template <class V, int... in, class Visit>
+  __device__ __forceinline__ void first(RowNames<in...>, const Visit& visit) {
+    // Unrolled where they are registers.
+#pragma unroll(kPacks ? kRowHeld : 1)
+    for (int p = 0; p < kRowHeld; ++p) {
+      const int64_t pack = place_ + p * args_.group;
+      if (pack >= packs_) break;
+      const int count = count_of(pack);
+      V x[kTensors][kSize];
+      (read<V, in>(Is<kPacks>(), p, pack, count, x[in]), ...);
+      visit(Is<true>(), pack, count, x);
+    }
+  }
+  template <class V, int... in, class Visit>
+  __device__ __forceinline__ void each(RowNames<in...> names, const Visit& visit) {
+    first<V>(names, visit);
+#pragma unroll 1
+    for (int64_t pack = place_ + kRowHeld * args_.group; pack < packs_; pack += args_.group) {
+      const int count = count_of(pack);
+      V x[kTensors][kSize];
+      (read<V, in>(Is<false>(), 0, pack, count, x[in]), ...);
+      visit(Is<false>(), pack, count, x);
+    }
+  }
+
+  // What is beyond the row is one of its numbers.
+  template <class U>
+  __device__ __forceinline__ Pack<U> load(int i, int64_t pack, int part = 0) const {
+    const RowTensor& tensor = args_.tensor[i];
+    const int64_t column = pack * kSize + part * Pack<U>::kSize, left = args_.columns - column;
+    Pack<U> out;
+    if (kPacks && (Op::kind(i) == RowKind::in || tensor.in_packs != 0)) {
+      out.bits = *reinterpret_cast<const uint4*>(static_cast<const U*>(tensor.data) + at_[i] + column);
+      return out;
+    }
+    const U* const row = static_cast<const U*>(tensor.data) + at_[i];
+    U element[Pack<U>::kSize];
+#pragma unroll
+    for (int e = 0; e < Pack<U>::kSize; ++e) element[e] = row[(e < left ? column + e : 0) * tensor.column];
+    __builtin_memcpy(&out.bits, element, sizeof(out.bits));
+    return out;
+  }
+  template <class V, class U>
+  __device__ __forceinline__ void read_as(int i, int64_t pack, V (&out)[kSize]) const {
+#pragma unroll
+    for (int part = 0; part < kSize / Pack<U>::kSize; ++part) {
+      Accumulator<U> wide[Pack<U>::kSize];
+      load<U>(i, pack, part).unpack(wide);
+#pragma unroll
+      for (int e = 0; e < Pack<U>::kSize; ++e) out[part * Pack<U>::kSize + e] = static_cast<V>(wide[e]);
+    }
+  }
+  template <class V, int i, bool kFromHeld>
+  __device__ __forceinline__ void read(Is<kFromHeld>, int p, int64_t pack, int, V (&out)[kSize]) const {
+    if constexpr (Op::kind(i) == RowKind::in && kFromHeld) {
+      A wide[kSize];
+      held_[i][p].unpack(wide);
+#pragma unroll
+      for (int e = 0; e < kSize; ++e) out[e] = static_cast<V>(wide[e]);
+    } else if constexpr (Op::kind(i) == RowKind::in) {
+      read_as<V, T>(i, pack, out);
+    } else {
+      const RowTensor& tensor = args_.tensor[i];
+      if (tensor.data == nullptr) {
+#pragma unroll
+        for (int e = 0; e < kSize; ++e) out[e] = V(Op::kind(i) == RowKind::or_one ? 1 : 0);
+      } else if (sizeof(T) < sizeof(A) && tensor.dtype != args_.dtype) {
+        read_as<V, A>(i, pack, out);
+      } else {
+        read_as<V, T>(i, pack, out);
+      }
+    }
+  }
+  template <class V>
+  __device__ __forceinline__ void store(int i, int64_t pack, int count, const V (&in)[kSize]) const {
+    const RowTensor& tensor = args_.tensor[i];
+    if (tensor.data == nullptr) return;
+    T element[kSize];
+#pragma unroll
+    for (int e = 0; e < kSize; ++e) element[e] = Narrow<T>::of(in[e]);
+    T* const row = static_cast<T*>(tensor.data) + at_[i];
+    if constexpr (kPacks) {
+      uint4 bits;
+      __builtin_memcpy(&bits, element, sizeof(bits));
+      store_stream(row + pack * kSize, bits);
+    } else {
+#pragma unroll
+      for (int e = 0; e < kSize; ++e) {
+        if (e < count) row[(pack * kSize + e) * tensor.column] = element[e];
+      }
+    }
+  }
+
+  template <class V, class F>
+  __device__ __forceinline__ void terms(int count, V neutral, V (&out)[kSize], const F& f) const {
+#pragma unroll
+    for (int e = 0; e < kSize; ++e) {
+      const V term = f(e);
+      out[e] = e < count ? term : neutral;
+    }
+  }
+  // A pack's terms in a tree of V's, packs in fp64.
+  template <class V>
+  __device__ __forceinline__ void add_terms(RowSum<kLong>& total, V (&term)[kSize]) const {
+    if constexpr (kLong) {
+#pragma unroll
+      for (int e = 0; e < kSize; ++e) total.add(term[e]);
+    } else {
+#pragma unroll
+      for (int width = kSize / 2; width > 0; width /= 2) {
+#pragma unroll
+        for (int e = 0; e < width; ++e) term[e] = formula::Add(term[e], term[e + width]);
+      }
+      total.add(static_cast<double>(term[0]));
+    }
+  }
+  // From powers of x - old to those of x - top.
+  template <class V>
+  __device__ __forceinline__ void scale(RowSum<kLong>& total, V old, V top) const {
+    if (old == top || total.sum == 0) return;
+    const double factor = ::exp(static_cast<double>(old) - static_cast<double>(top));
+    total.sum *= factor;
+    total.lost *= factor;
+  }
+
+  // Of the threads of the row, the same in each of them. One barrier each: what the one before wrote is read until the
+  // next but one writes.
+  template <class State>
+  __device__ __forceinline__ State reduce(State mine) {
+#pragma unroll
+    for (int lanes = kWave / 2; lanes > 0; lanes /= 2) mine.add(mine.of_lane(lanes));
+    if (args_.group == kWave) return mine;
+    __shared__ unsigned char part[2][kRowThreads / kRowSmallestWave][sizeof(State)];
+    const int wave = static_cast<int>(threadIdx.x) / kWave, waves = args_.group / kWave;
+    if (static_cast<int>(threadIdx.x) % kWave == 0) __builtin_memcpy(part[turn_][wave], &mine, sizeof(State));
+    __syncthreads();
+    __builtin_memcpy(&mine, part[turn_][0], sizeof(State));
+#pragma unroll 1
+    for (int w = 1; w < waves; ++w) {
+      State other = mine;
+      __builtin_memcpy(&other, part[turn_][w], sizeof(State));
+      mine.add(other);
+    }
+    turn_ ^= 1;
+    return mine;
+  }
+
+  const RowArgs& args_;
+  const int place_;
+  const int64_t packs_;
+  int turn_ = 0;
+  int64_t at_[kTensors];
+  Pack<T> held_[kTensors][kRowHeld];
+};
+
+template <class Op, class T, bool kPacks>
+__device__ __forceinline__ void rows_of(const RowArgs& args) {
+  Row<Op, T, kPacks> row(args);
+  const int groups = static_cast<int>(blockDim.x) / args.group;
+  const int64_t step = static_cast<int64_t>(gridDim.x) * groups;
+  for (int64_t n = static_cast<int64_t>(blockIdx.x) * groups + threadIdx.x / args.group; n < args.rows; n += step) {
+    row.begin(n);
+    Op::apply(row, args.number);
+  }
+}
+template <class Op, class T>
+__device__ __forceinline__ void rows_of(const RowArgs& args) {
+  args.in_packs != 0 ? rows_of<Op, T, true>(args) : rows_of<Op, T, false>(args);
+}
+template <class Op, class A>
+__device__ __forceinline__ void rows(const RowArgs& args) {
+  static_assert(Op::kTensors <= kRowTensors, "as many tensors as the arguments have room for");
+  if constexpr (sizeof(A) == 8) {
+    rows_of<Op, double>(args);
+  } else {
+    if (args.dtype == kMapBf16) return rows_of<Op, bf16>(args);
+    if (args.dtype == kMapF16) return rows_of<Op, f16>(args);
+    rows_of<Op, float>(args);
+  }
+}
+
+}  // namespace rlk::simt
+
+// Of an argument: its name, its kind.
+#define RLK_SIMT_ROWS_NAME_out(name) name
+#define RLK_SIMT_ROWS_NAME_in(name) name
+#define RLK_SIMT_ROWS_NAME_or_one(name) name
+#define RLK_SIMT_ROWS_NAME_or_zero(name) name
+#define RLK_SIMT_ROWS_NAME_of_row(name) name
+#define RLK_SIMT_ROWS_NAME_kept(name) name
+#define RLK_SIMT_ROWS_NAME_of_column(name) name
+#define RLK_SIMT_ROWS_KIND_out(name) RowKind::out
+#define RLK_SIMT_ROWS_KIND_in(name) RowKind::in
+#define RLK_SIMT_ROWS_KIND_or_one(name) RowKind::or_one
+#define RLK_SIMT_ROWS_KIND_or_zero(name) RowKind::or_zero
+#define RLK_SIMT_ROWS_KIND_of_row(name) RowKind::of_row
+#define RLK_SIMT_ROWS_KIND_kept(name) RowKind::kept
+#define RLK_SIMT_ROWS_KIND_of_column(name) RowKind::of_column
+
+#define RLK_SIMT_ROWS_PLACE(argument) RLK_SIMT_CAT(RLK_SIMT_ROWS_NAME_, argument),
+#define RLK_SIMT_ROWS_KIND(argument) simt::RLK_SIMT_CAT(RLK_SIMT_ROWS_KIND_, argument),
+#define RLK_SIMT_ROWS_NAME(argument)                                                                         \
+  [[maybe_unused]] const simt::RowName<static_cast<int>(Place::RLK_SIMT_CAT(RLK_SIMT_ROWS_NAME_, argument))> \
+      RLK_SIMT_CAT(RLK_SIMT_ROWS_NAME_, argument);
+#define RLK_SIMT_ROWS_NUMBER(name) [[maybe_unused]] const double name = *rlk_number++;
+#define RLK_SIMT_ROWS_LIST(...) __VA_ARGS__
+
+#define RLK_SIMT_ROWS_KERNEL(OP, suffix, A)                                                         \
+  RLK_SIMT_KERNEL(rlk::simt::kRowThreads, 2)                                                        \
+  RLK_SIMT_CAT(RLK_SIMT_IMAGE, _rows_##OP##_##suffix)(RLK_SIMT_ARGUMENT(rlk::simt::RowArgs) args) { \
+    rlk::simt::rows<rlk::formula::OP##Rows, A>(args);                                               \
+  }
+// more: other members, in parentheses.
+#define RLK_SIMT_ROWS_DEFINE(OP, arguments, numbers, more, ...)                                            \
+  namespace rlk::formula {                                                                                 \
+  struct OP##Rows {                                                                                        \
+    enum class Place { RLK_SIMT_EACH(RLK_SIMT_ROWS_PLACE, RLK_SIMT_ROWS_LIST arguments) };                 \
+    static constexpr int kTensors = RLK_SIMT_COUNT arguments;                                              \
+    static constexpr __device__ __host__ simt::RowKind kind(int i) {                                       \
+      constexpr simt::RowKind kinds[] = {RLK_SIMT_EACH(RLK_SIMT_ROWS_KIND, RLK_SIMT_ROWS_LIST arguments)}; \
+      return kinds[i];                                                                                     \
+    }                                                                                                      \
+    template <class Row>                                                                                   \
+    static __device__ __forceinline__ void apply(Row& row, const double* rlk_number) {                     \
+      [[maybe_unused]] const Lane<typename Row::A> d{};                                                    \
+      RLK_SIMT_EACH(RLK_SIMT_ROWS_NAME, RLK_SIMT_ROWS_LIST arguments)                                      \
+      RLK_SIMT_EACH(RLK_SIMT_ROWS_NUMBER, RLK_SIMT_ROWS_LIST numbers)                                      \
+      __VA_ARGS__                                                                                          \
+    }                                                                                                      \
+    RLK_SIMT_ROWS_LIST more                                                                                \
+  };                                                                                                       \
+  }                                                                                                        \
+  RLK_SIMT_ROWS_KERNEL(OP, f32, float)                                                                     \
+  RLK_SIMT_ROWS_KERNEL(OP, f64, double)
+#define RLK_SIMT_ROWS_WITH(OP, arguments, numbers, ...) RLK_SIMT_ROWS_DEFINE(OP, arguments, numbers, (), __VA_ARGS__)
+#define RLK_SIMT_ROWS(OP, arguments, ...) RLK_SIMT_ROWS_DEFINE(OP, arguments, (none), (), __VA_ARGS__)
+
+#endif

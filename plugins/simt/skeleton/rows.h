@@ -1,0 +1,38 @@
+// What the host passes to a kernel of rows, the same for every operator (rows.cuh).
+#pragma once
+
+#include "map.h"
+
+namespace rlk::simt {
+
+constexpr int kRowTensors = 8;  // arguments of an operator, in the order in which its file names them
+constexpr int kRowNumbers = 4;
+constexpr int kRowThreads = 256;      // of a block where a wave has a row, and the most where a block has one
+constexpr int kRowFewThreads = 128;   // where they are enough to hold a row
+constexpr int kRowHeld = 4;           // packs of 16 bytes that a thread keeps of each matrix that is read
+constexpr int kRowSumThreads = 128;   // of a block that sums packs of columns over a chunk of rows
+constexpr int kRowTotalColumns = 32;  // of a block of kRowThreads that sums chunks
+constexpr int kRowSmallestWave = 32;  // of any device
+
+struct RowTensor {
+  void* data;           // nullptr: absent
+  int64_t outer;        // strides in elements: of blocks of rows (RowArgs::inner),
+  int64_t row, column;  // of rows in a block and of columns; 0: repeated
+  int32_t dtype;        // as MapTensor's
+  int32_t in_packs;     // a pack begins at a multiple of 16 bytes and its numbers are neighbours
+};
+
+struct RowArgs {
+  int64_t rows, columns;
+  int64_t inner;               // rows of a block of rows
+  double number[kRowNumbers];  // the operator's parameters
+  int32_t dtype;               // of the matrices
+  int32_t in_packs;            // all matrices are
+  int32_t group;               // threads of a row: a wave or a block
+  int32_t reserved;
+  int64_t chunks, chunk_rows;  // of sums over rows
+  double* part;                // of each chunk and each sum, its columns
+  RowTensor tensor[kRowTensors];
+};
+
+}  // namespace rlk::simt

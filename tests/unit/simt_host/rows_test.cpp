@@ -1,0 +1,249 @@
+// Are rows of any length, strides and dtypes reduced right, with the same bits in whatever form, grid and company, and
+// is nothing else written? On fibers with waves of 64; the kernels are those of ../operators.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+
+#include "plugins/simt/host/rows.hpp"
+#include "tests/unit/simt_host/tensor.hpp"
+
+extern "C" {
+void softmax_rows_Softmax_f32(rlk::simt::RowArgs);
+void softmax_rows_Softmax_f64(rlk::simt::RowArgs);
+void rms_norm_rows_RmsNorm_f32(rlk::simt::RowArgs);
+void rms_norm_rows_RmsNorm_f64(rlk::simt::RowArgs);
+void rms_norm_backward_rows_RmsNormBackward_f32(rlk::simt::RowArgs);
+void rms_norm_backward_rows_RmsNormBackward_f64(rlk::simt::RowArgs);
+void rms_norm_backward_rows_RmsNormBackward_chunks_f32(rlk::simt::RowArgs);
+void rms_norm_backward_rows_RmsNormBackward_chunks_f64(rlk::simt::RowArgs);
+void rms_norm_backward_rows_RmsNormBackward_totals(rlk::simt::RowArgs);
+}
+
+namespace rlk::simt::host {
+
+const Driver& driver() {
+  static const Driver none;
+  return none;
+}
+
+namespace {
+
+using Kind = RowsArgument::Kind;
+using Kernel = void (*)(RowArgs);
+
+constexpr int kWide = 64;
+constexpr Dtype accumulator(Dtype dtype) {
+  return dtype == Dtype::f64 ? Dtype::f64 : Dtype::f32;
+}
+// Half a unit in the last place, relative.
+double unit(Dtype dtype) {
+  return dtype == Dtype::f64 ? 0x1p-53 : dtype == Dtype::f32 ? 0x1p-24 : dtype == Dtype::f16 ? 0x1p-11 : 0x1p-8;
+}
+
+void run(Kernel kernel, const RowArgs& args, unsigned blocks, int threads) {
+  emulation::run_grid({blocks, 1, 1}, {static_cast<unsigned>(threads), 1, 1}, 0, [=] { kernel(args); });
+}
+void run_rows(Kernel f32, Kernel f64, const RowsCall& call, unsigned blocks) {
+  const RowArgs args = arguments_of_rows(call, kWide);
+  run(call.dtype() == Dtype::f64 ? f64 : f32, args, blocks, threads_of_rows(args, kWide));
+}
+
+// Numbers of a matrix, row after row.
+std::vector<double> numbers(const Tensor& tensor) {
+  std::vector<double> all;
+  for_each_index(tensor.shape, [&](const Sizes& index) { all.push_back(element(tensor.at(index), tensor.dtype)); });
+  return all;
+}
+void expect_nothing_else_is_written(const Tensor& tensor) {
+  std::vector<char> expected = tensor.before;
+  for_each_index(tensor.shape, [&](const Sizes& index) {
+    std::memcpy(expected.data() + (tensor.at(index) - tensor.memory.data()), tensor.at(index),
+                static_cast<size_t>(tensor.size));
+  });
+  EXPECT_TRUE(expected == tensor.memory);
+}
+
+std::vector<double> softmax(const Tensor& y, const Tensor& x, unsigned blocks, bool in_packs) {
+  const RowsCall call({{Kind::out, "y", &y.abi}, {Kind::in, "x", &x.abi}}, {});
+  EXPECT_EQ(arguments_of_rows(call, kWide).in_packs, in_packs ? 1 : 0);
+  run_rows(&softmax_rows_Softmax_f32, &softmax_rows_Softmax_f64, call, blocks);
+  expect_nothing_else_is_written(y);
+  return numbers(y);
+}
+// The same numbers elsewhere.
+void fill(const Tensor& to, const Tensor& from) {
+  for_each_index(to.shape,
+                 [&](const Sizes& index) { put(to.at(index), to.dtype, element(from.at(index), from.dtype)); });
+}
+
+TEST(RowsTest, RowsOfAnyLengthHaveTheSameBitsInEveryFormGridAndCompany) {
+  constexpr int64_t kRows = 5;
+  for (const Dtype dtype : kEvery) {
+    for (const int64_t columns : {1, 7, 37, 64, 300, 1024, 2056, 4104, 17000}) {
+      SCOPED_TRACE(std::string(sdk::name_of(dtype)) + " " + std::to_string(columns));
+      const bool whole = columns % (16 / sdk::bytes_of(dtype)) == 0;
+      const Tensor x(dtype, {kRows, columns}), y(dtype, {kRows, columns});
+      const std::vector<double> due = softmax(y, x, 2, whole);
+      for (int64_t n = 0; n < kRows; ++n) {
+        double largest = -INFINITY;
+        long double sum = 0;
+        for (int64_t k = 0; k < columns; ++k) largest = std::max(largest, element(x.at({n, k}), dtype));
+        for (int64_t k = 0; k < columns; ++k)
+          sum += std::exp(static_cast<long double>(element(x.at({n, k}), dtype) - largest));
+        for (int64_t k = 0; k < columns; ++k) {
+          const auto expected =
+              static_cast<double>(std::exp(static_cast<long double>(element(x.at({n, k}), dtype) - largest)) / sum);
+          const double bound =
+              expected * (unit(dtype) + 8 * unit(accumulator(dtype))) + (dtype == Dtype::f16 ? 3e-8 : 0);
+          ASSERT_NEAR(due[static_cast<size_t>(n * columns + k)], expected, bound) << n << " " << k;
+        }
+      }
+      const auto expect_same = [&](Sizes in_steps, Sizes out_steps, int64_t offset, unsigned blocks, bool in_packs) {
+        const Tensor in(dtype, {kRows, columns}, std::move(in_steps), offset);
+        const Tensor out(dtype, {kRows, columns}, std::move(out_steps));
+        fill(in, x);
+        EXPECT_TRUE(softmax(out, in, blocks, in_packs) == due);
+      };
+      const int64_t padded = (columns + 7) / 8 * 8 + 8;
+      expect_same({padded, 1}, {padded, 1}, 0, 1, whole);
+      expect_same({}, {}, 1, 7, false);
+      expect_same({2 * columns + 1, 2}, {columns, 1}, 0, 3, false);
+      expect_same({1, kRows}, {-columns, -1}, 0, 3, false);
+      // A row by itself, over itself.
+      const Tensor alone(dtype, {1, columns});
+      for_each_index(alone.shape, [&](const Sizes& index) {
+        std::memcpy(alone.at(index), x.at({3, index[1]}), alone.size);
+      });
+      const std::vector<double> seen = softmax(alone, alone, 1, whole);
+      EXPECT_TRUE(std::equal(seen.begin(), seen.end(), due.begin() + 3 * columns));
+    }
+  }
+}
+
+TEST(RowsTest, AWaveHasWhatItsLanesHoldAndABlockWhatIsLonger) {
+  const auto group = [](Dtype dtype, int64_t columns) {
+    const Tensor x(dtype, {2, columns});
+    return arguments_of_rows(RowsCall({{Kind::in, "x", &x.abi}}, {}), kWide).group;
+  };
+  EXPECT_EQ(group(Dtype::bf16, 4 * 64 * 8), 64);
+  EXPECT_EQ(group(Dtype::bf16, 4 * 64 * 8 + 1), kRowFewThreads);
+  EXPECT_EQ(group(Dtype::f32, 4 * 128 * 4), kRowFewThreads);
+  EXPECT_EQ(group(Dtype::f32, 4 * 128 * 4 + 1), kRowThreads);
+}
+
+TEST(RowsTest, InfinitiesAndNansStayInTheirRow) {
+  const Tensor x(Dtype::f32, {4, 40}), y(Dtype::f32, {4, 40});
+  for (int64_t k = 0; k < 40; ++k) put(x.at({0, k}), Dtype::f32, -INFINITY);
+  put(x.at({1, 17}), Dtype::f32, NAN);
+  for (int64_t k = 0; k < 39; ++k) put(x.at({2, k}), Dtype::f32, -INFINITY);
+  softmax(y, x, 1, true);
+  for (int64_t k = 0; k < 40; ++k) {
+    EXPECT_TRUE(std::isnan(element(y.at({0, k}), Dtype::f32)));
+    EXPECT_TRUE(std::isnan(element(y.at({1, k}), Dtype::f32)));
+    EXPECT_EQ(element(y.at({2, k}), Dtype::f32), k == 39 ? 1 : 0);
+    EXPECT_TRUE(std::isfinite(element(y.at({3, k}), Dtype::f32)));
+  }
+}
+
+// --- rms_norm --------------------------------------------------------------------------------------------------------
+
+struct RmsNorm {
+  void run(const Tensor& y, const Tensor& x, const Tensor* weight, const Tensor* rstd, double eps) {
+    const RowsCall call({{Kind::out, "y", &y.abi},
+                         {Kind::in, "x", &x.abi},
+                         {Kind::or_one, "weight", weight != nullptr ? &weight->abi : nullptr},
+                         {Kind::of_row, "rstd", rstd != nullptr ? &rstd->abi : nullptr}},
+                        {eps});
+    run_rows(&rms_norm_rows_RmsNorm_f32, &rms_norm_rows_RmsNorm_f64, call, 2);
+    expect_nothing_else_is_written(y);
+    if (rstd != nullptr) expect_nothing_else_is_written(*rstd);
+  }
+};
+
+TEST(RowsTest, AWeightIsAbsentOrOfEitherDtypeAndOfAnyStride) {
+  constexpr int64_t kRows = 3;
+  for (const Dtype dtype : kEvery) {
+    for (const int64_t columns : {40, 41, 6000}) {
+      const Tensor x(dtype, {kRows, columns}), narrow(dtype, {columns}, {2}), wide(accumulator(dtype), {columns});
+      for (const Tensor* weight : {static_cast<const Tensor*>(nullptr), &narrow, &wide}) {
+        SCOPED_TRACE(std::string(sdk::name_of(dtype)) + " " + std::to_string(columns));
+        const Tensor y(dtype, {kRows, columns}), rstd(accumulator(dtype), {kRows}, {3});
+        RmsNorm().run(y, x, weight, &rstd, 0.5);
+        for (int64_t n = 0; n < kRows; ++n) {
+          double squares = 0;
+          for (int64_t k = 0; k < columns; ++k) squares += std::pow(element(x.at({n, k}), dtype), 2);
+          const double root = 1 / std::sqrt(squares / static_cast<double>(columns) + 0.5);
+          EXPECT_NEAR(element(rstd.at({n}), rstd.dtype), root, 2 * root * unit(rstd.dtype));
+          for (int64_t k = 0; k < columns; ++k) {
+            const double w = weight != nullptr ? element(weight->at({k}), weight->dtype) : 1;
+            const double expected = element(x.at({n, k}), dtype) * root * w;
+            ASSERT_NEAR(element(y.at({n, k}), dtype), expected,
+                        std::fabs(expected) * (unit(dtype) + 4 * unit(accumulator(dtype))));
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(RowsTest, RowsOfTheSmallestAndTheLargestNumbersHaveFiniteResults) {
+  for (const Dtype dtype : {Dtype::f32, Dtype::bf16, Dtype::f64}) {
+    const bool is_f64 = dtype == Dtype::f64;
+    for (const double number : {is_f64 ? 0x1p-1070 : 0x1p-133, is_f64 ? 0x1p-700 : 0x1p-110, is_f64 ? 0x1p700 : 0x1p110,
+                                is_f64 ? 0x1p1023 : 0x1p127}) {
+      const Tensor x(dtype, {2, 24}), y(dtype, {2, 24});
+      for (int64_t k = 0; k < 24; ++k) put(x.at({0, k}), dtype, k % 3 == 0 ? -number : number);
+      RmsNorm().run(y, x, nullptr, nullptr, 0);
+      for (int64_t k = 0; k < 24; ++k) {
+        EXPECT_NEAR(element(y.at({0, k}), dtype), k % 3 == 0 ? -1 : 1, 1e-6) << sdk::name_of(dtype) << " " << number;
+      }
+    }
+  }
+}
+
+// --- sums over rows --------------------------------------------------------------------------------------------------
+
+// x is 2 or -2, so that every root is a half and every term a whole number: the sum is exact.
+TEST(RowsTest, SumsOverAnyNumberOfRowsAreExactInAnyGrid) {
+  for (const Dtype dtype : kEvery) {
+    for (const int64_t rows : {0, 1, 32, 33, 300}) {
+      for (const int64_t columns : {5, 64, 1100}) {
+        SCOPED_TRACE(sdk::format("%s %d %d", sdk::name_of(dtype), static_cast<int>(rows), static_cast<int>(columns)));
+        const Tensor x(dtype, {rows, columns}), grad(dtype, {rows, columns}), out(dtype, {rows, columns});
+        for_each_index(
+            x.shape, [&](const Sizes& index) { put(x.at(index), dtype, (index[0] * 7 + index[1]) % 3 == 0 ? -2 : 2); });
+        const Tensor sum(accumulator(dtype), {columns}, {2});
+        const RowsCall call({{Kind::out, "grad_x", &out.abi},
+                             {Kind::in, "grad_y", &grad.abi},
+                             {Kind::in, "x", &x.abi},
+                             {Kind::or_one, "weight", nullptr},
+                             {Kind::kept, "rstd", nullptr},
+                             {Kind::of_column, "grad_weight", &sum.abi}},
+                            {0});
+        RowArgs args = arguments_of_rows(call, kWide);
+        std::vector<char> workspace(place_sums(call, args, nullptr) + 256);
+        char* const aligned = workspace.data() + (256 - reinterpret_cast<uintptr_t>(workspace.data()) % 256) % 256;
+        place_sums(call, args, aligned);
+        const bool wide = dtype == Dtype::f64;
+        const unsigned blocks = columns == 64 ? 1 : 5;
+        run(wide ? &rms_norm_backward_rows_RmsNormBackward_f64 : &rms_norm_backward_rows_RmsNormBackward_f32, args,
+            blocks, threads_of_rows(args, kWide));
+        run(wide ? &rms_norm_backward_rows_RmsNormBackward_chunks_f64
+                 : &rms_norm_backward_rows_RmsNormBackward_chunks_f32,
+            args, blocks, kRowSumThreads);
+        run(&rms_norm_backward_rows_RmsNormBackward_totals, args, blocks, kRowThreads);
+        expect_nothing_else_is_written(sum);
+        expect_nothing_else_is_written(out);
+        for (int64_t k = 0; k < columns; ++k) {
+          double due = 0;
+          for (int64_t n = 0; n < rows; ++n) due += element(grad.at({n, k}), dtype) * element(x.at({n, k}), dtype) / 2;
+          ASSERT_EQ(element(sum.at({k}), sum.dtype), due) << k;
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace rlk::simt::host
