@@ -3,20 +3,13 @@
 // ../operators.
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <cstring>
-#include <random>
-#include <string>
-#include <vector>
-
-#include "plugins/simt/host/map.hpp"
-#include "plugins/simt/skeleton/map.cuh"
+#include "tests/unit/simt_host/map_tensor.hpp"
 
 extern "C" {
 void arithmetic_map_Sub_f32(rlk::simt::MapArgs);
 void arithmetic_map_Sub_f64(rlk::simt::MapArgs);
-void gated_map_SwigluBackward_f32(rlk::simt::MapArgs);
-void gated_map_SwigluBackward_f64(rlk::simt::MapArgs);
+void swiglu_map_SwigluBackward_f32(rlk::simt::MapArgs);
+void swiglu_map_SwigluBackward_f64(rlk::simt::MapArgs);
 }
 
 namespace rlk::simt::host {
@@ -27,91 +20,6 @@ const Driver& driver() {
 }
 
 namespace {
-
-using sdk::Dtype;
-using Sizes = std::vector<int64_t>;
-
-double element(const void* at, Dtype dtype) {
-  if (dtype == Dtype::f64) return *static_cast<const double*>(at);
-  if (dtype == Dtype::f32) return *static_cast<const float*>(at);
-  if (dtype == Dtype::bf16) return widen(*static_cast<const bf16*>(at));
-  return widen(*static_cast<const f16*>(at));
-}
-void put(void* at, Dtype dtype, double value) {
-  if (dtype == Dtype::f64) *static_cast<double*>(at) = value;
-  if (dtype == Dtype::f32) *static_cast<float*>(at) = static_cast<float>(value);
-  if (dtype == Dtype::bf16) *static_cast<bf16*>(at) = Narrow<bf16>::of(value);
-  if (dtype == Dtype::f16) *static_cast<f16*>(at) = Narrow<f16>::of(value);
-}
-
-// Whole numbers that every dtype holds exactly, in memory with a margin of elements around.
-struct Tensor {
-  static constexpr int64_t kMargin = 40;
-
-  Tensor(Dtype type, Sizes sizes, Sizes steps = {}, int64_t offset = 0)
-      : dtype(type), shape(std::move(sizes)), strides(std::move(steps)), size(sdk::bytes_of(type)) {
-    if (strides.size() != shape.size()) {
-      strides.assign(shape.size(), 1);
-      for (size_t d = shape.size(); d-- > 1;) strides[d - 1] = strides[d] * shape[d];
-    }
-    int64_t low = 0, high = 0;
-    for (size_t d = 0; d < shape.size(); ++d) {
-      const int64_t reach = std::max<int64_t>(shape[d] - 1, 0) * strides[d];
-      (reach < 0 ? low : high) += reach;
-    }
-    memory.resize(static_cast<size_t>((high - low + 1 + 2 * kMargin + offset) * size + 32));
-    first = align(memory.data()) + (kMargin + offset - low) * size;
-    std::mt19937 random(static_cast<unsigned>(high + 7 * size));
-    for (char* at = align(memory.data()); at + size <= memory.data() + memory.size(); at += size) {
-      put(at, dtype, static_cast<double>(random() % 15) - 7);
-    }
-    before = memory;
-    abi.struct_size = sizeof(abi);
-    abi.alignment = 1;
-    abi.data = first;
-    abi.shape = shape.data();
-    abi.strides = strides.data();
-    abi.ndim = static_cast<int32_t>(shape.size());
-    abi.dtype = sdk::abi_of(dtype);
-  }
-  Tensor(const Tensor&) = delete;
-  Tensor& operator=(const Tensor&) = delete;
-
-  static char* align(char* at) { return at + (16 - reinterpret_cast<uintptr_t>(at) % 16) % 16; }
-  // By an index of a tensor that this one is broadcast to.
-  char* at(const Sizes& index) const {
-    int64_t offset = 0;
-    for (size_t d = 0; d < shape.size(); ++d) {
-      if (shape[d] != 1) offset += index[d + index.size() - shape.size()] * strides[d];
-    }
-    return first + offset * size;
-  }
-
-  Dtype dtype;
-  Sizes shape, strides;
-  int64_t size;
-  std::vector<char> memory, before;
-  char* first = nullptr;
-  rlk_tensor abi{};
-};
-
-template <class Function>
-void for_each_index(const Sizes& shape, const Function& function) {
-  if (std::find(shape.begin(), shape.end(), 0) != shape.end()) return;
-  Sizes index(shape.size(), 0);
-  for (;;) {
-    function(index);
-    size_t d = shape.size();
-    while (d > 0 && ++index[d - 1] == shape[d - 1]) index[--d] = 0;
-    if (d == 0) return;
-  }
-}
-
-void run(void (*f32)(MapArgs), void (*f64)(MapArgs), const MapCall& call, unsigned blocks) {
-  const MapArgs args = arguments_of_map(call);
-  const auto kernel = call.computes_f64() ? f64 : f32;
-  emulation::run_grid({blocks, 1, 1}, {kMapThreads, 1, 1}, 0, [=] { kernel(args); });
-}
 
 // out = a - 2 b: the right numbers, and nothing else is written.
 void expect_difference(Tensor& out, const Tensor& a, const Tensor& b, int32_t form, unsigned blocks = 3) {
@@ -220,7 +128,7 @@ TEST(MapTest, TwoResultsAreTheSameBitsInEveryForm) {
       const MapCall call({&of_gate.abi, &of_input.abi}, {&grad.abi, &gate.abi, &input.abi},
                          {"grad_gate", "grad_input", "grad", "gate", "input"}, {});
       EXPECT_EQ(arguments_of_map(call).form, form);
-      run(&gated_map_SwigluBackward_f32, &gated_map_SwigluBackward_f64, call, 2);
+      run(&swiglu_map_SwigluBackward_f32, &swiglu_map_SwigluBackward_f64, call, 2);
       std::vector<double> seen;
       for (const Tensor* tensor : {&of_gate, &of_input}) {
         for_each_index(shape, [&](const Sizes& index) { seen.push_back(element(tensor->at(index), dtype)); });
