@@ -11,33 +11,13 @@
 #include "core/cpu/simd/bits.hpp"
 #include "core/cpu/simd/skeleton-inl.hpp"
 
+#include <rlk/formula/convert.hpp>
+
 HWY_BEFORE_NAMESPACE();
 namespace rlk::cpu::HWY_NAMESPACE {
 
-// Without the fraction; the nearest that there is, 0 for NaN. Twice half of the largest plus 1 is a power of two, which
-// fp64 has.
-template <typename Integer>
-HWY_INLINE Integer to_integer(double value) {
-  using Limits = std::numeric_limits<Integer>;
-  constexpr auto kLow = static_cast<double>(Limits::min());
-  constexpr auto kBeyond = 2 * static_cast<double>(Limits::max() / 2 + 1);
-  if (!(value > kLow)) return std::isnan(value) ? Integer{0} : Limits::min();
-  return value >= kBeyond ? Limits::max() : static_cast<Integer>(value);
-}
-
-// A double that rounds to fewer digits as the integer does: what fp64 has no room for leaves a trace in the last digit.
-template <typename Integer>
-HWY_INLINE double to_odd_double(Integer value) {
-  if constexpr (sizeof(Integer) < 8) {
-    return static_cast<double>(value);
-  } else {
-    const bool is_negative = value < 0;
-    uint64_t magnitude = is_negative ? uint64_t{0} - static_cast<uint64_t>(value) : static_cast<uint64_t>(value);
-    constexpr uint64_t kCut = (uint64_t{1} << 11) - 1;
-    if (magnitude >> 53 != 0) magnitude = ((magnitude & kCut) != 0 ? magnitude | (kCut + 1) : magnitude) & ~kCut;
-    return is_negative ? -static_cast<double>(magnitude) : static_cast<double>(magnitude);
-  }
-}
+using formula::to_integer;
+using formula::to_odd_double;
 
 HWY_INLINE void integers_to_integers(const Line& y, const Line& x, int64_t count) {
   with_integer(x.dtype, [&](auto source) HWY_ATTR {

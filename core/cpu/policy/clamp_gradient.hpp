@@ -1,21 +1,14 @@
 // Clamps, and what they pass of the gradient, a choice of the caller's: versions of torch differ at the bounds.
 #pragma once
 
+#include <rlk/formula/clamp.hpp>
+
 #include <cmath>
-#include <limits>
 
 namespace rlk::cpu {
 
-// A bound of which 0 means none.
-inline double bound_or_none(double bound) {
-  return bound > 0 ? bound : std::numeric_limits<double>::infinity();
-}
-
-// Where a number is a bound.
-template <class ClampGradient>
-double gradient_at_bound(ClampGradient rule) {
-  return rule == ClampGradient::zero ? 0.0 : rule == ClampGradient::half ? 0.5 : 1.0;
-}
+using formula::bound_or_none;
+using formula::gradient_at_bound;
 
 // Of a clamp of x to [low, high]; a number that is both bounds passes both. A NaN passes all of it: it is not outside.
 // A bound of infinity is none.

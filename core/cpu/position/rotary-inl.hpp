@@ -6,7 +6,10 @@
 #define RLK_CPU_ROTARY_INL
 #endif
 
+#include "core/cpu/simd/formulas-inl.hpp"
 #include "core/cpu/simd/skeleton-inl.hpp"
+
+#include <rlk/formula/rotary.hpp>
 
 #ifndef RLK_CPU_ROTARY_ONCE
 #define RLK_CPU_ROTARY_ONCE
@@ -38,17 +41,14 @@ HWY_INLINE void turn_heads(const Array& in, const Array& out, int64_t n, const T
     if (!turn.are_halves) line.stride *= 2;
     return line;
   };
-  const TC sign = turn.is_inverse ? -1 : 1;
+  const double sign = turn.is_inverse ? -1 : 1;
   for (int64_t h = 0; h < in.shape[1]; ++h) {
     const Line from_head = head_of(in, h), to_head = head_of(out, h);
     map_lines<TC>(to(member(to_head, 0), member(to_head, 1)),
                   from(member(from_head, 0), member(from_head, 1), turn.cos_a, turn.sin_a, turn.cos_b, turn.sin_b),
                   turn.pairs,
                   [sign](auto d, auto a, auto b, auto cos_a, auto sin_a, auto cos_b, auto sin_b, auto& to_a, auto& to_b)
-                      HWY_ATTR {
-                        to_a = hn::NegMulAdd(b, hn::Mul(sin_a, hn::Set(d, sign)), hn::Mul(a, cos_a));
-                        to_b = hn::MulAdd(a, hn::Mul(sin_b, hn::Set(d, sign)), hn::Mul(b, cos_b));
-                      });
+                      HWY_ATTR { put(turned(d, a, b, cos_a, sin_a, cos_b, sin_b, sign), to_a, to_b); });
     if (from_head.data == to_head.data) continue;
     const auto copy = [](auto, auto v) HWY_ATTR { return v; };
     map_lines<TC>(to(to_head), from(from_head), turn.offset, copy);

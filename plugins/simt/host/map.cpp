@@ -12,10 +12,16 @@ namespace {
 constexpr uint32_t kNumerics = RLK_NUMERICS_ACCURATE | RLK_NUMERICS_DETERMINISTIC | RLK_NUMERICS_BATCH_INVARIANT;
 
 constexpr bool same_numbers() {
-  return static_cast<int32_t>(sdk::Dtype::f32) == simt::kMapF32 &&
-         static_cast<int32_t>(sdk::Dtype::bf16) == simt::kMapBf16 &&
-         static_cast<int32_t>(sdk::Dtype::f16) == simt::kMapF16 &&
-         static_cast<int32_t>(sdk::Dtype::f64) == simt::kMapF64;
+  constexpr std::pair<sdk::Dtype, int32_t> kBoth[] = {
+      {sdk::Dtype::f32, simt::kMapF32},     {sdk::Dtype::bf16, simt::kMapBf16}, {sdk::Dtype::f16, simt::kMapF16},
+      {sdk::Dtype::f64, simt::kMapF64},     {sdk::Dtype::i32, simt::kMapI32},   {sdk::Dtype::i64, simt::kMapI64},
+      {sdk::Dtype::u8, simt::kMapU8},       {sdk::Dtype::i8, simt::kMapI8},     {sdk::Dtype::i16, simt::kMapI16},
+      {sdk::Dtype::u16, simt::kMapU16},     {sdk::Dtype::u32, simt::kMapU32},   {sdk::Dtype::u64, simt::kMapU64},
+      {sdk::Dtype::boolean, simt::kMapBool}};
+  for (const auto& [dtype, number] : kBoth) {
+    if (static_cast<int32_t>(dtype) != number) return false;
+  }
+  return true;
 }
 static_assert(same_numbers() && simt::kMapDims >= RLK_MAX_NDIM);
 
@@ -86,66 +92,145 @@ int64_t MapView::elements() const noexcept {
              : std::accumulate(shape, shape + ndim, int64_t{1}, std::multiplies<>());
 }
 
+namespace {
+
+MapView from_element(MapView view, int64_t element) {
+  if (view.data != nullptr) view.data = static_cast<char*>(view.data) + element * sdk::bytes_of(view.dtype);
+  return view;
+}
+
+}  // namespace
+
 MapView first_half(MapView view) {
-  view.shape[view.ndim - 1] /= 2;
+  if (view.is_present()) view.shape[view.ndim - 1] /= 2;
   return view;
 }
-
 MapView second_half(MapView view) {
+  if (!view.is_present()) return view;
   view = first_half(view);
-  const int32_t last = view.ndim - 1;
-  if (view.data != nullptr) {
-    view.data = static_cast<char*>(view.data) + view.shape[last] * view.strides[last] * sdk::bytes_of(view.dtype);
-  }
+  return from_element(view, view.shape[view.ndim - 1] * view.strides[view.ndim - 1]);
+}
+MapView even_elements(MapView view) {
+  if (!view.is_present()) return view;
+  view = first_half(view);
+  view.strides[view.ndim - 1] *= 2;
+  return view;
+}
+MapView odd_elements(MapView view) {
+  if (!view.is_present()) return view;
+  return even_elements(from_element(view, view.strides[view.ndim - 1]));
+}
+
+MapView repeated_before(MapView view, int32_t from_last) {
+  const int32_t at = view.ndim - from_last;
+  std::copy_backward(view.shape + at, view.shape + view.ndim, view.shape + view.ndim + 1);
+  std::copy_backward(view.strides + at, view.strides + view.ndim, view.strides + view.ndim + 1);
+  view.shape[at] = 1;
+  view.strides[at] = 0;
+  ++view.ndim;
   return view;
 }
 
-MapCall::MapCall(std::initializer_list<MapView> outputs, std::initializer_list<MapView> inputs,
-                 std::initializer_list<const char*> argument_names, std::initializer_list<double> parameters)
-    : count(static_cast<int>(outputs.size() + inputs.size())) {
-  std::copy(inputs.begin(), inputs.end(), std::copy(outputs.begin(), outputs.end(), tensors));
+MapView number_everywhere(double value) {
+  MapView view;
+  view.value = value;
+  return view;
+}
+MapView or_number(const rlk_tensor* tensor, double value) {
+  return tensor != nullptr ? MapView(tensor) : number_everywhere(value);
+}
+
+MapCall::MapCall(std::initializer_list<MapView> outs, std::initializer_list<MapView> inputs,
+                 std::initializer_list<const char*> argument_names, std::initializer_list<double> parameters,
+                 MapKind map_kind)
+    : count(static_cast<int>(outs.size() + inputs.size())), outputs(static_cast<int>(outs.size())), kind(map_kind) {
+  std::copy(inputs.begin(), inputs.end(), std::copy(outs.begin(), outs.end(), tensors));
   std::copy(argument_names.begin(), argument_names.end(), names);
   std::copy(parameters.begin(), parameters.end(), numbers);
+  asks_f64 = std::any_of(parameters.begin(), parameters.end(), [](double number) {
+    const double size = std::fabs(number);
+    return size != 0 && !(size > 0x1p-100 && size < 0x1p100);
+  });
 }
 
 bool MapCall::computes_f64() const noexcept {
-  return std::any_of(tensors, tensors + count, [](const MapView& view) { return view.dtype == sdk::Dtype::f64; }) ||
-         std::any_of(std::begin(numbers), std::end(numbers), [](double number) {
-           const double size = std::fabs(number);
-           return size != 0 && !(size > 0x1p-100 && size < 0x1p100);
-         });
+  return asks_f64 ||
+         std::any_of(tensors, tensors + count, [](const MapView& view) { return view.dtype == sdk::Dtype::f64; });
 }
 
-sdk::Support support_of_map(const Device& device, const MapCall& call) {
-  if (auto refused = device.refusal()) return *refused;
-  double bytes = 0;
-  for (int t = 0; t < call.count; ++t) {
-    const MapView& view = call.tensors[t];
-    if (view.dtype > sdk::Dtype::f64) {
-      return sdk::Support::no(
-          "DTYPE", std::string(call.names[t]) + " is " + sdk::name_of(view.dtype) + "; supported: f32, bf16, f16, f64");
-    }
-    bytes += static_cast<double>(view.elements() * sdk::bytes_of(view.dtype));
+const char* MapCall::kernel() const noexcept {
+  if (kind == MapKind::bits) {
+    const int64_t bytes = sdk::bytes_of(tensors[0].dtype);
+    return bytes == 1 ? "b1" : bytes == 2 ? "b2" : bytes == 4 ? "b4" : "b8";
   }
+  if (kind == MapKind::cast) {
+    const auto is = [&](bool (*is_so)(const MapView&)) { return std::all_of(tensors, tensors + count, is_so); };
+    if (is([](const MapView& view) { return view.is_present() && !sdk::is_floating(view.dtype); })) return "i64";
+    // A number that stands for a tensor is fp64.
+    if (!is([](const MapView& view) { return sdk::is_floating(view.dtype); })) return "f64";
+  }
+  return computes_f64() ? "f64" : "f32";
+}
+
+namespace {
+
+// A mask among the inputs is bytes.
+bool takes(const MapCall& call, int t) {
+  const sdk::Dtype dtype = call.tensors[t].dtype;
+  if (!call.tensors[t].is_present() || dtype <= sdk::Dtype::f64) return true;
+  if (call.kind != MapKind::numbers) return dtype <= sdk::Dtype::boolean;
+  return t >= call.outputs && (dtype == sdk::Dtype::u8 || dtype == sdk::Dtype::boolean);
+}
+
+}  // namespace
+
+sdk::Support support_of_maps(const Device& device, std::initializer_list<MapCall> calls) {
+  if (auto refused = device.refusal()) return *refused;
   sdk::Support answer = sdk::Support::yes("packs", kNumerics, RLK_SUPPORT_PREFERRED);
-  answer.cost_us = kLaunchUs + device.bytes_us(bytes);
+  for (const MapCall& call : calls) {
+    if (!call.is_wanted()) continue;
+    double bytes = 0;
+    for (int t = 0; t < call.count; ++t) {
+      const MapView& view = call.tensors[t];
+      if (!takes(call, t)) {
+        return sdk::Support::no("DTYPE", std::string(call.names[t]) + " is " + sdk::name_of(view.dtype) +
+                                             (call.kind == MapKind::numbers ? "; supported: f32, bf16, f16, f64"
+                                                                            : "; supported: whole bytes, but no f8"));
+      }
+      if (view.is_present()) bytes += static_cast<double>(view.elements() * sdk::bytes_of(view.dtype));
+    }
+    answer.cost_us += kLaunchUs + device.bytes_us(bytes);
+  }
   return answer;
 }
 
 simt::MapArgs arguments_of_map(const MapCall& call) {
   simt::MapArgs args{};
   if (call.tensors[0].elements() == 0) return args;
+  const sdk::Dtype first = call.tensors[0].dtype;
   bool one_dtype = true;
   for (int t = 0; t < call.count; ++t) {
-    args.tensor[t].data = call.tensors[t].data;
-    args.tensor[t].dtype = static_cast<int32_t>(call.tensors[t].dtype);
-    one_dtype = one_dtype && call.tensors[t].dtype == call.tensors[0].dtype;
+    const MapView& view = call.tensors[t];
+    args.tensor[t].data = view.data;
+    args.tensor[t].value = view.value;
+    args.tensor[t].dtype = static_cast<int32_t>(view.dtype);
+    if (call.kind == MapKind::bits) {
+      // Bits of one size are one dtype; a mask beside wider ones is bytes.
+      const bool is_same = sdk::bytes_of(view.dtype) == sdk::bytes_of(first);
+      args.tensor[t].dtype = is_same ? -1 : simt::kMapU8;
+      one_dtype = one_dtype && is_same;
+    } else {
+      one_dtype = one_dtype && view.dtype == first;
+    }
   }
   std::copy(std::begin(call.numbers), std::end(call.numbers), args.number);
   merge_dimensions(call, args);
-  // With numbers that ask for fp64, tensors of another dtype are converted.
-  one_dtype = one_dtype && call.computes_f64() == (call.tensors[0].dtype == sdk::Dtype::f64);
-  int64_t size = one_dtype ? 16 / sdk::bytes_of(call.tensors[0].dtype) : simt::kMapElements;
+  // With numbers that ask for fp64, tensors of another dtype are converted; so are integers.
+  if (call.kind != MapKind::bits) {
+    one_dtype = one_dtype && first <= sdk::Dtype::f64 && call.computes_f64() == (first == sdk::Dtype::f64) &&
+                (call.kind != MapKind::cast || first != sdk::Dtype::f64);
+  }
+  int64_t size = one_dtype ? 16 / sdk::bytes_of(first) : simt::kMapElements;
   args.form = one_dtype ? simt::kMapOneDtype : simt::kMapMixed;
   if (!fits_packs(args, call.count, size)) {
     size = 1;
@@ -161,23 +246,22 @@ simt::MapArgs arguments_of_map(const MapCall& call) {
   return args;
 }
 
-MapPlan::MapPlan(Device& device, const MapKernels& kernels, const MapCall& call)
-    : kernel_(device.kernel(kernels.image, std::string(kernels.prefix) + (call.computes_f64() ? "f64" : "f32"))),
-      place_(device.place()) {
-  flags = RLK_PLAN_SHAREABLE | RLK_PLAN_CAPTURABLE;
-  numerics = kNumerics;
-  variant = "packs";
+void describe_map_plan(sdk::Plan& plan) {
+  plan.flags = RLK_PLAN_SHAREABLE | RLK_PLAN_CAPTURABLE;
+  plan.numerics = kNumerics;
+  plan.variant = "packs";
 }
 
-void MapPlan::launch(sdk::Stream& stream, const MapCall& call) const {
+void launch_map(FunctionHandle kernel, sdk::Stream& stream, const MapCall& call) {
+  if (!call.is_wanted()) return;
   const simt::MapArgs args = arguments_of_map(call);
   if (args.pieces == 0) return;
   const int64_t pack = args.form == simt::kMapMixed      ? simt::kMapElements
                        : args.form == simt::kMapOneDtype ? 16 / sdk::bytes_of(call.tensors[0].dtype)
                                                          : 1;
-  const PlaceScope scope(place_);
-  launch_walking(kernel_, ceil_divide(args.pieces, simt::kMapThreads * (simt::kMapElements / pack)), simt::kMapThreads,
-                 0, own(stream).handle(), args);
+  const int64_t pieces = std::max<int64_t>(simt::kMapElements / pack, 1);
+  launch_walking(kernel, ceil_divide(args.pieces, simt::kMapThreads * pieces), simt::kMapThreads, 0,
+                 own(stream).handle(), args);
 }
 
 }  // namespace rlk::simt::host

@@ -7,15 +7,19 @@
 #include "../skeleton/map.h"
 #include "operator.hpp"
 
+#include <array>
+#include <cstring>
 #include <initializer_list>
+#include <type_traits>
 
 namespace rlk::simt::host {
 
-// A tensor of a call, or a part of one.
+// A tensor of a call, a part of one, or a number that stands for an absent one.
 struct MapView {
   MapView() = default;
   MapView(const rlk_tensor* tensor);  // an argument stands for itself; throws where it is absent
 
+  bool is_present() const noexcept { return dtype != sdk::Dtype::other; }
   int64_t elements() const noexcept;
 
   void* data = nullptr;
@@ -23,19 +27,61 @@ struct MapView {
   int32_t ndim = 0;
   int64_t shape[simt::kMapDims] = {};
   int64_t strides[simt::kMapDims] = {};
+  double value = 0;  // of what is absent
 };
 // Of the last dimension.
 MapView first_half(MapView view);
 MapView second_half(MapView view);
+// Every second element of the last dimension.
+MapView even_elements(MapView view);
+MapView odd_elements(MapView view);
+// With a dimension of 1 before that one, counted from the last.
+MapView repeated_before(MapView view, int32_t from_last);
+inline MapView every_head(const MapView& view) {  // of [tokens, elements]
+  return repeated_before(view, 1);
+}
+// The members of pairs, which are the halves (neox) or neighbours.
+template <class Style>
+MapView first_of_pairs(const MapView& view, Style style) {
+  return style == Style::neox ? first_half(view) : even_elements(view);
+}
+template <class Style>
+MapView second_of_pairs(const MapView& view, Style style) {
+  return style == Style::neox ? second_half(view) : odd_elements(view);
+}
+MapView number_everywhere(double value);
+// An argument that may be absent: an input is the number then, an output is not written.
+MapView or_number(const rlk_tensor* tensor, double value);
+inline MapView or_none(const rlk_tensor* tensor) {
+  return or_number(tensor, 0);
+}
+
+enum class MapKind { numbers, bits, cast };
 
 // A call of a map: its arguments, outputs first. names: literals.
 struct MapCall {
   MapCall(std::initializer_list<MapView> outputs, std::initializer_list<MapView> inputs,
-          std::initializer_list<const char*> argument_names, std::initializer_list<double> parameters);
+          std::initializer_list<const char*> argument_names, std::initializer_list<double> parameters,
+          MapKind map_kind = MapKind::numbers);
+  // made: what the formula takes of the call, one number, or a struct that knows whether it asks_f64().
+  template <class Made, class = std::enable_if_t<std::is_class<Made>::value || std::is_arithmetic<Made>::value>>
+  MapCall(std::initializer_list<MapView> outs, std::initializer_list<MapView> inputs,
+          std::initializer_list<const char*> argument_names, const Made& made)
+      : MapCall(outs, inputs, argument_names, std::initializer_list<double>{}) {
+    static_assert(std::is_trivially_copyable<Made>::value && sizeof(Made) <= sizeof(numbers), "kMapNumbers");
+    std::memcpy(numbers, &made, sizeof(made));
+    if constexpr (std::is_class<Made>::value) asks_f64 = made.asks_f64();
+  }
+  // Without a first output there is nothing to do.
+  bool is_wanted() const noexcept { return tensors[0].is_present(); }
   // fp64 where a tensor is f64, and where a number is too large or too small for fp32.
   bool computes_f64() const noexcept;
+  // Which of the operator's kernels: the end of its name.
+  const char* kernel() const noexcept;
 
-  int count = 0;
+  int count = 0, outputs = 0;  // outputs among them
+  MapKind kind = MapKind::numbers;
+  bool asks_f64 = false;
   MapView tensors[simt::kMapTensors];
   const char* names[simt::kMapTensors] = {};
   double numbers[simt::kMapNumbers] = {};
@@ -43,51 +89,55 @@ struct MapCall {
 
 struct MapKernels {
   const char* image;
-  const char* prefix;  // of the two kernels' names
+  const char* prefix;  // of the kernels' names
 };
 
-sdk::Support support_of_map(const Device& device, const MapCall& call);
+sdk::Support support_of_maps(const Device& device, std::initializer_list<MapCall> calls);
 // The kernel's arguments; no pieces where there is nothing to do.
 simt::MapArgs arguments_of_map(const MapCall& call);
+void launch_map(FunctionHandle kernel, sdk::Stream& stream, const MapCall& call);
+// What all plans of maps say of themselves.
+void describe_map_plan(sdk::Plan& plan);
 
-class MapPlan : public sdk::Plan {
-public:
-  MapPlan(Device& device, const MapKernels& kernels, const MapCall& call);
-
-protected:
-  void launch(sdk::Stream& stream, const MapCall& call) const;
-
-private:
-  FunctionHandle kernel_;
-  Place place_;
-};
-
-// Declared: what RLK_SIMT_MAP made of an operator.
-template <class Declared>
+// Parts: what RLK_SIMT_MAP, or RLK_SIMT_PART several times, made of an operator.
+template <class Operator, class... Parts>
 struct Map {
-  using Op = typename Declared::Op;
+  using Op = Operator;
   static constexpr const char* kName = "packs";
 
   static sdk::Support query(Device& device, const sdk::Call<Op>& call) {
-    return support_of_map(device, Declared::call_of(sdk::arguments_of(call)));
+    const auto named = sdk::arguments_of(call);
+    return support_of_maps(device, {Parts::call_of(named)...});
   }
   static std::unique_ptr<sdk::Plan> plan(Device& device, const sdk::Call<Op>& call) {
     return std::make_unique<Plan>(device, call);
   }
 
 private:
-  class Plan final : public MapPlan {
+  class Plan final : public sdk::Plan {
   public:
-    Plan(Device& device, const sdk::Call<Op>& call)
-        : MapPlan(device, Declared::kKernels, Declared::call_of(sdk::arguments_of(call))), params_(call.params()) {
+    Plan(Device& device, const sdk::Call<Op>& call) : params_(call.params()), place_(device.place()) {
+      describe_map_plan(*this);
       dynamic_symbols = (uint64_t{1} << Op::kSymbols) - 1;
+      const auto named = sdk::arguments_of(call);
+      kernels_ = {kernel_of(device, Parts::kKernels, Parts::call_of(named))...};
     }
     void enqueue(sdk::Stream& stream, const sdk::Run& run) override {
-      launch(stream, Declared::call_of(sdk::arguments_of<Op>(run, params_)));
+      const auto named = sdk::arguments_of<Op>(run, params_);
+      const PlaceScope scope(place_);
+      size_t part = 0;
+      (launch_map(kernels_[part++], stream, Parts::call_of(named)), ...);
     }
 
   private:
+    static FunctionHandle kernel_of(Device& device, const MapKernels& kernels, const MapCall& call) {
+      if (!call.is_wanted()) return nullptr;
+      return device.kernel(kernels.image, std::string(kernels.prefix) + call.kernel());
+    }
+
     const typename Op::Params params_;
+    const Place place_;
+    std::array<FunctionHandle, sizeof...(Parts)> kernels_{};
   };
 };
 

@@ -11,6 +11,8 @@
 #include <tuple>
 #include <utility>
 
+namespace rlk::formula {}  // namespace rlk::formula
+
 #define RLK_SIMT_MAP_LIST(...) __VA_ARGS__
 #define RLK_SIMT_MAP_MEMBER(name) call.name,
 #define RLK_SIMT_MAP_NAME(name) #name,
@@ -19,33 +21,51 @@
 #define RLK_SIMT_MAP_TEXT(x) RLK_SIMT_MAP_TEXT_(x)
 #define RLK_SIMT_MAP_MEMBERS(list) RLK_SIMT_EACH(RLK_SIMT_MAP_MEMBER, RLK_SIMT_MAP_LIST list)
 
-// numbers: each followed by a comma.
-#define RLK_SIMT_MAP_DECLARE(OP, outs, out_views, ins, in_views, numbers)                       \
-  namespace rlk::simt::host::maps {                                                             \
-  struct OP {                                                                                   \
-    using Op = sdk::ops::OP;                                                                    \
-    static constexpr MapKernels kKernels = {RLK_SIMT_MAP_TEXT(RLK_SIMT_IMAGE),                  \
-                                            RLK_SIMT_MAP_TEXT(RLK_SIMT_IMAGE) "_map_" #OP "_"}; \
-    static MapCall call_of(const sdk::Arguments<Op>& call) {                                    \
-      return {{out_views},                                                                      \
-              {in_views},                                                                       \
-              {RLK_SIMT_EACH(RLK_SIMT_MAP_NAME, RLK_SIMT_MAP_LIST outs)                         \
-                   RLK_SIMT_EACH(RLK_SIMT_MAP_NAME, RLK_SIMT_MAP_LIST ins)},                    \
-              {RLK_SIMT_MAP_LIST numbers}};                                                     \
-    }                                                                                           \
-  };                                                                                            \
-  template <>                                                                                   \
-  struct Numbered<__COUNTER__ - kFirst> {                                                       \
-    using type = Map<OP>;                                                                       \
-  };                                                                                            \
+// views: lists. numbers: what follows the names in a MapCall.
+#define RLK_SIMT_MAP_PART(OP, NAME, outs, out_views, ins, in_views, ...)                          \
+  namespace rlk::simt::host::maps {                                                               \
+  struct NAME {                                                                                   \
+    static constexpr MapKernels kKernels = {RLK_SIMT_MAP_TEXT(RLK_SIMT_IMAGE),                    \
+                                            RLK_SIMT_MAP_TEXT(RLK_SIMT_IMAGE) "_map_" #NAME "_"}; \
+    static MapCall call_of(const sdk::Arguments<sdk::ops::OP>& call) {                            \
+      using namespace formula;                                                                    \
+      return {{RLK_SIMT_MAP_LIST out_views},                                                      \
+              {RLK_SIMT_MAP_LIST in_views},                                                       \
+              {RLK_SIMT_EACH(RLK_SIMT_MAP_NAME, RLK_SIMT_MAP_LIST outs)                           \
+                   RLK_SIMT_EACH(RLK_SIMT_MAP_NAME, RLK_SIMT_MAP_LIST ins)},                      \
+              __VA_ARGS__};                                                                       \
+    }                                                                                             \
+  };                                                                                              \
   }
+#define RLK_SIMT_MAP_NUMBER_IT(OP, ...)          \
+  namespace rlk::simt::host::maps {              \
+  template <>                                    \
+  struct Numbered<__COUNTER__ - kFirst> {        \
+    using type = Map<sdk::ops::OP, __VA_ARGS__>; \
+  };                                             \
+  }
+#define RLK_SIMT_MAP_DECLARE(OP, ...)    \
+  RLK_SIMT_MAP_PART(OP, OP, __VA_ARGS__) \
+  RLK_SIMT_MAP_NUMBER_IT(OP, OP)
+#define RLK_SIMT_MAP_MADE(Type, name, ...) __VA_ARGS__
+
 #define RLK_SIMT_MAP(OP, outs, ins, ...) \
-  RLK_SIMT_MAP_DECLARE(OP, outs, RLK_SIMT_MAP_MEMBERS(outs), ins, RLK_SIMT_MAP_MEMBERS(ins), ())
-#define RLK_SIMT_MAP_WITH(OP, outs, ins, numbers, ...)                                       \
-  RLK_SIMT_MAP_DECLARE(OP, outs, RLK_SIMT_MAP_MEMBERS(outs), ins, RLK_SIMT_MAP_MEMBERS(ins), \
-                       (RLK_SIMT_EACH(RLK_SIMT_MAP_PARAMETER, RLK_SIMT_MAP_LIST numbers)))
+  RLK_SIMT_MAP_DECLARE(OP, outs, (RLK_SIMT_MAP_MEMBERS(outs)), ins, (RLK_SIMT_MAP_MEMBERS(ins)), {})
+#define RLK_SIMT_MAP_WITH(OP, outs, ins, numbers, ...)                                           \
+  RLK_SIMT_MAP_DECLARE(OP, outs, (RLK_SIMT_MAP_MEMBERS(outs)), ins, (RLK_SIMT_MAP_MEMBERS(ins)), \
+                       {RLK_SIMT_EACH(RLK_SIMT_MAP_PARAMETER, RLK_SIMT_MAP_LIST numbers)})
 #define RLK_SIMT_MAP_OF(OP, outs, out_views, ins, in_views, ...) \
-  RLK_SIMT_MAP_DECLARE(OP, outs, RLK_SIMT_MAP_LIST out_views, ins, RLK_SIMT_MAP_LIST in_views, ())
+  RLK_SIMT_MAP_DECLARE(OP, outs, out_views, ins, in_views, {})
+#define RLK_SIMT_MAP_BY(OP, outs, out_views, ins, in_views, made, ...) \
+  RLK_SIMT_MAP_DECLARE(OP, outs, out_views, ins, in_views, RLK_SIMT_MAP_MADE made)
+#define RLK_SIMT_MAP_F64_BY RLK_SIMT_MAP_BY
+#define RLK_SIMT_MAP_BITS(OP, outs, ins, ...) \
+  RLK_SIMT_MAP_DECLARE(OP, outs, (RLK_SIMT_MAP_MEMBERS(outs)), ins, (RLK_SIMT_MAP_MEMBERS(ins)), {}, MapKind::bits)
+#define RLK_SIMT_MAP_CAST(OP, outs, ins, in_views) \
+  RLK_SIMT_MAP_DECLARE(OP, outs, (RLK_SIMT_MAP_MEMBERS(outs)), ins, in_views, {}, MapKind::cast)
+#define RLK_SIMT_PART(OP, NAME, outs, out_views, ins, in_views, made, ...) \
+  RLK_SIMT_MAP_PART(OP, NAME, outs, out_views, ins, in_views, RLK_SIMT_MAP_MADE made)
+#define RLK_SIMT_MAPS RLK_SIMT_MAP_NUMBER_IT
 
 namespace rlk::simt::host::maps {
 

@@ -7,7 +7,7 @@ namespace rlk::simt {
 
 constexpr int kMapDims = 8;
 constexpr int kMapTensors = 10;  // outputs, then inputs
-constexpr int kMapNumbers = 4;
+constexpr int kMapNumbers = 16;
 constexpr int kMapThreads = 256;
 constexpr int kMapElements = 8;  // of a thread and step
 
@@ -16,6 +16,15 @@ constexpr int32_t kMapF32 = 0;
 constexpr int32_t kMapBf16 = 1;
 constexpr int32_t kMapF16 = 2;
 constexpr int32_t kMapF64 = 3;
+constexpr int32_t kMapI32 = 4;
+constexpr int32_t kMapI64 = 5;
+constexpr int32_t kMapU8 = 6;
+constexpr int32_t kMapI8 = 7;
+constexpr int32_t kMapI16 = 8;
+constexpr int32_t kMapU16 = 9;
+constexpr int32_t kMapU32 = 10;
+constexpr int32_t kMapU64 = 11;
+constexpr int32_t kMapBool = 12;
 
 // What a piece is, by which threads are numbered.
 constexpr int32_t kMapOneDtype = 0;  // 16 bytes of each tensor, all of one dtype
@@ -23,8 +32,9 @@ constexpr int32_t kMapMixed = 1;     // eight elements of each tensor
 constexpr int32_t kMapAny = 2;       // an element
 
 struct MapTensor {
-  void* data;
+  void* data;                // null: an input that is `value` everywhere, an output that nobody asked for
   int64_t stride[kMapDims];  // in elements, outermost first; 0: repeated
+  double value;
   int32_t dtype;
   int32_t reserved;
 };
@@ -35,7 +45,7 @@ struct MapArgs {
   int64_t shape[kMapDims];  // outermost first; of the last dimension in pieces
   uint32_t multiplier[kMapDims];
   uint32_t shift[kMapDims];
-  double number[kMapNumbers];  // the operator's parameters
+  double number[kMapNumbers];  // the operator's parameters, or what the host made of them
   int32_t dims;
   int32_t form;
   MapTensor tensor[kMapTensors];

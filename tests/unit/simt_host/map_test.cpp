@@ -3,21 +3,13 @@
 // ../operators.
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <cstring>
-#include <random>
-#include <string>
-#include <vector>
-
-#include "plugins/simt/host/map.hpp"
-#include "plugins/simt/skeleton/map.cuh"
-#include "tests/unit/simt_host/tensor.hpp"
+#include "tests/unit/simt_host/map_tensor.hpp"
 
 extern "C" {
 void arithmetic_map_Sub_f32(rlk::simt::MapArgs);
 void arithmetic_map_Sub_f64(rlk::simt::MapArgs);
-void gated_map_SwigluBackward_f32(rlk::simt::MapArgs);
-void gated_map_SwigluBackward_f64(rlk::simt::MapArgs);
+void swiglu_map_SwigluBackward_f32(rlk::simt::MapArgs);
+void swiglu_map_SwigluBackward_f64(rlk::simt::MapArgs);
 }
 
 namespace rlk::simt::host {
@@ -28,12 +20,6 @@ const Driver& driver() {
 }
 
 namespace {
-
-void run(void (*f32)(MapArgs), void (*f64)(MapArgs), const MapCall& call, unsigned blocks) {
-  const MapArgs args = arguments_of_map(call);
-  const auto kernel = call.computes_f64() ? f64 : f32;
-  emulation::run_grid({blocks, 1, 1}, {kMapThreads, 1, 1}, 0, [=] { kernel(args); });
-}
 
 // out = a - 2 b: the right numbers, and nothing else is written.
 void expect_difference(Tensor& out, const Tensor& a, const Tensor& b, int32_t form, unsigned blocks = 3) {
@@ -140,7 +126,7 @@ TEST(MapTest, TwoResultsAreTheSameBitsInEveryForm) {
       const MapCall call({&of_gate.abi, &of_input.abi}, {&grad.abi, &gate.abi, &input.abi},
                          {"grad_gate", "grad_input", "grad", "gate", "input"}, {});
       EXPECT_EQ(arguments_of_map(call).form, form);
-      run(&gated_map_SwigluBackward_f32, &gated_map_SwigluBackward_f64, call, 2);
+      run(&swiglu_map_SwigluBackward_f32, &swiglu_map_SwigluBackward_f64, call, 2);
       std::vector<double> seen;
       for (const Tensor* tensor : {&of_gate, &of_input}) {
         for_each_index(shape, [&](const Sizes& index) { seen.push_back(element(tensor->at(index), dtype)); });

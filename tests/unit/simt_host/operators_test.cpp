@@ -377,8 +377,8 @@ TEST_F(OperatorTest, AMapLaunchesTheKernelOfItsPrecision) {
     call.input(RLK_ADD_IN_A, dtype, {4});
     call.input(RLK_ADD_IN_B, dtype, {4});
     call.output(RLK_ADD_OUT_OUT, dtype, {4});
-    EXPECT_EQ(call.query<Map<maps::Add>>(device).reason_code, "");
-    return call.launch<Map<maps::Add>>(device);
+    EXPECT_EQ((call.query<Map<sdk::ops::Add, maps::Add>>(device).reason_code), "");
+    return call.launch<Map<sdk::ops::Add, maps::Add>>(device);
   };
   using Names = std::vector<std::string>;
   for (const rlk_dtype dtype : {kF32, kBf16, kF16}) {
@@ -396,9 +396,9 @@ TEST_F(OperatorTest, AMapDeclinesADtypeByTheArgumentsNameAndLaunchesNothingForNo
   Arranged<sdk::ops::SiluAndMul> call(RLK_SILU_AND_MUL_PARAMS_INIT, {0, 3});
   call.input(RLK_SILU_AND_MUL_IN_X, kF32, {0, 6});
   call.output(RLK_SILU_AND_MUL_OUT_Y, kF32, {0, 3});
-  EXPECT_TRUE(call.launch<Map<maps::SiluAndMul>>(device).empty());
+  EXPECT_TRUE((call.launch<Map<sdk::ops::SiluAndMul, maps::SiluAndMul>>(device).empty()));
   call.input(RLK_SILU_AND_MUL_IN_X, kI64, {0, 6});
-  const sdk::Support refused = call.query<Map<maps::SiluAndMul>>(device);
+  const sdk::Support refused = call.query<Map<sdk::ops::SiluAndMul, maps::SiluAndMul>>(device);
   EXPECT_EQ(refused.reason_code, "DTYPE");
   EXPECT_EQ(refused.reason, "gate is i64; supported: f32, bf16, f16, f64");
 }

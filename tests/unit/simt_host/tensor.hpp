@@ -1,4 +1,4 @@
-// Tensors of the tests that call kernels as functions of fibers.
+// Tensors of the tests that call kernels as functions of fibers, with a margin around their memory that nothing may write.
 #pragma once
 
 #include <rlk/sdk/dtype.hpp>
@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 #include <random>
+#include <type_traits>
 #include <vector>
 
 #include "plugins/simt/element.cuh"
@@ -15,22 +16,55 @@ namespace rlk::simt::host {
 using sdk::Dtype;
 using Sizes = std::vector<int64_t>;
 
-inline double element(const void* at, Dtype dtype) {
-  if (dtype == Dtype::f64) return *static_cast<const double*>(at);
-  if (dtype == Dtype::f32) return *static_cast<const float*>(at);
-  if (dtype == Dtype::bf16) return widen(*static_cast<const bf16*>(at));
-  return widen(*static_cast<const f16*>(at));
+// Calls function(T{}) with the type of a dtype's elements; bool is a byte.
+template <class Function>
+auto with_type(Dtype dtype, const Function& function) {
+  switch (dtype) {
+    case Dtype::f32:
+      return function(float{});
+    case Dtype::f64:
+      return function(double{});
+    case Dtype::i8:
+      return function(int8_t{});
+    case Dtype::i16:
+      return function(int16_t{});
+    case Dtype::u16:
+      return function(uint16_t{});
+    case Dtype::i32:
+      return function(int32_t{});
+    case Dtype::u32:
+      return function(uint32_t{});
+    case Dtype::i64:
+      return function(int64_t{});
+    case Dtype::u64:
+      return function(uint64_t{});
+    default:
+      return function(uint8_t{});
+  }
 }
+inline double element(const void* at, Dtype dtype) {
+  if (dtype == Dtype::bf16) return widen(*static_cast<const bf16*>(at));
+  if (dtype == Dtype::f16) return widen(*static_cast<const f16*>(at));
+  return with_type(dtype, [at](auto type) { return static_cast<double>(*static_cast<const decltype(type)*>(at)); });
+}
+// Whole numbers to integers; of a negative one unsigned ones take the low bits.
 inline void put(void* at, Dtype dtype, double value) {
-  if (dtype == Dtype::f64) *static_cast<double*>(at) = value;
-  if (dtype == Dtype::f32) *static_cast<float*>(at) = static_cast<float>(value);
-  if (dtype == Dtype::bf16) *static_cast<bf16*>(at) = Narrow<bf16>::of(value);
-  if (dtype == Dtype::f16) *static_cast<f16*>(at) = Narrow<f16>::of(value);
+  if (dtype == Dtype::bf16) {
+    *static_cast<bf16*>(at) = Narrow<bf16>::of(value);
+  } else if (dtype == Dtype::f16) {
+    *static_cast<f16*>(at) = Narrow<f16>::of(value);
+  } else {
+    with_type(dtype, [=](auto type) {
+      using T = decltype(type);
+      *static_cast<T*>(at) =
+          std::is_integral_v<T> ? static_cast<T>(static_cast<int64_t>(value)) : static_cast<T>(value);
+    });
+  }
 }
 
-// Whole numbers that every dtype holds exactly, in memory with a margin of elements around.
+// Whole numbers that every floating dtype holds exactly, in memory with a margin of elements around.
 struct Tensor {
-  static constexpr int64_t kMargin = 40;
+  static constexpr int64_t kMargin = 48;
 
   Tensor(Dtype type, Sizes sizes, Sizes steps = {}, int64_t offset = 0)
       : dtype(type), shape(std::move(sizes)), strides(std::move(steps)), size(sdk::bytes_of(type)) {

@@ -10,10 +10,13 @@
 //   RLK_FORMULA_END
 //
 //   number(d, x)  Zero(d)                       a double, 0, as V; TFromD<D> is the type of one number
-//   Add Sub Mul Div (a, b)  Neg Abs (a)         each rounded once; no compiler fuses two of them
+//   Add Sub Mul Div (a, b)  Neg Abs Sqrt (a)    each rounded once; no compiler fuses two of them
 //   MulAdd(a, b, c)  NegMulAdd(a, b, c)         a b + c and c - a b, rounded once
-//   Lt Le Gt Ge Eq Ne (a, b)  IsNaN(a)          a mask
-//   And Or (m, n)  Not(m)                       of masks
+//   CopySign(a, b)  Inf(d)                      a with the sign of b; infinity
+//   Lt Le Gt Ge Eq Ne (a, b)                    a mask
+//   IsNaN IsInf IsFinite (a)                    a mask
+//   And Or AndNot (m, n)  Not(m)                of masks; AndNot is n without m
+//   AllTrue(d, m)                               whether all lanes of a vector are: to leave out what none needs
 //   IfThenElse(m, a, b)                         what the mask does not choose may be anything, NaN too
 //   IfThenElseZero(m, a)  IfThenZeroElse(m, b)
 //   at_least(d, low, x)  at_most(d, high, x)    NaN stays NaN
@@ -116,6 +119,22 @@ RLK_FORMULA float Abs(float a) {
 RLK_FORMULA double Abs(double a) {
   return ::fabs(a);
 }
+RLK_FORMULA float Sqrt(float a) {
+  return ::sqrtf(a);
+}
+RLK_FORMULA double Sqrt(double a) {
+  return ::sqrt(a);
+}
+RLK_FORMULA float CopySign(float a, float b) {
+  return ::copysignf(a, b);
+}
+RLK_FORMULA double CopySign(double a, double b) {
+  return ::copysign(a, b);
+}
+template <class D>
+RLK_FORMULA TFromD<D> Inf(D) {
+  return static_cast<TFromD<D>>(__builtin_huge_val());
+}
 template <class V>
 RLK_FORMULA V NegMulAdd(V a, V b, V c) {
   return MulAdd(-a, b, c);
@@ -149,14 +168,29 @@ template <class V>
 RLK_FORMULA bool IsNaN(V a) {
   return a != a;
 }
+template <class V>
+RLK_FORMULA bool IsInf(V a) {
+  return a == a && a - a != 0;
+}
+template <class V>
+RLK_FORMULA bool IsFinite(V a) {
+  return a - a == 0;
+}
 RLK_FORMULA bool And(bool m, bool n) {
   return m && n;
 }
 RLK_FORMULA bool Or(bool m, bool n) {
   return m || n;
 }
+RLK_FORMULA bool AndNot(bool m, bool n) {
+  return !m && n;
+}
 RLK_FORMULA bool Not(bool m) {
   return !m;
+}
+template <class D>
+RLK_FORMULA bool AllTrue(D, bool m) {
+  return m;
 }
 template <class V>
 RLK_FORMULA V IfThenElse(bool m, V a, V b) {

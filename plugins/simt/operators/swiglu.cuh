@@ -1,0 +1,7 @@
+#include "../skeleton/map.cuh"
+
+#include <rlk/formula/activation.hpp>
+
+RLK_SIMT_MAP(Swiglu, (y), (gate, input), silu_gate(d, gate, input))
+RLK_SIMT_MAP(SwigluBackward, (grad_gate, grad_input), (grad_y, gate, input),
+             silu_gate_gradients(d, grad_y, gate, input))
