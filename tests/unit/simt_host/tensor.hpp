@@ -1,4 +1,4 @@
-// Tensors of the tests that call kernels as functions of fibers, with a margin around their memory that nothing may write.
+// Tensors of the tests that call kernels as functions of fibers, in memory with a margin that nothing may write.
 #pragma once
 
 #include <rlk/sdk/dtype.hpp>
