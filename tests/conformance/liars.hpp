@@ -18,6 +18,7 @@
 
 #include "conformance/simple/target.hpp"
 #include "core/declaration/declaration.hpp"
+#include "framework/sample.hpp"
 #include "loader/host/services.hpp"
 
 extern "C" const rlk_plugin* rlk_cpu_entry_v1(const rlk_host*, rlk_error*);
@@ -136,6 +137,14 @@ struct Watcher {
 inline std::vector<const OpDecl*> all_operators() {
   std::vector<const OpDecl*> list;
   for (const OpDecl& decl : declarations()) list.push_back(&decl);
+  return list;
+}
+
+// Every operator in the long run; else half of them, another half for another kind of liars.
+inline std::vector<const OpDecl*> operators_against(const std::string& liars) {
+  std::vector<const OpDecl*> list = all_operators();
+  if (test::is_long()) return list;
+  std::erase_if(list, [&](const OpDecl* decl) { return std::hash<std::string>{}(liars + decl->name) % 2 != 0; });
   return list;
 }
 

@@ -35,6 +35,7 @@ def is_installed(names):
 
 class Vendor(command.Case):
     NAME = ""
+    VARIABLES = {}  # what its simulated runtime is told always
 
     def plugin_path(self):
         return os.path.join(LIBRARIES, "librlk_plugin_%s.so" % self.NAME)
@@ -76,7 +77,7 @@ class Vendor(command.Case):
     def conformance(self, library, op, dtype, code=0, **variables):
         variables.setdefault("LD_LIBRARY_PATH", os.path.join(FAKES, library))
         return self.json("conformance", self.plugin_path(), "--op", op, "--dtype", dtype, code=code,
-                         **variables)["plugin"]
+                         **self.VARIABLES, **variables)["plugin"]
 
     def expect_verified(self, library, units):
         """{op: (dtype, least number of units)}: all of them are verified. That dtype alone, every one in the long run."""
