@@ -45,7 +45,7 @@ def classes_of(text):
         names += classes_of(re.search(r"SharedOperators\s*=([^;]*);", shared).group(1))
     if "Maps" in text:
         operators = (path.read_text() for path in sorted((SIMT / "operators").glob("*.cuh")))
-        names += [name for source in operators for name in re.findall(r"^RLK_SIMT_MAP\w*\((\w+)", source, re.M)]
+        names += [name for source in operators for name in re.findall(r"^RLK_SIMT_(?:MAP|ROWS)\w*\((\w+)", source, re.M)]
     return names
 
 

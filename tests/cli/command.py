@@ -93,10 +93,10 @@ class Case(unittest.TestCase):
     def setUp(self):
         self.folder = tempfile.mkdtemp(prefix="rlk-cli-")
         self.plugins = os.path.join(self.place, "plugins")
+        shutil.rmtree(self.plugins, ignore_errors=True)  # of the test before
         os.mkdir(self.plugins)
 
     def tearDown(self):
-        shutil.rmtree(self.plugins, ignore_errors=True)
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def path(self, name):
