@@ -311,22 +311,18 @@ void ShadowCheck::hand_over(ShadowCallPtr shadow, const Call& call, rlk_status s
   shadow->end_copies(call.stream);
   if (copied) shadow->telling = call.stream.note_telling(call.tag);
   if (!copied) return pass_over(*shadow, WhyNot::failed, "the call failed, or the device did not copy its outputs");
-  bool waits = false;
-  {
-    const std::lock_guard lock(sync_->mutex);
-    if (stopping_) return;
-    try {
-      if (!sync_->thread.joinable()) sync_->thread = std::thread([this] { work(); });
-      waiting_.emplace_back();
-      waits = true;
-    } catch (const std::system_error&) {  // no thread to be had: the call is done, and is not compared
-    }
-    if (waits) {
-      bytes_waiting_ += shadow->bytes;
-      waiting_.back() = std::move(shadow);
-    }
+  std::unique_lock lock(sync_->mutex);
+  if (stopping_) return;
+  try {
+    if (!sync_->thread.joinable()) sync_->thread = std::thread([this] { work(); });
+    waiting_.emplace_back();
+  } catch (const std::system_error&) {  // no thread to be had: the call is done, and is not compared
+    lock.unlock();
+    return pass_over(*shadow, WhyNot::no_memory, "there was no thread to compare it");
   }
-  if (!waits) return pass_over(*shadow, WhyNot::no_memory, "there was no thread to compare it");
+  bytes_waiting_ += shadow->bytes;
+  waiting_.back() = std::move(shadow);
+  lock.unlock();
   sync_->changed.notify_all();
 }
 

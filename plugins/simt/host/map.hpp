@@ -60,7 +60,7 @@ enum class MapKind { numbers, bits, cast };
 
 // A call of a map: its arguments, outputs first. names: literals.
 struct MapCall {
-  MapCall(std::initializer_list<MapView> outputs, std::initializer_list<MapView> inputs,
+  MapCall(std::initializer_list<MapView> outs, std::initializer_list<MapView> inputs,
           std::initializer_list<const char*> argument_names, std::initializer_list<double> parameters,
           MapKind map_kind = MapKind::numbers);
   // made: what the formula takes of the call, one number, or a struct that knows whether it asks_f64().

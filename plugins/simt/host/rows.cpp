@@ -106,9 +106,9 @@ simt::RowArgs arguments_of_rows(const RowsCall& call, int wave) {
   }
   args.in_packs = in_packs ? 1 : 0;
   const int64_t packs = ceil_divide(args.columns, size);
-  args.group = packs <= simt::kRowHeld * wave                   ? wave
-               : packs <= simt::kRowHeld * simt::kRowFewThreads ? simt::kRowFewThreads
-                                                                : simt::kRowThreads;
+  args.group = packs <= int64_t{simt::kRowHeld} * wave                   ? wave
+               : packs <= int64_t{simt::kRowHeld} * simt::kRowFewThreads ? simt::kRowFewThreads
+                                                                         : simt::kRowThreads;
   return args;
 }
 
