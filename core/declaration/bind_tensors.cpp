@@ -94,7 +94,7 @@ rlk_status Binder::check_well_formed(const ArgDecl& arg, const rlk_tensor& t, bo
   if (t.dtype.bits % 8 != 0) {
     for (int32_t i = 0; i < t.ndim; ++i) {
       const bool is_last = i + 1 == t.ndim;
-      if (t.shape[i] <= 1 || (is_last ? t.strides[i] == 1 : t.strides[i] * t.dtype.bits % 8 == 0)) continue;
+      if (t.shape[i] <= 1 || (is_last ? t.strides[i] == 1 : t.strides[i] % 8 * (t.dtype.bits % 8) % 8 == 0)) continue;
       return bad(
           fmt::format("has {}-bit elements and strides {}; expected stride 1 in the last dimension, "
                       "and whole bytes in every other",
