@@ -26,7 +26,7 @@ void check_wrap(Session& session);                // device_event_checks.cpp
 void check_capture(Session& session);             // device_event_checks.cpp
 void check_guest(Session& session);               // device_event_checks.cpp
 
-// Whether [memory, memory + bytes) can be read in this process, without reading it; true when nobody can tell.
+// Whether [memory, memory + bytes) can be read in this process, without reading it; true where unknown.
 bool is_readable(const void* memory, uint64_t bytes);
 
 }  // namespace rlk::core::conformance

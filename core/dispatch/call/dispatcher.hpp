@@ -80,7 +80,7 @@ public:
   // call of a new one does it by itself. [thread-safe]
   void drain(const Snapshot& snapshot);
 
-  // Warns (an error with RLK_FALLBACK=strict) of preferences for a backend or plugin that nobody knows. After loading.
+  // Warns (an error with RLK_FALLBACK=strict) of preferences for a backend or plugin unknown to rlk. After loading.
   rlk_status check_wishes(rlk_error* error) const;
 
 private:

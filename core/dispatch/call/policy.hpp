@@ -40,7 +40,7 @@ struct PolicyEntry {
   std::string off = {};
 };
 
-// What is off until somebody asks for it by the operator's name.
+// What is off until the caller or a policy asks for it by the operator's name.
 struct Exclusion {
   std::string implementation, platform, reason, source;
 };

@@ -1,4 +1,4 @@
-// What nobody understands in the entries of a policy file.
+// What rlk does not understand in the entries of a policy file.
 #pragma once
 
 #include <string>

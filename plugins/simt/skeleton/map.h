@@ -32,7 +32,7 @@ constexpr int32_t kMapMixed = 1;     // eight elements of each tensor
 constexpr int32_t kMapAny = 2;       // an element
 
 struct MapTensor {
-  void* data;                // null: an input that is `value` everywhere, an output that nobody asked for
+  void* data;                // null: an input that is `value` everywhere, an output that the caller left out
   int64_t stride[kMapDims];  // in elements, outermost first; 0: repeated
   double value;
   int32_t dtype;
