@@ -13,7 +13,7 @@ HWY_BEFORE_NAMESPACE();
 namespace rlk::cpu::HWY_NAMESPACE {
 
 void silu(const CallOf<sdk::ops::Silu>& call, const Context& context) {
-  map(context, to(call.y), from(call.x), [](auto d, auto x) HWY_ATTR { return silu_of(x, logistic(d, x)); });
+  map(context, to(call.y), from(call.x), [](auto d, auto x) HWY_ATTR { return silu_of(d, x, logistic(d, x)); });
 }
 
 void silu_backward(const CallOf<sdk::ops::SiluBackward>& call, const Context& context) {

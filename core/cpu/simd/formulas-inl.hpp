@@ -54,6 +54,11 @@ HWY_INLINE hn::VFromD<D> number(D d, double x) {
   return hn::Set(d, static_cast<hn::TFromD<D>>(x));
 }
 
+template <class D>
+HWY_INLINE hn::VFromD<D> quotient(D, hn::VFromD<D> a, hn::VFromD<D> b) {
+  return hn::Div(a, b);
+}
+
 template <class D, class... Coefficients>
 HWY_INLINE hn::VFromD<D> horner(D d, hn::VFromD<D> x, double highest, Coefficients... rest) {
   auto sum = number(d, highest);

@@ -106,9 +106,11 @@ simt::RowArgs arguments_of_rows(const RowsCall& call, int wave) {
   }
   args.in_packs = in_packs ? 1 : 0;
   const int64_t packs = ceil_divide(args.columns, size);
-  args.group = packs <= int64_t{simt::kRowHeld} * wave                   ? wave
-               : packs <= int64_t{simt::kRowHeld} * simt::kRowFewThreads ? simt::kRowFewThreads
-                                                                         : simt::kRowThreads;
+  const auto matrices = std::count_if(call.arguments, call.arguments + call.count,
+                                      [](const RowsArgument& one) { return one.kind == Kind::in; });
+  const int64_t held = simt::row_held(static_cast<int>(matrices));
+  args.group = wave;
+  while (args.group < simt::kRowThreads && held * args.group < packs) args.group *= 2;
   return args;
 }
 

@@ -1,13 +1,13 @@
 // Rows less their mean, divided by their standard deviation. A row that is held is read and written once; a longer one
-// is read three times. In fp64: fp32 may have no such root, an infinite difference, or too few digits of the mean.
+// is read three times.
 #include "../skeleton/norms.cuh"
 
 #include <rlk/formula/norm.hpp>
 
 RLK_SIMT_ROWS_WITH(LayerNorm, (out(y), in(x), or_one(weight), or_zero(bias), of_row(mean), of_row(rstd)), (eps), {
   const auto m = moments_of_row(row, from(x), eps);
-  row.map(Lane<double>(), to(y), from(x, weight, bias),
-          [=](auto d, auto v, auto w, auto b) { return MulAdd(normal_of(d, v, m.mean, m.rstd), w, b); });
+  row.map_within(m.is_within, to(y), from(x, weight, bias),
+                 [=](auto d, auto v, auto w, auto b) { return MulAdd(normal_of(d, v, m.mean, m.rstd), w, b); });
   row.put(mean, m.mean);
   row.put(rstd, m.rstd);
 })

@@ -2,5 +2,5 @@
 
 #include <rlk/formula/activation.hpp>
 
-RLK_SIMT_MAP(Silu, (y), (x), silu_of(x, logistic(d, x)))
+RLK_SIMT_MAP(Silu, (y), (x), silu_of(d, x, logistic(d, x)))
 RLK_SIMT_MAP(SiluBackward, (grad_x), (grad_y, x), silu_gradient(d, grad_y, x))

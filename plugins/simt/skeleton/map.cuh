@@ -1,6 +1,6 @@
 // map: out = f(in...) for every element, whatever the shapes that broadcast to the output's and whatever their strides.
 //
-//   RLK_SIMT_MAP(Silu, (y), (x), silu_of(x, logistic(d, x)))
+//   RLK_SIMT_MAP(Silu, (y), (x), silu_of(d, x, logistic(d, x)))
 //   RLK_SIMT_MAP_WITH(Add, (out), (a, b), (alpha), add_times(d, a, b, alpha))
 //   RLK_SIMT_MAP_OF(SiluAndMul, (y), (call.y), (gate, input), (first_half(call.x), second_half(call.x)), ...)
 //   RLK_SIMT_MAP_BY(AdamwStep, outs, out_views, ins, in_views, (AdamwRates, rates, adamw_rates(call.params)), ...)
@@ -87,7 +87,7 @@ __device__ __forceinline__ void map_pieces(const MapArgs& args) {
         A from[kIn], to[kOut];
 #pragma unroll
         for (int k = 0; k < kIn; ++k) from[k] = x[k][i];
-        F::apply(args.number, from, to);
+        F::template apply<typename Form::Tag>(args.number, from, to);
 #pragma unroll
         for (int k = 0; k < kOut; ++k) y[k][i] = to[k];
       }
@@ -149,9 +149,9 @@ __device__ __forceinline__ void map_put(const formula::Three<V>& values, V* out)
   struct NAME##Formula {                                                                                  \
     static constexpr int kOut = RLK_SIMT_COUNT outs, kIn = RLK_SIMT_COUNT ins;                            \
     static constexpr bool kEvery = every;                                                                 \
-    template <class V>                                                                                    \
+    template <class D, class V>                                                                           \
     static __device__ __forceinline__ void apply(const double* rlk_number, const V* rlk_in, V* rlk_out) { \
-      [[maybe_unused]] const Lane<V> d{};                                                                 \
+      [[maybe_unused]] const D d{};                                                                       \
       RLK_SIMT_MAP_LIST numbers RLK_SIMT_EACH(RLK_SIMT_MAP_INPUT, RLK_SIMT_MAP_LIST ins)                  \
           rlk::simt::map_put<V>((__VA_ARGS__), rlk_out);                                                  \
     }                                                                                                     \

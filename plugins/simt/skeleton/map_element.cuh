@@ -119,6 +119,7 @@ struct MapPacks {
   // One of fp64, whose formulas are long.
   static constexpr int kPieces = sizeof(A) == 8 || kSize > kMapElements ? 1 : kMapElements / kSize;
   using Raw = Pack<T>;
+  using Tag = formula::Lane<A>;
   static __device__ __forceinline__ Raw load(const MapArgs&, const MapTensor& tensor, int64_t at, int inner,
                                              int64_t count) {
     return map_load<T>(tensor, at, tensor.stride[inner] == 0, inner == 0, count);
@@ -145,6 +146,7 @@ template <class A>
 struct MapHalves {
   static constexpr int kSize = Pack<uint16_t>::kSize, kPieces = kMapElements / kSize;
   using Raw = Pack<uint16_t>;
+  using Tag = formula::BriefLane;
   static __device__ __forceinline__ Raw load(const MapArgs& args, const MapTensor& tensor, int64_t at, int inner,
                                              int64_t count) {
     return MapPacks<uint16_t, uint16_t>::load(args, tensor, at, inner, count);
@@ -167,6 +169,7 @@ struct MapConverted {
   struct Raw {
     A element[kSize];
   };
+  using Tag = formula::Lane<A>;
   template <class T>
   static constexpr bool kInPacks = Pack<T>::kSize <= kSize;
 

@@ -10,6 +10,42 @@ using formula::Lane;
 
 enum class RowKind { out, in, or_one, or_zero, of_row, kept, of_column };
 
+// Matrices that are read.
+template <class Op>
+constexpr __device__ __host__ int row_matrices() {
+  int matrices = 0;
+  for (int i = 0; i < Op::kTensors; ++i) matrices += Op::kind(i) == RowKind::in ? 1 : 0;
+  return matrices;
+}
+// Blocks that a multiprocessor is to hold: those that map a row need registers for what they make of a pack.
+template <class Op>
+constexpr __device__ __host__ int row_blocks() {
+  for (int i = 0; i < Op::kTensors; ++i) {
+    if (Op::kind(i) == RowKind::out) return 2;
+  }
+  return 3;
+}
+
+template <class T>
+struct RowTag {
+  using type = formula::BriefLane;
+};
+template <>
+struct RowTag<float> {
+  using type = Lane<float>;
+};
+template <>
+struct RowTag<double> {
+  using type = Lane<double>;
+};
+
+// Of passes over rows that are rare: what is kept in registers is read again, and loops are short text.
+struct RareLane : Lane<double> {};
+template <class D>
+constexpr bool kIsRare = false;
+template <>
+inline constexpr bool kIsRare<RareLane> = true;
+
 template <int index>
 struct RowName {};
 template <int... index>
@@ -21,6 +57,14 @@ __device__ __forceinline__ RowNames<index...> to(RowName<index>...) {
 template <int... index>
 __device__ __forceinline__ RowNames<index...> from(RowName<index>...) {
   return {};
+}
+
+// Of a number and a NaN the number.
+__device__ __forceinline__ float larger_number(float a, float b) {
+  return ::fmaxf(a, b);
+}
+__device__ __forceinline__ double larger_number(double a, double b) {
+  return ::fmax(a, b);
 }
 
 __device__ __forceinline__ bool is_finite(double x) {

@@ -25,7 +25,7 @@
 //   row.put(rstd, value)           row.columns()
 //
 // A wave has a row that its lanes can hold, a block a longer one. Thread t takes packs t, t + threads, ... of 16 bytes:
-// of each `in` it keeps the first kRowHeld, and reads the others again in each pass. In what order a row is summed
+// of each `in` it keeps the first row_held(), and reads the others again in each pass. In what order a row is summed
 // depends on its columns and its dtype alone: not on other rows, on the grid, or on strides and addresses.
 #pragma once
 
@@ -50,7 +50,9 @@ class Row {
 public:
   using A = Accumulator<T>;
   static constexpr int kSize = Pack<T>::kSize;
-  static constexpr int kTensors = Op::kTensors;
+  static constexpr int kTensors = Op::kTensors, kHeld = row_held(row_matrices<Op>());
+  // What is computed in where rows are of numbers of 16 bits is the least that serves their results.
+  using Tag = typename RowTag<T>::type;
 
   __device__ __forceinline__ explicit Row(const RowArgs& args)
       : args_(args), place_(static_cast<int>(threadIdx.x) % args.group), packs_((args.columns + kSize - 1) / kSize) {}
@@ -59,7 +61,7 @@ public:
     seek(n);
     if constexpr (kPacks) {
 #pragma unroll
-      for (int p = 0; p < kRowHeld; ++p) {
+      for (int p = 0; p < kHeld; ++p) {
         const int64_t pack = place_ + p * args_.group;
         if (pack >= packs_) continue;
 #pragma unroll
@@ -78,20 +80,22 @@ public:
     return args_.columns;
   }
 
-  template <class V, int... in, class F>
-  __device__ __forceinline__ double sum(Lane<V> d, RowNames<in...> names, const F& f) {
+  template <class D, int... in, class F>
+  __device__ __forceinline__ double sum(D d, RowNames<in...> names, const F& f) {
+    using V = formula::TFromD<D>;
     RowSum<kLong> total;
-    each<V>(names, [&](auto, int64_t, int count, auto& x) {
+    each<D>(names, [&](auto, int64_t, int count, auto& x) {
       V term[kSize];
       terms(count, V(0), term, [&](int e) { return f(d, x[in][e]...); });
       add_terms(total, term);
     });
     return reduce(total).value();
   }
-  template <class V, int... in, class F, class G>
-  __device__ __forceinline__ formula::Two<double> sums(Lane<V> d, RowNames<in...> names, const F& f, const G& g) {
+  template <class D, int... in, class F, class G>
+  __device__ __forceinline__ formula::Two<double> sums(D d, RowNames<in...> names, const F& f, const G& g) {
+    using V = formula::TFromD<D>;
     RowSum<kLong> of_f, of_g;
-    each<V>(names, [&](auto, int64_t, int count, auto& x) {
+    each<D>(names, [&](auto, int64_t, int count, auto& x) {
       V term[kSize];
       terms(count, V(0), term, [&](int e) { return f(d, x[in][e]...); });
       add_terms(of_f, term);
@@ -100,10 +104,11 @@ public:
     });
     return {reduce(of_f).value(), reduce(of_g).value()};
   }
-  template <class V, int... in, class F>
-  __device__ __forceinline__ V largest(Lane<V> d, RowNames<in...> names, const F& f) {
+  template <class D, int... in, class F>
+  __device__ __forceinline__ formula::TFromD<D> largest(D d, RowNames<in...> names, const F& f) {
+    using V = formula::TFromD<D>;
     RowLargest<V> most{-V(INFINITY)};
-    each<V>(names, [&](auto, int64_t, int count, auto& x) {
+    each<D>(names, [&](auto, int64_t, int count, auto& x) {
 #pragma unroll
       for (int e = 0; e < kSize; ++e) {
         if (e < count) most.add(f(d, x[in][e]...));
@@ -113,12 +118,13 @@ public:
   }
   // Of what is held the largest number is found first. Later packs may have a larger one: then the sum so far is
   // scaled, which fp64 does without a loss that could be seen.
-  template <class V, int in>
-  __device__ __forceinline__ RowPowers powers(Lane<V> d, RowNames<in> names) {
-    return powers(d, names, [](auto, V x) { return x; });
+  template <class D, int in>
+  __device__ __forceinline__ RowPowers powers(D d, RowNames<in> names) {
+    return powers(d, names, [](auto, auto x) { return x; });
   }
-  template <class V, int in, class F>
-  __device__ __forceinline__ RowPowers powers(Lane<V> d, RowNames<in> names, const F& score) {
+  template <class D, int in, class F>
+  __device__ __forceinline__ RowPowers powers(D d, RowNames<in> names, const F& score) {
+    using V = formula::TFromD<D>;
     RowLargest<V> most{-V(INFINITY)};
     RowSum<kLong> total;
     const auto largest_of = [&](int count, auto& x) {
@@ -126,12 +132,12 @@ public:
 #pragma unroll
       for (int e = 0; e < kSize; ++e) {
         const V s = score(d, x[in][e]);
-        top = e < count && s > top ? s : top;
+        if (e < count) top = larger_number(s, top);
       }
       return top;
     };
     first<V>(names, [&](auto, int64_t, int count, auto& x) { most.add(largest_of(count, x)); });
-    each<V>(names, [&](auto is_first, int64_t, int count, auto& x) {
+    each<D>(names, [&](auto is_first, int64_t, int count, auto& x) {
       if constexpr (!is_first.value) {
         const V top = largest_of(count, x);
         if (top > most.value) {
@@ -149,10 +155,11 @@ public:
     return {static_cast<double>(largest), reduce(total).value()};
   }
 
-  template <class V, int... out, int... in, class F>
-  __device__ __forceinline__ void map(Lane<V> d, RowNames<out...>, RowNames<in...> names, const F& f) {
+  template <class D, int... out, int... in, class F>
+  __device__ __forceinline__ void map(D d, RowNames<out...>, RowNames<in...> names, const F& f) {
+    using V = formula::TFromD<D>;
     constexpr int kOut = sizeof...(out);
-    each<V>(names, [&](auto, int64_t pack, int count, auto& x) {
+    each<D>(names, [&](auto, int64_t pack, int count, auto& x) {
       V y[kOut][kSize];
 #pragma unroll
       for (int e = 0; e < kSize; ++e) {
@@ -164,6 +171,24 @@ public:
       int k = 0;
       (store(out, pack, count, y[k++]), ...);
     });
+  }
+  // In the accumulator where that is enough for this row, else in fp64.
+  template <int... out, int... in, class F>
+  __device__ __forceinline__ void map_within(bool is_within, RowNames<out...> to, RowNames<in...> from, const F& f) {
+    if (kLong || is_within) {
+      map(Tag(), to, from, f);
+    } else {
+      map(RareLane(), to, from, f);
+    }
+  }
+  // What is done in fp64, but for rows of 16 bits, where their numbers allow it, in fp32: calls f with what to compute in.
+  template <class F>
+  __device__ __forceinline__ void wide_unless(bool is_within, const F& f) {
+    if constexpr (kHalf) {
+      is_within ? f(Lane<float>()) : f(RareLane());
+    } else {
+      f(Lane<double>());
+    }
   }
   template <int i, class Number>
   __device__ __forceinline__ void put(RowName<i>, Number value) const {
@@ -194,7 +219,7 @@ public:
   __device__ __forceinline__ int64_t packs() const {
     return packs_;
   }
-  static constexpr bool kLong = sizeof(T) == 8;
+  static constexpr bool kLong = sizeof(T) == 8, kHalf = sizeof(T) == 2;
 
 private:
   template <bool of>
@@ -207,12 +232,12 @@ private:
     return kPacks || left >= kSize ? kSize : static_cast<int>(left);
   }
 
-  // The first kRowHeld packs of this thread, from registers or memory.
+  // The first kHeld packs of this thread, from registers or memory.
   template <class V, int... in, class Visit>
   __device__ __forceinline__ void first(RowNames<in...>, const Visit& visit) {
     // Unrolled where they are registers.
-#pragma unroll(kPacks ? kRowHeld : 1)
-    for (int p = 0; p < kRowHeld; ++p) {
+#pragma unroll(kPacks ? kHeld : 1)
+    for (int p = 0; p < kHeld; ++p) {
       const int64_t pack = place_ + p * args_.group;
       if (pack >= packs_) break;
       const int count = count_of(pack);
@@ -221,11 +246,13 @@ private:
       visit(Is<true>(), pack, count, x);
     }
   }
-  template <class V, int... in, class Visit>
+  template <class D, int... in, class Visit>
   __device__ __forceinline__ void each(RowNames<in...> names, const Visit& visit) {
-    first<V>(names, visit);
+    using V = formula::TFromD<D>;
+    constexpr bool kRare = kIsRare<D>;
+    if constexpr (!kRare) first<V>(names, visit);
 #pragma unroll 1
-    for (int64_t pack = place_ + kRowHeld * args_.group; pack < packs_; pack += args_.group) {
+    for (int64_t pack = place_ + (kRare ? 0 : kHeld * args_.group); pack < packs_; pack += args_.group) {
       const int count = count_of(pack);
       V x[kTensors][kSize];
       (read<V, in>(Is<false>(), 0, pack, count, x[in]), ...);
@@ -360,7 +387,7 @@ private:
   const int64_t packs_;
   int turn_ = 0;
   int64_t at_[kTensors];
-  Pack<T> held_[kTensors][kRowHeld];
+  Pack<T> held_[kTensors][kHeld];
 };
 
 template <class Op, class T, bool kPacks>
@@ -416,7 +443,7 @@ __device__ __forceinline__ void rows(const RowArgs& args) {
 #define RLK_SIMT_ROWS_LIST(...) __VA_ARGS__
 
 #define RLK_SIMT_ROWS_KERNEL(OP, suffix, A)                                                         \
-  RLK_SIMT_KERNEL(rlk::simt::kRowThreads, 2)                                                        \
+  RLK_SIMT_KERNEL(rlk::simt::kRowThreads, rlk::simt::row_blocks<rlk::formula::OP##Rows>())                                                        \
   RLK_SIMT_CAT(RLK_SIMT_IMAGE, _rows_##OP##_##suffix)(RLK_SIMT_ARGUMENT(rlk::simt::RowArgs) args) { \
     rlk::simt::rows<rlk::formula::OP##Rows, A>(args);                                               \
   }
@@ -432,7 +459,7 @@ __device__ __forceinline__ void rows(const RowArgs& args) {
     }                                                                                                      \
     template <class Row>                                                                                   \
     static __device__ __forceinline__ void apply(Row& row, const double* rlk_number) {                     \
-      [[maybe_unused]] const Lane<typename Row::A> d{};                                                    \
+      [[maybe_unused]] const typename Row::Tag d{};                                                        \
       RLK_SIMT_EACH(RLK_SIMT_ROWS_NAME, RLK_SIMT_ROWS_LIST arguments)                                      \
       RLK_SIMT_EACH(RLK_SIMT_ROWS_NUMBER, RLK_SIMT_ROWS_LIST numbers)                                      \
       __VA_ARGS__                                                                                          \

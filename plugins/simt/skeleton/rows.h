@@ -8,11 +8,15 @@ namespace rlk::simt {
 constexpr int kRowTensors = 8;  // arguments of an operator, in the order in which its file names them
 constexpr int kRowNumbers = 4;
 constexpr int kRowThreads = 256;      // of a block where a wave has a row, and the most where a block has one
-constexpr int kRowFewThreads = 128;   // where they are enough to hold a row
-constexpr int kRowHeld = 4;           // packs of 16 bytes that a thread keeps of each matrix that is read
 constexpr int kRowSumThreads = 128;   // of a block that sums packs of columns over a chunk of rows
 constexpr int kRowTotalColumns = 32;  // of a block of kRowThreads that sums chunks
 constexpr int kRowSmallestWave = 32;  // of any device
+
+// Packs of 16 bytes that a thread keeps of each matrix that is read: more hide the memory's latency and share the cost
+// of a sum over threads, and take registers.
+constexpr int row_held(int matrices) {
+  return matrices == 1 ? 8 : 4;
+}
 
 struct RowTensor {
   void* data;           // nullptr: absent

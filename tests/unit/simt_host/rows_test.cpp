@@ -126,10 +126,12 @@ TEST(RowsTest, AWaveHasWhatItsLanesHoldAndABlockWhatIsLonger) {
     const Tensor x(dtype, {2, columns});
     return arguments_of_rows(RowsCall({{Kind::in, "x", &x.abi}}, {}), kWide).group;
   };
-  EXPECT_EQ(group(Dtype::bf16, 4 * 64 * 8), 64);
-  EXPECT_EQ(group(Dtype::bf16, 4 * 64 * 8 + 1), kRowFewThreads);
-  EXPECT_EQ(group(Dtype::f32, 4 * 128 * 4), kRowFewThreads);
-  EXPECT_EQ(group(Dtype::f32, 4 * 128 * 4 + 1), kRowThreads);
+  const int64_t of_bf16 = row_held(1) * 8, of_f32 = row_held(1) * 4;
+  EXPECT_EQ(group(Dtype::bf16, 64 * of_bf16), 64);
+  EXPECT_EQ(group(Dtype::bf16, 64 * of_bf16 + 1), 128);
+  EXPECT_EQ(group(Dtype::f32, 128 * of_f32), 128);
+  EXPECT_EQ(group(Dtype::f32, 128 * of_f32 + 1), kRowThreads);
+  EXPECT_EQ(group(Dtype::f32, 8 * kRowThreads * of_f32), kRowThreads);
 }
 
 TEST(RowsTest, InfinitiesAndNansStayInTheirRow) {

@@ -42,35 +42,35 @@ RLK_FORMULA Logistic<V> logistic(D d, V x) {
 }
 
 // x s.
-template <class V>
-RLK_FORMULA V silu_of(V x, const Logistic<V>& s) {
-  return Div(Mul(Mul(x, s.numerator), s.numerator), s.denominator);
+template <class D, class V>
+RLK_FORMULA V silu_of(D d, V x, const Logistic<V>& s) {
+  return quotient(d, Mul(Mul(x, s.numerator), s.numerator), s.denominator);
 }
 // 1 + x (1 - s), which times s is the slope of silu.
 template <class D, class V>
 RLK_FORMULA V silu_slope_over_s(D d, V x, const Logistic<V>& s) {
   const V one = number(d, 1);
   const V opposite = IfThenElse(Lt(x, Zero(d)), one, Mul(s.root, s.root));
-  return MulAdd(x, Div(opposite, s.denominator), one);
+  return MulAdd(x, quotient(d, opposite, s.denominator), one);
 }
 // No factor but the last is above 1, so that nothing overflows where the whole does not. s by its two roots: it may be
 // smaller than any normal number where the gradient is large.
 template <class D, class V>
 RLK_FORMULA V silu_gradient(D d, V grad, V x) {
   const Logistic<V> s = logistic(d, x);
-  const V rest = Mul(silu_slope_over_s(d, x, s), Div(s.numerator, s.denominator));
+  const V rest = Mul(silu_slope_over_s(d, x, s), quotient(d, s.numerator, s.denominator));
   return Mul(Mul(grad, s.numerator), rest);
 }
 
 // input silu(gate), and the gradients of gate and input.
 template <class D, class V>
 RLK_FORMULA V silu_gate(D d, V gate, V input) {
-  return Mul(input, silu_of(gate, logistic(d, gate)));
+  return Mul(input, silu_of(d, gate, logistic(d, gate)));
 }
 template <class D, class V>
 RLK_FORMULA Two<V> silu_gate_gradients(D d, V grad, V gate, V input) {
   const Logistic<V> s = logistic(d, gate);
-  const V share = Mul(s.numerator, Div(s.numerator, s.denominator));
+  const V share = Mul(s.numerator, quotient(d, s.numerator, s.denominator));
   // The slope first: grad input may be beyond the largest number where the whole is not.
   return {Mul(Mul(grad, Mul(share, silu_slope_over_s(d, gate, s))), input), Mul(grad, Mul(gate, share))};
 }
@@ -81,8 +81,8 @@ template <class D, class V>
 RLK_FORMULA V scaled_normal_tail(D d, V a) {
   if constexpr (sizeof(TFromD<D>) == 4) {
     // The quotient of two polynomials with the least relative error, 5e-9, on [0, 13.4].
-    return Div(horner(d, a, 0.00402863091f, 0.0400413796f, 0.181477115f, 0.435917467f, 0.5f),
-               horner(d, a, 0.0100981388f, 0.100376152f, 0.464829922f, 1.19519377f, 1.66971982f, 1.0f));
+    return quotient(d, horner(d, a, 0.00402863091f, 0.0400413796f, 0.181477115f, 0.435917467f, 0.5f),
+                    horner(d, a, 0.0100981388f, 0.100376152f, 0.464829922f, 1.19519377f, 1.66971982f, 1.0f));
   } else {
     // A polynomial of t = (z - 3) / (z + 3) with z = a / sqrt(2), interpolated at Chebyshev nodes: twice as much, off
     // by 5e-17.
@@ -122,7 +122,7 @@ RLK_FORMULA Distribution<V> tanh_distribution(D d, V x) {
   const V square = Mul(number(d, 0.044715), Mul(x, x));
   const V u = Mul(root, MulAdd(square, x, x));
   const V power = exp2(d, Mul(Abs(u), number(d, -2 * 1.4426950408889634)));
-  const V share = Div(one, Add(one, power));
+  const V share = quotient(d, one, Add(one, power));
   const V of_u = Mul(root, MulAdd(square, number(d, 3), one));
   // Far out the derivative is less than the smallest number, and a product with infinity would be anything.
   const auto is_near = Lt(Abs(x), number(d, 16));

@@ -29,9 +29,15 @@ RLK_FORMULA V rms_gradient(D d, V grad, V x, V weight, double root, double mean,
 }
 
 // --- layer norm ------------------------------------------------------------------------------------------------------
+// x - mean, the mean in two parts where V has fewer digits than it.
+template <class D, class V>
+RLK_FORMULA V less_mean(D d, V x, double mean) {
+  const double high = static_cast<double>(static_cast<TFromD<D>>(mean));
+  return Sub(Sub(x, number(d, high)), number(d, mean - high));
+}
 template <class D, class V>
 RLK_FORMULA V normal_of(D d, V x, double mean, double rstd) {
-  return Mul(Sub(x, number(d, mean)), number(d, rstd));
+  return Mul(less_mean(d, x, mean), number(d, rstd));
 }
 // rstd (grad weight - mean of it - n mean of (grad weight n)), n the normalised x
 template <class D, class V>

@@ -20,6 +20,8 @@
 //   IfThenElse(m, a, b)                         what the mask does not choose may be anything, NaN too
 //   IfThenElseZero(m, a)  IfThenZeroElse(m, b)
 //   at_least(d, low, x)  at_most(d, high, x)    NaN stays NaN
+//   quotient(d, a, b)                           a / b, for results of 16 bits good to a few ulp of fp32; b far from
+//                                               the smallest and the largest numbers
 //   exp exp2 exp_minus_one sigmoid (d, x)       good to a few ulp everywhere; 0 below the normal numbers, or right
 //   horner(d, x, c0, c1, ...)                   the polynomial with these coefficients, highest power first
 //   Two<V>{a, b}  Three<V>{a, b, c}             several results
@@ -43,6 +45,10 @@ namespace rlk::formula {
 template <class T>
 struct Lane {
   using type = T;
+};
+// fp32 numbers of which results of 16 bits are made.
+struct BriefLane {
+  using type = float;
 };
 template <class D>
 using TFromD = typename D::type;
@@ -108,6 +114,17 @@ RLK_FORMULA V Sub(V a, V b) {
 template <class V>
 RLK_FORMULA V Div(V a, V b) {
   return a / b;
+}
+template <class D, class V>
+RLK_FORMULA V quotient(D, V a, V b) {
+  return a / b;
+}
+RLK_FORMULA float quotient(BriefLane, float a, float b) {
+#if defined(__CUDA_ARCH__) || defined(__HIP_DEVICE_COMPILE__)
+  return __fdividef(a, b);
+#else
+  return a / b;
+#endif
 }
 template <class V>
 RLK_FORMULA V Neg(V a) {
@@ -221,6 +238,13 @@ template <class D>
 RLK_FORMULA double exp(D, double x) {
   return ::exp(x);
 }
+RLK_FORMULA float exp(BriefLane, float x) {
+#if defined(__CUDA_ARCH__) || defined(__HIP_DEVICE_COMPILE__)
+  return __expf(x);
+#else
+  return ::expf(x);
+#endif
+}
 template <class D>
 RLK_FORMULA float exp2(D, float x) {
   return ::exp2f(x);
@@ -239,7 +263,7 @@ RLK_FORMULA double exp_minus_one(D, double x) {
 }
 template <class D, class V>
 RLK_FORMULA V sigmoid(D d, V x) {
-  return Div(V(1), Add(V(1), exp(d, -x)));
+  return quotient(d, V(1), Add(V(1), exp(d, -x)));
 }
 
 template <class D, class V, class... Coefficients>

@@ -1,0 +1,261 @@
+"""The cases of bench/device_torch.py: an operator on inputs of its own, as rlk, as PyTorch's users call it, and the
+bytes that it must read and write."""
+import dataclasses
+from typing import Callable
+
+import torch
+import torch.nn.functional as F
+
+import rlk.torch as ops
+
+BF16, F32 = torch.bfloat16, torch.float32
+SHORT = {BF16: "bf16", F32: "f32"}
+PIN = "cuda"
+
+
+@dataclasses.dataclass
+class Case:
+    """make() gives a set of inputs; ours(**inputs) and theirs(**inputs) the same tensors. extra_reads: bytes that a
+    second pass must read, where no algorithm does with one."""
+    op: str
+    sizes: tuple
+    dtype: torch.dtype
+    make: Callable
+    ours: Callable
+    theirs: Callable
+    extra_reads: int = 0
+    suffix: str = ""
+
+    @property
+    def name(self):
+        return f"{self.op} {'x'.join(map(str, self.sizes))} {SHORT[self.dtype]}{self.suffix}"
+
+    def inputs(self):
+        return self.make()
+
+    def input_bytes(self):
+        return sum(t.nbytes for t in self.make().values())
+
+    def bytes(self, inputs, outputs):
+        return sum(t.nbytes for t in [*inputs.values(), *outputs]) + self.extra_reads
+
+
+def normal(*shape, dtype=F32, scale=1.0):
+    return (torch.randn(*shape, device="cuda") * scale).to(dtype)
+
+
+def ids(high, *shape):
+    return torch.randint(0, high, shape, device="cuda")
+
+
+def mask(*shape):
+    return torch.rand(*shape, device="cuda") < 0.8
+
+
+def elementwise(n, d, dtype):
+    def case(op, names, ours, theirs, suffix=""):
+        return Case(op, (n, d), dtype, lambda: {name: normal(n, d, dtype=dtype) for name in names}, ours, theirs,
+                    suffix=suffix)
+
+    def gate_inputs():
+        return {"x": normal(n, 2 * d, dtype=dtype)}
+
+    yield case("add", "ab", lambda a, b: ops.add(a, b, pin=PIN), lambda a, b: a + b)
+    yield case("mul", "ab", lambda a, b: ops.mul(a, b, pin=PIN), lambda a, b: a * b)
+    yield case("silu", "x", lambda x: ops.silu(x, pin=PIN), lambda x: F.silu(x))
+    yield case("silu_backward", "gx", lambda g, x: ops.silu_backward(g, x, pin=PIN),
+               lambda g, x: torch.ops.aten.silu_backward(g, x))
+    yield case("gelu", "x", lambda x: ops.gelu(x, pin=PIN), lambda x: F.gelu(x))
+    yield case("relu", "x", lambda x: ops.relu(x, pin=PIN), lambda x: torch.relu(x))
+    yield case("swiglu", "ab", lambda a, b: ops.swiglu(a, b, pin=PIN), lambda a, b: a * F.silu(b))
+    yield Case("silu_and_mul", (n, 2 * d), dtype, gate_inputs, lambda x: ops.silu_and_mul(x, pin=PIN),
+               lambda x: F.silu(x[:, :d]) * x[:, d:])
+
+
+def rows(n, d, dtype):
+    def inputs(*names):
+        return lambda: {name: normal(d if name in "wb" else n, *(() if name in "wb" else (d,)), dtype=dtype)
+                        for name in names}
+
+    def case(op, names, ours, theirs):
+        return Case(op, (n, d), dtype, inputs(*names), ours, theirs)
+
+    def rms_backward(g, x, w):
+        return torch.autograd.grad(F.rms_norm(x.requires_grad_(), (d,), w.requires_grad_(), 1e-6), (x, w), g)
+
+    def layer_backward(g, x, w):
+        rstd = torch.rsqrt(x.float().var(-1, correction=0, keepdim=True) + 1e-5)
+        out = torch.ops.aten.native_layer_norm_backward(g, x, (d,), x.float().mean(-1, keepdim=True), rstd, w, w,
+                                                        (True, True, True))
+        return out
+
+    yield case("rms_norm", "xw", lambda x, w: ops.rms_norm(x, w, pin=PIN), lambda x, w: F.rms_norm(x, (d,), w, 1e-6))
+    yield case("rms_norm_backward", "gxw", lambda g, x, w: ops.rms_norm_backward(g, x, w, grad_weight=True, pin=PIN),
+               rms_backward)
+    yield case("add_rms_norm", "xrw", lambda x, r, w: ops.add_rms_norm(x, r, w, pin=PIN),
+               lambda x, r, w: (F.rms_norm(x + r, (d,), w, 1e-6), x + r))
+    yield case("layer_norm", "xwb", lambda x, w, b: ops.layer_norm(x, w, b, pin=PIN),
+               lambda x, w, b: F.layer_norm(x, (d,), w, b))
+    yield case("layer_norm_backward", "gxw",
+               lambda g, x, w: ops.layer_norm_backward(g, x, w, grad_weight=True, grad_bias=True, pin=PIN),
+               layer_backward)
+    yield case("softmax", "x", lambda x: ops.softmax(x, pin=PIN), lambda x: torch.softmax(x, -1))
+    yield case("log_softmax", "x", lambda x: ops.log_softmax(x, pin=PIN), lambda x: torch.log_softmax(x, -1))
+    yield case("softmax_backward", "gx", lambda g, x: ops.softmax_backward(g, x, pin=PIN),
+               lambda g, x: torch.ops.aten._softmax_backward_data(g, x, -1, dtype))
+    yield case("sum", "x", lambda x: ops.sum(x, pin=PIN), lambda x: x.sum(-1))
+    yield case("max", "x", lambda x: ops.max(x, pin=PIN), lambda x: x.amax(-1))
+    yield case("cumsum", "x", lambda x: ops.cumsum(x, pin=PIN), lambda x: x.cumsum(-1))
+
+
+def logits(n, v, dtype):
+    def token_logp(x, y):
+        return torch.log_softmax(x.float(), -1).gather(-1, y[:, None])[:, 0]
+
+    def loss_and_gradient(x, y):
+        out = ops.cross_entropy(x, y, lse=True, pin=PIN)
+        loss, lse = out[0], out[-1]
+        return loss, ops.cross_entropy_backward(x, y, lse, torch.ones_like(loss), pin=PIN)
+
+    def torch_loss_and_gradient(x, y):
+        x = x.detach().requires_grad_()
+        loss = F.cross_entropy(x.float(), y)
+        return loss.detach(), torch.autograd.grad(loss, x)[0]
+
+    def make():
+        return {"x": normal(n, v, dtype=dtype, scale=4.0), "y": ids(v, n)}
+
+    def two():
+        return {"x": normal(n, v, dtype=dtype, scale=2.0), "t": normal(n, v, dtype=dtype, scale=2.0)}
+
+    def torch_jsd(x, t):
+        s, t = torch.log_softmax(x.float(), -1), torch.log_softmax(t.float(), -1)
+        mixture = torch.logaddexp(s, t) - 0.6931471805599453
+        return 0.5 * ((t.exp() * (t - mixture)).sum(-1) + (s.exp() * (s - mixture)).sum(-1))
+
+    yield Case("logp", (n, v), dtype, make, lambda x, y: ops.logp(x, y, pin=PIN), token_logp)
+    def logp_and_gradient(x, y):
+        logp, lse = ops.logp(x, y, lse=True, pin=PIN)
+        return logp, ops.logp_backward(x, y, lse, torch.ones_like(logp), pin=PIN)
+
+    def torch_logp_and_gradient(x, y):
+        x = x.detach().requires_grad_()
+        logp = token_logp(x, y)
+        return logp.detach(), torch.autograd.grad(logp.sum(), x)[0]
+
+    yield Case("logp", (n, v), dtype, make, logp_and_gradient, torch_logp_and_gradient, suffix=" fwd+bwd",
+               extra_reads=n * v * dtype.itemsize)
+    yield Case("cross_entropy", (n, v), dtype, make, loss_and_gradient, torch_loss_and_gradient, suffix=" fwd+bwd",
+               extra_reads=n * v * dtype.itemsize)
+    yield Case("jsd", (n, v), dtype, two, lambda x, t: ops.jsd(x, t, pin=PIN), torch_jsd)
+
+
+def tokens(b, t):
+    def policy_inputs():
+        new = -torch.rand(b, t, device="cuda")
+        return {"new": new, "old": new + 0.1 * normal(b, t), "adv": normal(b, t), "m": mask(b, t)}
+
+    def torch_policy(new, old, adv, m):
+        ratio = torch.exp(new - old)
+        loss = -torch.minimum(ratio * adv, ratio.clamp(0.8, 1.2) * adv)
+        return (loss * m).sum() / m.sum()
+
+    def policy(new, old, adv, m):
+        loss = flat_first(ops.policy_loss(new, adv, old, m, pin=PIN))
+        return loss, flat_first(ops.policy_loss_backward(new, adv, torch.ones_like(loss), old, m, pin=PIN))
+
+    def torch_policy_gradient(new, old, adv, m):
+        new = new.detach().requires_grad_()
+        loss = torch_policy(new, old, adv, m)
+        return loss.detach(), torch.autograd.grad(loss, new)[0]
+
+    def torch_k3(logp, ref):
+        d = ref - logp
+        return torch.exp(d) - d - 1
+
+    def torch_group(rewards):
+        grouped = rewards.view(-1, 8)
+        mean, std = grouped.mean(1, keepdim=True), grouped.std(1, keepdim=True)
+        return ((grouped - mean) / (std + 1e-6)).view(-1)
+
+    def torch_whiten(x, m):
+        count = m.sum()
+        mean = (x * m).sum() / count
+        var = (((x - mean) ** 2) * m).sum() / (count - 1)
+        return (x - mean) * torch.rsqrt(var + 1e-8)
+
+    yield Case("policy_loss", (b, t), F32, policy_inputs, policy, torch_policy_gradient, suffix=" fwd+bwd")
+    yield Case("ratio_kl", (b * t,), F32, lambda: {"logp": -torch.rand(b * t, device="cuda"),
+                                                   "ref": -torch.rand(b * t, device="cuda")},
+               lambda logp, ref: ops.ratio_kl(logp, ref_logp=ref, kl=True, pin=PIN)[1], torch_k3)
+    yield Case("whiten", (b, t), F32, lambda: {"x": normal(b, t), "m": mask(b, t)},
+               lambda x, m: ops.whiten(x, m, pin=PIN), torch_whiten)
+    yield Case("group_advantages", (b * t,), F32, lambda: {"rewards": normal(b * t)},
+               lambda rewards: ops.group_advantages(rewards, samples_per_prompt=8, pin=PIN), torch_group)
+    yield Case("gae", (b, t), F32, lambda: {"rewards": normal(b, t), "values": normal(b, t)},
+               lambda rewards, values: ops.gae(rewards, values, gamma=0.99, lam=0.95, pin=PIN), torch_gae)
+
+
+def torch_gae(rewards, values):
+    b, t = rewards.shape
+    out = torch.empty_like(rewards)
+    last = torch.zeros(b, device="cuda")
+    for i in range(t - 1, -1, -1):
+        following = values[:, i + 1] if i + 1 < t else 0
+        last = rewards[:, i] + 0.99 * following - values[:, i] + 0.99 * 0.95 * last
+        out[:, i] = last
+    return out
+
+
+def flat_first(out):
+    return out[0] if isinstance(out, (tuple, list)) else out
+
+
+def optimizer(count):
+    def make():
+        return {name: normal(count).abs() for name in ("grad", "param", "m", "v")}
+
+    def theirs(grad, param, m, v):
+        m = torch.lerp(m, grad, 0.1)
+        v = v * 0.999 + 0.001 * grad * grad
+        step = 1e-3 / (1 - 0.9)
+        return param * (1 - 1e-5) - step * m / (v.sqrt() / (1 - 0.999) ** 0.5 + 1e-8), m, v
+    return Case("adamw_step", (count,), F32, make,
+                lambda grad, param, m, v: ops.adamw_step(grad, param, m, v, pin=PIN), theirs)
+
+
+def attention(b, queries, keys, dtype):
+    """32 heads of 128 over 8 of keys; causal; of one query a step of decoding."""
+    def make():
+        return {"q": normal(b, queries, 32, 128, dtype=dtype), "k": normal(b, keys, 8, 128, dtype=dtype),
+                "v": normal(b, keys, 8, 128, dtype=dtype)}
+
+    def theirs(q, k, v):
+        q, k, v = (t.transpose(1, 2) for t in (q, k, v))
+        out = F.scaled_dot_product_attention(q, k, v, is_causal=queries > 1, enable_gqa=True)
+        return out.transpose(1, 2)
+    return Case("attention", (b, queries, keys), dtype, make,
+                lambda q, k, v: ops.attention(q, k, v, causal="on", pin=PIN), theirs)
+
+
+def lookup(n, v, d, dtype):
+    yield Case("embedding", (n, v, d), dtype, lambda: {"y": ids(v, n), "w": normal(v, d, dtype=dtype)},
+               lambda y, w: ops.embedding(y, w, pin=PIN), lambda y, w: F.embedding(y, w),
+               extra_reads=(n - v) * d * dtype.itemsize)  # the rows that are asked for, not the table
+
+
+def cases(divisor=1):
+    """divisor: of the number of rows."""
+    for dtype in (BF16, F32):
+        yield from elementwise(max(1, 16384 // divisor), 4096, dtype)
+        yield from rows(max(1, 16384 // divisor), 4096, dtype)
+    yield from rows(max(1, 8192 // divisor), 4096, BF16)
+    yield from logits(max(1, 8192 // divisor), 32000, BF16)
+    yield from logits(max(1, 2048 // divisor), 151936, BF16)
+    yield from tokens(max(8, 512 // divisor), 8192)
+    yield from lookup(max(1, 16384 // divisor), 151936, 2048, BF16)
+    yield attention(2, max(64, 4096 // divisor), max(64, 4096 // divisor), BF16)
+    yield attention(8, 1, max(64, 32768 // divisor), BF16)
+    yield optimizer(max(4096, (1 << 26) // divisor))
+    yield from elementwise(64, 4096, BF16)
+    yield from rows(64, 4096, BF16)
