@@ -6,6 +6,7 @@
 
 #include "../skeleton/each.h"
 #include "map.hpp"
+#include "move_words.hpp"
 #include "row_words.hpp"
 
 #include <tuple>

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "plugins/simt/args.h"
+#include "plugins/simt/skeleton/move.h"
 #include "plugins/simt/skeleton/rows.h"
 #include "tests/fakes/cuda/emulation.hpp"
 
@@ -43,6 +44,7 @@ std::function<void()> bind(const Function& function, const void* arguments) {
   if (starts("logp_")) return bind<LogpArgs>(function, arguments);
   if (starts("attention_")) return bind<AttentionArgs>(function, arguments);
   if (function.name.find("_map_") != std::string::npos) return bind<MapArgs>(function, arguments);
+  if (function.name.find("_moves_") != std::string::npos) return bind<MoveArgs>(function, arguments);
   if (function.name.find("_rows_") != std::string::npos) return bind<RowArgs>(function, arguments);
   violation("UNKNOWN_KERNEL", function.name + ": nothing says here what its argument is");
 }
