@@ -1,5 +1,5 @@
 // Query, plan and launch of operators that move data.
-#include "move.hpp"
+#include "move_parts.hpp"
 
 #include <algorithm>
 #include <numeric>
@@ -7,16 +7,13 @@
 namespace rlk::simt::host {
 namespace {
 
+using moves::divisor_of;
+
 int64_t elements_of(const rlk_tensor& tensor) {
   return std::accumulate(tensor.shape, tensor.shape + tensor.ndim, int64_t{1}, std::multiplies<>());
 }
 double bytes_of(const rlk_tensor& tensor) {
   return static_cast<double>(elements_of(tensor)) * static_cast<double>(sdk::bytes_of(sdk::dtype_of(tensor)));
-}
-
-simt::MoveDivisor divisor_of(int64_t size) {
-  size = std::max<int64_t>(size, 1);
-  return {size, simt::map_multiplier(size), simt::map_shift(size)};
 }
 
 int bits_of(int64_t numbers) {  // how many bits tell so many numbers apart
@@ -78,21 +75,43 @@ void look_at_ids(MoveCall& call, int64_t rows, int64_t columns) {
   call.args.size[simt::kTakeColumns] = columns;
 }
 
-// Sizes of lists, keys and the launches that sort them.
+// Lists, or one list, of ids: strides of lists, lines, and ids of a line.
+simt::MoveTensor list_of(const rlk_tensor* ids) {
+  simt::MoveTensor out = moves::tensor_of(ids);
+  out.stride[2] = ids->strides[ids->ndim - 1];
+  out.stride[1] = 0;
+  if (ids->ndim == 1) out.stride[0] = 0;
+  return out;
+}
+
+// Whether 16 bytes of rows are read or written at once.
+bool in_packs(const simt::MoveTensor& tensor, int64_t inner, int64_t outer) {
+  return inner == 1 && is_aligned(tensor.data, outer * sdk::bytes_of(static_cast<sdk::Dtype>(tensor.dtype)));
+}
+
+}  // namespace
+
+namespace moves {
+
+simt::MoveDivisor divisor_of(int64_t size) {
+  size = std::max<int64_t>(size, 1);
+  return {size, simt::map_multiplier(size), simt::map_shift(size)};
+}
+
 void sort_lists(MoveCall& call, int64_t lists, int64_t ids, int64_t places) {
   int64_t* const size = call.args.size;
   const int number_bits = bits_of(ids);
   if (number_bits + bits_of(places + 1) > 64) {
     call.refusal = sdk::Support::no("SIZE", "an id and its number in the list must fit 64 bits");
   }
-  size[simt::kSumsLists] = lists;
-  size[simt::kSumsIds] = ids;
-  size[simt::kSumsPlaces] = places;
-  size[simt::kSumsShift] = number_bits;
-  size[simt::kSumsPadding] = -1;
+  size[simt::kIdsLists] = lists;
+  size[simt::kIdsCount] = ids;
+  size[simt::kIdsPlaces] = places;
+  size[simt::kIdsShift] = number_bits;
   call.may_work = true;
   const int64_t chunks = ceil_divide(ids, simt::kMoveChunk);
-  call.args.divisor[0] = divisor_of(chunks);
+  call.args.divisor[simt::kByChunks] = divisor_of(chunks);
+  call.args.divisor[simt::kByWidth] = divisor_of(ids);
   const int64_t half = int64_t{1} << std::max(0, bits_of(std::min<int64_t>(ids, simt::kMoveChunk)) - 1);
   // Whole waves of any device.
   const int threads = static_cast<int>(std::clamp<int64_t>(half, 64, simt::kMoveThreads));
@@ -105,13 +124,13 @@ void sort_lists(MoveCall& call, int64_t lists, int64_t ids, int64_t places) {
   }
 }
 
-bool in_packs(const simt::MoveTensor& tensor, int64_t inner, int64_t outer) {
-  return inner == 1 && is_aligned(tensor.data, outer * sdk::bytes_of(static_cast<sdk::Dtype>(tensor.dtype)));
+bool rows_in_packs(const rlk_tensor& tensor) {
+  const int32_t last = tensor.ndim - 1;
+  const int64_t bytes = sdk::bytes_of(sdk::dtype_of(tensor));
+  return tensor.strides[last] == 1 && is_aligned(sdk::data_of(&tensor), 0) &&
+         std::all_of(tensor.strides, tensor.strides + last,
+                     [bytes](int64_t stride) { return stride * bytes % 16 == 0; });
 }
-
-}  // namespace
-
-namespace moves {
 
 simt::MoveTensor tensor_of(const rlk_tensor* tensor) {
   simt::MoveTensor out{};
@@ -170,11 +189,7 @@ MoveCall sums_along(const rlk_tensor* sums, const rlk_tensor* terms, const rlk_t
   const int64_t rows = sums->shape[0], places = sums->shape[1], count = terms->shape[1];
   args.tensor[0] = tensor_of(sums);
   args.tensor[1] = tensor_of(terms);
-  args.tensor[2] = tensor_of(ids);
-  if (is_shared) {
-    args.tensor[2].stride[1] = ids->strides[0];
-    args.tensor[2].stride[0] = 0;
-  }
+  args.tensor[2] = list_of(ids);
   args.tensor[0].in_packs = in_packs(args.tensor[0], sums->strides[1], sums->strides[0]) ? 1 : 0;
   sort_lists(call, is_shared ? 1 : rows, count, places);
   if (count <= simt::kMoveFew && rows > 0) {  // the owners read the ids
@@ -182,9 +197,10 @@ MoveCall sums_along(const rlk_tensor* sums, const rlk_tensor* terms, const rlk_t
     call.work_bytes[0] = 0;
   }
   args.size[simt::kSumsRows] = rows;
+  args.size[simt::kSumsPadding] = -1;
   args.size[simt::kSumsDtype] = args.tensor[1].dtype;
   const int64_t packs = ceil_divide(places, 16 / sdk::bytes_of(sdk::dtype_of(*terms)));
-  args.divisor[1] = divisor_of(packs);
+  args.divisor[simt::kByTiles] = divisor_of(packs);
   call.add({2, rows * packs});
   return call;
 }
@@ -198,8 +214,7 @@ MoveCall sums_across(const rlk_tensor* sums, const rlk_tensor* terms, const rlk_
   const int64_t places = sums->shape[0], rows = sums->shape[1], count = ids->shape[0];
   args.tensor[0] = tensor_of(sums);
   args.tensor[1] = tensor_of(terms);
-  args.tensor[2] = tensor_of(ids);
-  args.tensor[2].stride[1] = ids->strides[0];
+  args.tensor[2] = list_of(ids);
   for (int t = 0; t < 2; ++t) {
     simt::MoveTensor& tensor = args.tensor[t];
     tensor.in_packs = in_packs(tensor, tensor.stride[1], tensor.stride[0]) ? 1 : 0;
@@ -212,7 +227,7 @@ MoveCall sums_across(const rlk_tensor* sums, const rlk_tensor* terms, const rlk_
   args.size[simt::kSumsDtype] = args.tensor[1].dtype;
   const int64_t packs = ceil_divide(rows, 16 / sdk::bytes_of(sdk::dtype_of(*terms)));
   const int64_t tiles = ceil_divide(packs, simt::kMoveTilePacks);
-  args.divisor[1] = divisor_of(tiles);
+  args.divisor[simt::kByTiles] = divisor_of(tiles);
   call.add({2, ceil_divide(places, simt::kMoveTileRows) * tiles, 1});
   return call;
 }
@@ -227,6 +242,21 @@ MoveCall by_units(int64_t units, std::initializer_list<const rlk_tensor*> tensor
   }
   std::copy(sizes.begin(), sizes.end(), call.args.size);
   call.add({0, units});
+  return call;
+}
+
+MoveCall by_packs(int64_t rows, int64_t columns, std::initializer_list<const rlk_tensor*> tensors,
+                  std::initializer_list<int64_t> more_sizes) {
+  MoveCall call = by_units(0, tensors, {columns});
+  std::copy(more_sizes.begin(), more_sizes.end(), call.args.size + 1);
+  int t = 0;
+  for (const rlk_tensor* tensor : tensors) {
+    if (tensor != nullptr) call.args.tensor[t].in_packs = rows_in_packs(*tensor) ? 1 : 0;
+    ++t;
+  }
+  const int64_t packs = ceil_divide(columns, 16 / sdk::bytes_of(sdk::dtype_of(**tensors.begin())));
+  call.args.divisor[0] = divisor_of(packs);
+  call.launches[0].units = rows * packs;
   return call;
 }
 

@@ -2,6 +2,9 @@
 #pragma once
 
 #include <rlk/sdk/arguments.hpp>
+#include <rlk/sdk/ops/moe_align_block_size.hpp>
+#include <rlk/sdk/ops/reshape_and_cache.hpp>
+#include <rlk/sdk/ops/rotary_embedding.hpp>
 
 #include "../skeleton/move.h"
 #include "operator.hpp"
@@ -49,6 +52,16 @@ MoveCall sums_across(const rlk_tensor* sums, const rlk_tensor* terms, const rlk_
 // One kernel, whose threads each do a unit.
 MoveCall by_units(int64_t units, std::initializer_list<const rlk_tensor*> tensors,
                   std::initializer_list<int64_t> sizes);
+// The same, each of a pack of the columns of a row: divisor[0] has the packs of a row, size[0] the columns. The tensors
+// end with columns.
+MoveCall by_packs(int64_t rows, int64_t columns, std::initializer_list<const rlk_tensor*> tensors,
+                  std::initializer_list<int64_t> more_sizes);
+// Kernels clear, mark, put: keys and values of tokens in the slots of a cache.
+MoveCall cached(const sdk::Arguments<sdk::ops::ReshapeAndCache>& call);
+// One kernel: pairs of every head are turned by the cosines and sines of the token's position.
+MoveCall turned_by_position(const sdk::Arguments<sdk::ops::RotaryEmbedding>& call);
+// Kernels sort, rank, plan, fill: places of ids by id, with each id's padded to whole blocks.
+MoveCall aligned_to_blocks(const sdk::Arguments<sdk::ops::MoeAlignBlockSize>& call);
 
 }  // namespace moves
 

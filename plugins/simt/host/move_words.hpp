@@ -24,3 +24,4 @@
   }
 #define RLK_SIMT_MOVES_BY(OP, call, ...) RLK_SIMT_MOVES(OP, (#OP), call)
 #define RLK_SIMT_MOVES_KERNEL(name, ...)
+#define RLK_SIMT_MOVES_UNITS(name, ...)

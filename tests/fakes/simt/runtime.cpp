@@ -40,11 +40,11 @@ std::function<void()> bind(const Function& function, const void* arguments) {
 
 std::function<void()> bind(const Function& function, const void* arguments) {
   const auto starts = [&](const char* prefix) { return function.name.rfind(prefix, 0) == 0; };
+  if (function.name.find("_moves_") != std::string::npos) return bind<MoveArgs>(function, arguments);
   if (starts("logp_backward_")) return bind<LogpBackwardArgs>(function, arguments);
   if (starts("logp_")) return bind<LogpArgs>(function, arguments);
   if (starts("attention_")) return bind<AttentionArgs>(function, arguments);
   if (function.name.find("_map_") != std::string::npos) return bind<MapArgs>(function, arguments);
-  if (function.name.find("_moves_") != std::string::npos) return bind<MoveArgs>(function, arguments);
   if (function.name.find("_rows_") != std::string::npos) return bind<RowArgs>(function, arguments);
   violation("UNKNOWN_KERNEL", function.name + ": nothing says here what its argument is");
 }
