@@ -277,6 +277,15 @@ uint64_t workspace_of(const MoveCall& call) {
   return bytes;
 }
 
+void place_work(MoveCall& call, void* workspace) {
+  Workspace at(workspace);
+  for (size_t part = 0; part < std::size(call.work_bytes); ++part) {
+    call.args.work[part] = call.work_bytes[part] != 0 ? at.take<void>(call.work_bytes[part])
+                           : part > 0                 ? call.args.work[part - 1]
+                                                      : nullptr;
+  }
+}
+
 MovesPlan::MovesPlan(Device& device, const MoveKernels& kernels, const MoveCall& call) : place_(device.place()) {
   flags = RLK_PLAN_SHAREABLE | RLK_PLAN_CAPTURABLE;
   numerics = call.numerics;
@@ -289,12 +298,7 @@ MovesPlan::MovesPlan(Device& device, const MoveKernels& kernels, const MoveCall&
 
 void MovesPlan::launch(sdk::Stream& stream, const sdk::Run& run, MoveCall call) const {
   if (call.refusal) throw sdk::Error(RLK_UNSUPPORTED, call.refusal->reason);
-  Workspace at(run.workspace());
-  for (size_t part = 0; part < std::size(call.work_bytes); ++part) {
-    call.args.work[part] = call.work_bytes[part] != 0 ? at.take<void>(call.work_bytes[part])
-                           : part > 0                 ? call.args.work[part - 1]
-                                                      : nullptr;
-  }
+  place_work(call, run.workspace());
   call.args.errors = error_sink(run);
   const PlaceScope scope(place_);
   for (int i = 0; i < call.count; ++i) {

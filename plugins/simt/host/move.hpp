@@ -84,6 +84,8 @@ private:
 
 sdk::Support support_of_moves(const Device& device, const MoveCall& call);
 uint64_t workspace_of(const MoveCall& call);
+// Gives args.work its parts of it.
+void place_work(MoveCall& call, void* workspace);
 
 // Declared: what RLK_SIMT_MOVES made of an operator.
 template <class Declared>
