@@ -110,6 +110,11 @@ MapView second_half(MapView view) {
   view = first_half(view);
   return from_element(view, view.shape[view.ndim - 1] * view.strides[view.ndim - 1]);
 }
+MapView columns_of(MapView view, int64_t begin, int64_t count) {
+  if (!view.is_present()) return view;
+  view.shape[view.ndim - 1] = count;
+  return from_element(view, begin * view.strides[view.ndim - 1]);
+}
 MapView even_elements(MapView view) {
   if (!view.is_present()) return view;
   view = first_half(view);

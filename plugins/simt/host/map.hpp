@@ -32,11 +32,15 @@ struct MapView {
 // Of the last dimension.
 MapView first_half(MapView view);
 MapView second_half(MapView view);
+MapView columns_of(MapView view, int64_t begin, int64_t count);
 // Every second element of the last dimension.
 MapView even_elements(MapView view);
 MapView odd_elements(MapView view);
 // With a dimension of 1 before that one, counted from the last.
 MapView repeated_before(MapView view, int32_t from_last);
+inline MapView every_element(const MapView& view) {  // of a further last dimension
+  return repeated_before(view, 0);
+}
 inline MapView every_head(const MapView& view) {  // of [tokens, elements]
   return repeated_before(view, 1);
 }

@@ -6,6 +6,7 @@
 
 #include "../skeleton/each.h"
 #include "map.hpp"
+#include "move_words.hpp"
 #include "row_words.hpp"
 
 #include <tuple>
@@ -65,6 +66,8 @@ namespace rlk::formula {}  // namespace rlk::formula
   RLK_SIMT_MAP_DECLARE(OP, outs, (RLK_SIMT_MAP_MEMBERS(outs)), ins, in_views, {}, MapKind::cast)
 #define RLK_SIMT_PART(OP, NAME, outs, out_views, ins, in_views, made, ...) \
   RLK_SIMT_MAP_PART(OP, NAME, outs, out_views, ins, in_views, RLK_SIMT_MAP_MADE made)
+#define RLK_SIMT_PART_BITS(OP, NAME, outs, out_views, ins, in_views, ...) \
+  RLK_SIMT_MAP_PART(OP, NAME, outs, out_views, ins, in_views, {}, MapKind::bits)
 #define RLK_SIMT_MAPS RLK_SIMT_MAP_NUMBER_IT
 
 namespace rlk::simt::host::maps {

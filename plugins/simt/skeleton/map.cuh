@@ -14,7 +14,8 @@
 //   RLK_SIMT_MAP_F64_BY  computes in fp64 whatever the tensors are
 //   RLK_SIMT_MAP_BITS    moves elements of any dtype; an input of bytes is a mask
 //   RLK_SIMT_MAP_CAST    converts between any dtypes
-//   RLK_SIMT_PART, RLK_SIMT_MAPS   an operator of several maps, one after the other; without its first output a map
+//   RLK_SIMT_PART, RLK_SIMT_PART_BITS, RLK_SIMT_MAPS   an operator of several maps, one after the other; without its
+//   first output a map
 //                        is left out
 //
 // A file of operators is compiled as RLK_SIMT_IMAGE. Each map is a kernel that computes in fp32 and one in fp64, for
@@ -171,12 +172,13 @@ __device__ __forceinline__ void map_put(const formula::Three<V>& values, V* out)
 #define RLK_SIMT_MAP_F64_BY(OP, outs, out_views, ins, in_views, made, ...)            \
   RLK_SIMT_MAP_FORMULA(OP, outs, ins, false, (RLK_SIMT_MAP_STRUCT made), __VA_ARGS__) \
   RLK_SIMT_MAP_KERNEL(OP, f64, double)
-#define RLK_SIMT_MAP_BITS(OP, outs, ins, ...)                 \
-  RLK_SIMT_MAP_FORMULA(OP, outs, ins, false, (), __VA_ARGS__) \
-  RLK_SIMT_MAP_KERNEL(OP, b1, uint8_t)                        \
-  RLK_SIMT_MAP_KERNEL(OP, b2, uint16_t)                       \
-  RLK_SIMT_MAP_KERNEL(OP, b4, uint32_t)                       \
-  RLK_SIMT_MAP_KERNEL(OP, b8, uint64_t)
+#define RLK_SIMT_MAP_BITS(OP, outs, ins, ...) RLK_SIMT_PART_BITS(OP, OP, outs, (), ins, (), __VA_ARGS__)
+#define RLK_SIMT_PART_BITS(OP, NAME, outs, out_views, ins, in_views, ...) \
+  RLK_SIMT_MAP_FORMULA(NAME, outs, ins, false, (), __VA_ARGS__)           \
+  RLK_SIMT_MAP_KERNEL(NAME, b1, uint8_t)                                  \
+  RLK_SIMT_MAP_KERNEL(NAME, b2, uint16_t)                                 \
+  RLK_SIMT_MAP_KERNEL(NAME, b4, uint32_t)                                 \
+  RLK_SIMT_MAP_KERNEL(NAME, b8, uint64_t)
 #define RLK_SIMT_MAP_CAST(OP, outs, ins, in_views)                     \
   RLK_SIMT_MAP_FORMULA(OP, outs, ins, true, (), RLK_SIMT_MAP_LIST ins) \
   RLK_SIMT_MAP_KERNEL(OP, f32, float)                                  \

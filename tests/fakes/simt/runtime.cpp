@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "plugins/simt/args.h"
+#include "plugins/simt/skeleton/move.h"
 #include "plugins/simt/skeleton/rows.h"
 #include "tests/fakes/cuda/emulation.hpp"
 
@@ -39,6 +40,7 @@ std::function<void()> bind(const Function& function, const void* arguments) {
 
 std::function<void()> bind(const Function& function, const void* arguments) {
   const auto starts = [&](const char* prefix) { return function.name.rfind(prefix, 0) == 0; };
+  if (function.name.find("_moves_") != std::string::npos) return bind<MoveArgs>(function, arguments);
   if (starts("logp_backward_")) return bind<LogpBackwardArgs>(function, arguments);
   if (starts("logp_")) return bind<LogpArgs>(function, arguments);
   if (starts("attention_")) return bind<AttentionArgs>(function, arguments);

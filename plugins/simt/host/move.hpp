@@ -1,0 +1,122 @@
+// The host's side of operators that move data (../skeleton/move.cuh): tensors, sizes and launches of a call.
+#pragma once
+
+#include <rlk/sdk/arguments.hpp>
+#include <rlk/sdk/ops/moe_align_block_size.hpp>
+#include <rlk/sdk/ops/reshape_and_cache.hpp>
+#include <rlk/sdk/ops/rotary_embedding.hpp>
+
+#include "../skeleton/move.h"
+#include "operator.hpp"
+
+#include <array>
+#include <initializer_list>
+
+namespace rlk::simt::host {
+
+// One launch of a call. kernel: which of the operator's. A block takes block_units of the units.
+struct MoveLaunch {
+  int kernel = 0;
+  int64_t units = 0, block_units = simt::kMoveThreads;
+  int threads = simt::kMoveThreads;
+};
+
+struct MoveCall {
+  void add(const MoveLaunch& launch) { launches[count++] = launch; }
+
+  simt::MoveArgs args{};
+  int count = 0;  // of launches
+  MoveLaunch launches[simt::kMoveStages];
+  uint64_t work_bytes[3] = {};  // of args.work; 0: as the part before
+  bool may_work = false;        // another size of the call may need a workspace
+  uint32_t numerics = RLK_NUMERICS_ACCURATE | RLK_NUMERICS_DETERMINISTIC | RLK_NUMERICS_BATCH_INVARIANT;
+  double bytes = 0;  // through memory
+  sdk::Refusal refusal;
+};
+
+namespace moves {
+
+simt::MoveTensor tensor_of(const rlk_tensor* tensor);
+
+// y[n, k] = x[n, ids[n, k]], or ids[k] for every row.
+MoveCall taken_along(const rlk_tensor* y, const rlk_tensor* x, const rlk_tensor* ids);
+// y[n] = x[ids[n]]
+MoveCall taken_rows(const rlk_tensor* y, const rlk_tensor* x, const rlk_tensor* ids);
+
+// Kernels sort, rank, along: sums[n, d] of terms[n, k] with ids[n, k] = d, or with ids[k] = d.
+MoveCall sums_along(const rlk_tensor* sums, const rlk_tensor* terms, const rlk_tensor* ids);
+// Kernels sort, rank, across: sums[v] of terms[n] with ids[n] = v, but 0 for v = padding; divided by how many they are.
+MoveCall sums_across(const rlk_tensor* sums, const rlk_tensor* terms, const rlk_tensor* ids, int64_t padding,
+                     bool by_frequency);
+
+// One kernel, whose threads each do a unit.
+MoveCall by_units(int64_t units, std::initializer_list<const rlk_tensor*> tensors,
+                  std::initializer_list<int64_t> sizes);
+// The same, each of a pack of the columns of a row: divisor[0] has the packs of a row, size[0] the columns. The tensors
+// end with columns.
+MoveCall by_packs(int64_t rows, int64_t columns, std::initializer_list<const rlk_tensor*> tensors,
+                  std::initializer_list<int64_t> more_sizes);
+// Kernels clear, mark, put: keys and values of tokens in the slots of a cache.
+MoveCall cached(const sdk::Arguments<sdk::ops::ReshapeAndCache>& call);
+// One kernel: pairs of every head are turned by the cosines and sines of the token's position.
+MoveCall turned_by_position(const sdk::Arguments<sdk::ops::RotaryEmbedding>& call);
+// Kernels sort, rank, plan, fill: places of ids by id, with each id's padded to whole blocks.
+MoveCall aligned_to_blocks(const sdk::Arguments<sdk::ops::MoeAlignBlockSize>& call);
+
+}  // namespace moves
+
+struct MoveKernels {
+  const char* image;
+  std::array<const char*, simt::kMoveStages> names;  // those that there are first
+};
+
+class MovesPlan : public sdk::Plan {
+public:
+  MovesPlan(Device& device, const MoveKernels& kernels, const MoveCall& call);
+
+protected:
+  void launch(sdk::Stream& stream, const sdk::Run& run, MoveCall call) const;
+
+private:
+  std::array<FunctionHandle, simt::kMoveStages> kernels_{};
+  Place place_;
+};
+
+sdk::Support support_of_moves(const Device& device, const MoveCall& call);
+uint64_t workspace_of(const MoveCall& call);
+// Gives args.work its parts of it.
+void place_work(MoveCall& call, void* workspace);
+
+// Declared: what RLK_SIMT_MOVES made of an operator.
+template <class Declared>
+struct Moves {
+  using Op = typename Declared::Op;
+  static constexpr const char* kName = "moves";
+
+  static sdk::Support query(Device& device, const sdk::Call<Op>& call) {
+    return support_of_moves(device, Declared::call_of(sdk::arguments_of(call)));
+  }
+  static std::unique_ptr<sdk::Plan> plan(Device& device, const sdk::Call<Op>& call) {
+    return std::make_unique<Plan>(device, call);
+  }
+
+private:
+  class Plan final : public MovesPlan {
+  public:
+    Plan(Device& device, const sdk::Call<Op>& call)
+        : MovesPlan(device, Declared::kKernels, Declared::call_of(sdk::arguments_of(call))), params_(call.params()) {
+      dynamic_symbols = (uint64_t{1} << Op::kSymbols) - 1;
+    }
+    void enqueue(sdk::Stream& stream, const sdk::Run& run) override {
+      launch(stream, run, Declared::call_of(sdk::arguments_of<Op>(run, params_)));
+    }
+    uint64_t prepare(const sdk::Run& run) override {
+      return workspace_of(Declared::call_of(sdk::arguments_of<Op>(run, params_)));
+    }
+
+  private:
+    const typename Op::Params params_;
+  };
+};
+
+}  // namespace rlk::simt::host

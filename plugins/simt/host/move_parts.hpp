@@ -1,0 +1,16 @@
+// What calls that move data are made of.
+#pragma once
+
+#include "move.hpp"
+
+namespace rlk::simt::host::moves {
+
+simt::MoveDivisor divisor_of(int64_t size);
+
+// Sizes of lists and keys, and the launches of kernels 0 and 1 that sort them.
+void sort_lists(MoveCall& call, int64_t lists, int64_t ids, int64_t places);
+
+// Whether 16 bytes of the last dimension are read or written at once.
+bool rows_in_packs(const rlk_tensor& tensor);
+
+}  // namespace rlk::simt::host::moves

@@ -1,0 +1,157 @@
+// Are lists of many ids sorted, and is what their ids name summed by its owner, in any grid? Lists of several chunks,
+// and places with more terms than a thread adds. On fibers with waves of 64; the kernels are those of ../operators.
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "plugins/simt/host/move.hpp"
+#include "tests/unit/simt_host/tensor.hpp"
+
+extern "C" {
+void take_backward_moves_sort(rlk::simt::MoveArgs);
+void take_backward_moves_rank(rlk::simt::MoveArgs);
+void take_backward_moves_along(rlk::simt::MoveArgs);
+void take_backward_moves_across(rlk::simt::MoveArgs);
+void reshape_and_cache_moves_clear(rlk::simt::MoveArgs);
+void reshape_and_cache_moves_mark(rlk::simt::MoveArgs);
+void reshape_and_cache_moves_put(rlk::simt::MoveArgs);
+}
+
+namespace rlk::simt::host {
+
+const Driver& driver() {
+  static const Driver none;
+  return none;
+}
+
+namespace {
+
+using Kernel = void (*)(MoveArgs);
+
+constexpr int64_t kMany = 2 * kMoveChunk + 77;  // ids: three chunks
+
+void run(MoveCall call, std::initializer_list<Kernel> kernels, unsigned blocks) {
+  std::vector<char> workspace(workspace_of(call) + 256);
+  place_work(call, workspace.data() + (256 - reinterpret_cast<uintptr_t>(workspace.data()) % 256) % 256);
+  for (int i = 0; i < call.count; ++i) {
+    const MoveLaunch& launch = call.launches[i];
+    call.args.units = launch.units;
+    const Kernel kernel = kernels.begin()[launch.kernel];
+    emulation::run_grid({blocks, 1, 1}, {static_cast<unsigned>(launch.threads), 1, 1}, 0, [&] { kernel(call.args); });
+  }
+}
+
+void expect_nothing_else_is_written(const Tensor& tensor) {
+  std::vector<char> expected = tensor.before;
+  for_each_index(tensor.shape, [&](const Sizes& index) {
+    std::memcpy(expected.data() + (tensor.at(index) - tensor.memory.data()), tensor.at(index),
+                static_cast<size_t>(tensor.size));
+  });
+  EXPECT_TRUE(expected == tensor.memory);
+}
+
+// Half of the ids are 3, the others anything.
+int64_t id_of(int64_t n, int64_t places) {
+  return n % 2 == 0 ? 3 : n * 7919 % places;
+}
+// Ones and zeros: their sums are exact.
+double term_of(int64_t n, int64_t d) {
+  return n % 16 == d % 16 ? 1 : 0;
+}
+
+TEST(MoveTest, RowsOfATableHaveTheSumsOfTheirTokens) {
+  constexpr int64_t kPlaces = 70;
+  for (const Dtype dtype : kEvery) {
+    for (const int64_t columns : {9, 64, 300}) {
+      for (const Dtype of_ids : {Dtype::i32, Dtype::i64}) {
+        SCOPED_TRACE(sdk::format("%s %d", sdk::name_of(dtype), static_cast<int>(columns)));
+        const Tensor ids(of_ids, {kMany}), terms(dtype, {kMany, columns});
+        const Tensor sums(dtype == Dtype::f64 ? dtype : Dtype::f32, {kPlaces, columns});
+        for (int64_t n = 0; n < kMany; ++n) {
+          put(ids.at({n}), of_ids, static_cast<double>(id_of(n, kPlaces)));
+          for (int64_t d = 0; d < columns; ++d) put(terms.at({n, d}), dtype, term_of(n, d));
+        }
+        run(moves::sums_across(&sums.abi, &terms.abi, &ids.abi, 5, true),
+            {&take_backward_moves_sort, &take_backward_moves_rank, &take_backward_moves_across}, 3);
+        expect_nothing_else_is_written(sums);
+        std::vector<double> due(static_cast<size_t>(kPlaces * columns)), counts(kPlaces);
+        for (int64_t n = 0; n < kMany; ++n) {
+          const int64_t id = id_of(n, kPlaces);
+          ++counts[static_cast<size_t>(id)];
+          for (int64_t d = 0; d < columns; ++d) due[static_cast<size_t>(id * columns + d)] += term_of(n, d);
+        }
+        for_each_index(sums.shape, [&](const Sizes& index) {
+          const double count = std::max(1.0, counts[static_cast<size_t>(index[0])]);
+          const double sum = index[0] == 5 ? 0 : due[static_cast<size_t>(index[0] * columns + index[1])] / count;
+          const double got = element(sums.at(index), sums.dtype);
+          ASSERT_EQ(got, sums.dtype == Dtype::f64 ? sum : static_cast<double>(static_cast<float>(sum)))
+              << index[0] << ' ' << index[1];
+        });
+      }
+    }
+  }
+}
+
+TEST(MoveTest, PlacesOfRowsHaveTheSumsOfTheirNumbers) {
+  constexpr int64_t kRows = 3, kPlaces = 1001;
+  for (const int64_t count : {int64_t{1}, int64_t{kMoveFew}, int64_t{kMoveFew} + 1, kMany}) {
+    for (const bool is_shared : {false, true}) {
+      SCOPED_TRACE(static_cast<int>(count));
+      const Tensor ids(Dtype::i64, is_shared ? Sizes{count} : Sizes{kRows, count});
+      const Tensor terms(Dtype::f32, {kRows, count}), sums(Dtype::f32, {kRows, kPlaces});
+      for_each_index(ids.shape, [&](const Sizes& index) {
+        put(ids.at(index), Dtype::i64, static_cast<double>(id_of(index.back() + (is_shared ? 0 : index[0]), kPlaces)));
+      });
+      run(moves::sums_along(&sums.abi, &terms.abi, &ids.abi),
+          {&take_backward_moves_sort, &take_backward_moves_rank, &take_backward_moves_along}, 4);
+      expect_nothing_else_is_written(sums);
+      std::vector<double> due(static_cast<size_t>(kRows * kPlaces));
+      for_each_index(terms.shape, [&](const Sizes& index) {
+        const int64_t id = id_of(index[1] + (is_shared ? 0 : index[0]), kPlaces);
+        due[static_cast<size_t>(index[0] * kPlaces + id)] += element(terms.at(index), Dtype::f32);
+      });
+      for_each_index(sums.shape, [&](const Sizes& index) {
+        ASSERT_EQ(element(sums.at(index), Dtype::f32), due[static_cast<size_t>(index[0] * kPlaces + index[1])]);
+      });
+    }
+  }
+}
+
+TEST(MoveTest, ASlotKeepsTheLastOfManyTokens) {
+  constexpr int64_t kTokens = 3 * kCacheFew, kBlocks = 5, kBlockSize = 4, kHeads = 2, kSize = 12;
+  const Tensor keys(Dtype::bf16, {kTokens, kHeads, kSize}), values(Dtype::bf16, {kTokens, kHeads, kSize});
+  const Tensor key_cache(Dtype::bf16, {kBlocks, kBlockSize, kHeads, kSize});
+  const Tensor value_cache(Dtype::bf16, {kBlocks, kBlockSize, kHeads, kSize});
+  const Tensor slots(Dtype::i32, {kTokens});
+  std::vector<int64_t> last(kBlocks * kBlockSize, -1);
+  for (int64_t n = 0; n < kTokens; ++n) {
+    const int64_t slot = n % 11 == 0 ? -1 : n * n % (kBlocks * kBlockSize);
+    put(slots.at({n}), Dtype::i32, static_cast<double>(slot));
+    if (slot >= 0) last[static_cast<size_t>(slot)] = n;
+  }
+  sdk::Arguments<sdk::ops::ReshapeAndCache> call;
+  call.key = &keys.abi;
+  call.value = &values.abi;
+  call.key_cache = call.out_key_cache = &key_cache.abi;
+  call.value_cache = call.out_value_cache = &value_cache.abi;
+  call.slot_mapping = &slots.abi;
+  call.N = call.M = kTokens;
+  call.H = kHeads;
+  call.D = kSize;
+  call.B = kBlocks;
+  call.BS = kBlockSize;
+  run(moves::cached(call),
+      {&reshape_and_cache_moves_clear, &reshape_and_cache_moves_mark, &reshape_and_cache_moves_put}, 3);
+  for (const auto& [cache, from] : {std::make_pair(&key_cache, &keys), std::make_pair(&value_cache, &values)}) {
+    expect_nothing_else_is_written(*cache);
+    for_each_index(cache->shape, [&, cache = cache, from = from](const Sizes& index) {
+      const int64_t token = last[static_cast<size_t>(index[0] * kBlockSize + index[1])];
+      const char* const kept = cache->before.data() + (cache->at(index) - cache->memory.data());
+      const char* const due = token < 0 ? kept : from->at({token, index[2], index[3]});
+      ASSERT_EQ(std::memcmp(cache->at(index), due, 2), 0) << index[0] << ' ' << index[1];
+    });
+  }
+}
+
+}  // namespace
+}  // namespace rlk::simt::host
