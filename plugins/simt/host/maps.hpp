@@ -5,8 +5,10 @@
 #include <rlk/sdk/ops.hpp>
 
 #include "../skeleton/each.h"
+#include "group_words.hpp"
 #include "map.hpp"
 #include "row_words.hpp"
+#include "scan_words.hpp"
 
 #include <tuple>
 #include <utility>
