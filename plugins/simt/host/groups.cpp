@@ -39,6 +39,10 @@ static_assert(are(whiten::Std::unbiased, simt::kStdUnbiased) && are(whiten::EpsM
               are(whiten::EpsMode::deviation, simt::kWhitenDeviation) &&
               are(whiten::ShiftMean::on, simt::kShiftMeanOn));
 
+namespace resampling = sdk::ops::resampling_weights;
+static_assert(are(resampling::Method::pow, simt::kMethodPow) && are(resampling::Method::max_min, simt::kMethodMaxMin) &&
+              are(resampling::Method::max_random, simt::kMethodMaxRandom));
+
 // Along a dimension of one place nothing moves, whatever the stride says.
 int64_t stride_of(const rlk_tensor& tensor, int32_t d) {
   return d >= tensor.ndim || tensor.shape[d] == 1 ? 0 : tensor.strides[d];
@@ -106,6 +110,10 @@ simt::GroupArgs arguments_of_groups(const GroupsCall& call, int wave) {
   args.rescale = call.rescale;
   args.combine = call.combine;
   args.shift_mean = call.shift_mean;
+  args.method = call.method;
+  args.power = call.power;
+  args.best_weight = call.best_weight;
+  args.other_weight = call.other_weight;
   args.dtype = static_cast<int32_t>(call.dtype());
   args.chunk = std::max(kSmallestChunk, ceil_divide(args.samples, kMostChunks));
   args.chunks = ceil_divide(args.samples, args.chunk);
@@ -137,15 +145,17 @@ simt::GroupArgs arguments_of_groups(const GroupsCall& call, int wave) {
 uint64_t place_groups(const GroupsCall& call, simt::GroupArgs& args, void* workspace) {
   Workspace at(workspace);
   uint64_t bytes = 0;
-  const auto take = [&](auto*& part, int64_t count) {
-    using Part = std::remove_reference_t<decltype(*part)>;
-    const uint64_t size = static_cast<uint64_t>(count) * sizeof(Part);
+  const auto take = [&](auto*& part, int64_t count, uint64_t each) {
+    const uint64_t size = static_cast<uint64_t>(count) * each;
     bytes += align_256(size);
-    if (workspace != nullptr) part = at.take<Part>(size);
+    if (workspace != nullptr) part = reinterpret_cast<std::remove_reference_t<decltype(part)>>(at.take<char>(size));
   };
-  if (call.boundaries != nullptr && args.groups > simt::kGroupOwnCheck) take(args.bad, 1);
-  if (call.asks_all() && args.samples > 0) take(args.part, call.rewards() * args.chunks);
-  if (call.rewards() > 1 || call.weights != nullptr) take(args.sums, args.samples);
+  if (call.boundaries != nullptr && args.groups > simt::kGroupOwnCheck) take(args.bad, 1, sizeof(int64_t));
+  if (call.asks_all() && args.samples > 0) take(args.part, call.rewards() * args.chunks, simt::kGroupPartBytes);
+  // Sums of rewards that are normalised each; a single one may have a weight.
+  if (!call.is_matrix && call.combine == simt::kCombineNormal && (call.columns() > 1 || call.weights != nullptr)) {
+    take(args.sums, args.samples, sizeof(double));
+  }
   return bytes;
 }
 

@@ -4,6 +4,7 @@
 
 #include <rlk/sdk/arguments.hpp>
 #include <rlk/sdk/ops/multi_reward_advantages.hpp>
+#include <rlk/sdk/ops/resampling_weights.hpp>
 #include <rlk/sdk/ops/whiten.hpp>
 
 #include "../skeleton/groups.h"
@@ -13,7 +14,7 @@ namespace rlk::simt::host {
 
 // A call: absent arguments are null, options numbers of their enumerations.
 struct GroupsCall {
-  const rlk_tensor* x = nullptr;  // [samples], [samples, rewards], or numbers [rows, columns] that are one group
+  const rlk_tensor* x = nullptr;  // [samples], [samples, rewards], or numbers that are one group
   const rlk_tensor* mask = nullptr;
   const rlk_tensor* weights = nullptr;
   const rlk_tensor* lengths = nullptr;
@@ -23,10 +24,12 @@ struct GroupsCall {
   const rlk_tensor* mean = nullptr;
   const rlk_tensor* variance = nullptr;
   const rlk_tensor* out = nullptr;
-  bool is_matrix = false;  // one group of all numbers
+  bool is_matrix = false;   // one group of all numbers,
+  bool asks_matrix = true;  // of which something is asked
   int64_t samples_per_prompt = 0;
   double eps = 0;
-  int32_t std = 0, eps_mode = 0, scale = 0, baseline = 0, singleton = 0, rescale = 0, shift_mean = 0;
+  int32_t std = 0, eps_mode = 0, scale = 0, baseline = 0, singleton = 0, rescale = 0, shift_mean = 0, method = 0;
+  double power = 0, best_weight = 0, other_weight = 0;
   int32_t combine = simt::kCombineNormal;
 
   sdk::Dtype dtype() const { return sdk::dtype_of(*x); }
@@ -35,7 +38,7 @@ struct GroupsCall {
   // Rewards that are normalised each.
   int64_t rewards() const { return !is_matrix && combine == simt::kCombineNormal ? columns() : 1; }
   bool asks_all() const noexcept {
-    return is_matrix ? mean == nullptr : scale == simt::kScaleBatch || rescale == simt::kRescaleNonzero;
+    return is_matrix ? mean == nullptr && asks_matrix : scale == simt::kScaleBatch || rescale == simt::kRescaleNonzero;
   }
 };
 
@@ -52,6 +55,21 @@ GroupsCall whitening(const Call& call) {
   groups.std = static_cast<int32_t>(call.params.std);
   groups.eps_mode = static_cast<int32_t>(call.params.eps_mode);
   groups.shift_mean = static_cast<int32_t>(call.params.shift_mean);
+  return groups;
+}
+template <class Call>
+GroupsCall resampling(const Call& call) {
+  GroupsCall groups;
+  groups.is_matrix = true;
+  groups.asks_matrix = call.params.method != decltype(call.params.method)::pow;
+  groups.x = call.scores;
+  groups.mask = call.mask;
+  groups.out = call.weights;
+  groups.eps = call.params.eps;
+  groups.method = static_cast<int32_t>(call.params.method);
+  groups.power = call.params.power;
+  groups.best_weight = call.params.best_weight;
+  groups.other_weight = call.params.other_weight;
   return groups;
 }
 // What both operators on rewards have.

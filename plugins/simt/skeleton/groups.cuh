@@ -6,14 +6,15 @@
 // The operator's name in the declarations' views, what is done with a chunk of the numbers or with groups, and how the
 // host reads a call (host/groups.hpp). In fp64.
 //
-// Where something is asked of all samples, blocks leave the moments of chunks in the workspace, and the next launch
-// composes them in each block. Threads of a group: as many as it has samples where all groups have the same number, up
-// to a wave, or a block; a wave where ids name the groups: that of a group's first row has the group, and finds its
-// rows by comparing ids, so the work grows with the square of their number. Sums are in an order that depends on the
-// shapes alone.
+// Where something is asked of all samples, blocks leave the moments (or, in resampling.cuh, the range) of chunks in the
+// workspace, and the next launch composes them in each block. Threads of a group: as many as it has samples where all
+// groups have the same number, up to a wave, or a block; a wave where ids name the groups: that of a group's first row
+// has the group, and finds its rows by comparing ids, so the work grows with the square of their number. Sums are in an
+// order that depends on the shapes alone.
 #pragma once
 
 #if !defined(RLK_SIMT_GROUPS)  // the host reads operators too, with words of its own (host/group_words.hpp)
+#define RLK_SIMT_GROUPS_ON_DEVICE
 
 #if !defined(RLK_FORMULA)
 #define RLK_FORMULA __device__ __forceinline__
@@ -278,7 +279,8 @@ struct group_advantages {
     const int64_t rewards = args.combine == kCombineNormal ? args.columns : 1;
     for (int64_t item = blockIdx.x; sound && item < rewards * args.chunks; item += gridDim.x) {
       const int64_t k = item / args.chunks;
-      write_part<kLong>(args, RewardSamples{args, k}, item - k * args.chunks, args.part[item]);
+      write_part<kLong>(args, RewardSamples{args, k}, item - k * args.chunks,
+                        static_cast<MomentsPart*>(args.part)[item]);
     }
   }
 
@@ -300,7 +302,7 @@ struct group_advantages {
     for (int64_t k = 0; k < rewards; ++k) {
       OfAll of_all;
       if (args.part != nullptr) {
-        const Moments all = moments_of_parts(args.part + k * args.chunks, args.chunks);
+        const Moments all = moments_of_parts(static_cast<const MomentsPart*>(args.part) + k * args.chunks, args.chunks);
         of_all.deviation = deviation_of(args, all);
         if (args.rescale == kRescaleNonzero) {
           of_all.rescale = static_cast<double>(all.count) / static_cast<double>(all.nonzero > 1 ? all.nonzero : 1);
@@ -336,7 +338,7 @@ struct whiten {
   template <bool kLong>
   static __device__ __forceinline__ void parts(const GroupArgs& args) {
     for (int64_t chunk = blockIdx.x; chunk < args.chunks; chunk += gridDim.x) {
-      write_part<kLong>(args, MatrixSamples{args}, chunk, args.part[chunk]);
+      write_part<kLong>(args, MatrixSamples{args}, chunk, static_cast<MomentsPart*>(args.part)[chunk]);
     }
   }
 
@@ -347,7 +349,7 @@ struct whiten {
       mean = grid_read(args.mean, 0);
       variance = grid_read(args.variance, 0);
     } else {
-      const Moments all = moments_of_parts(args.part, args.chunks);
+      const Moments all = moments_of_parts(static_cast<const MomentsPart*>(args.part), args.chunks);
       mean = all.mean();
       variance = all.variance(args.std);
     }

@@ -17,6 +17,13 @@ struct MomentsPart {
   double count, pivot, offset, squares, nonzero;
 };
 
+// The same for ranges: NaN where one of the numbers is.
+struct RangePart {
+  double smallest, largest;
+};
+constexpr int64_t kGroupPartBytes = sizeof(MomentsPart);
+static_assert(sizeof(RangePart) <= kGroupPartBytes);
+
 struct GroupArgs {
   GridTensor x;     // [samples, rewards], or numbers in rows
   GridTensor mask;  // as x
@@ -29,12 +36,13 @@ struct GroupArgs {
   int64_t groups;   // of boundaries; fixed groups are groups of group_samples
   int64_t group_samples;
   int64_t chunk, chunks;  // samples of a part; parts of each reward
-  MomentsPart* part;      // nullptr: nothing of all samples is asked for
+  void* part;             // MomentsPart or RangePart; nullptr: nothing of all samples is asked for
   double* sums;           // of each sample, where several rewards are normalised
   int64_t* bad;           // where the check of the boundaries left what it found; nullptr: every block checks
   double eps;
+  double power, best_weight, other_weight;  // of resampling
   // The operators' options, as numbers of their enumerations.
-  int32_t grouping, std, eps_mode, scale, baseline, singleton, rescale, combine, shift_mean;
+  int32_t grouping, std, eps_mode, scale, baseline, singleton, rescale, combine, shift_mean, method;
   int32_t team;     // threads of a group: a power of two, at most a wave; or a block's
   int32_t dtype;    // of x
   int32_t one_row;  // rows of x, mask and out follow each other without gaps
@@ -52,5 +60,6 @@ constexpr int32_t kEpsAdditive = 0;
 constexpr int32_t kCombineSums = 0, kCombineNormal = 1;
 constexpr int32_t kWhitenVariance = 0, kWhitenVarianceFloor = 1, kWhitenDeviation = 2;
 constexpr int32_t kShiftMeanOn = 0;
+constexpr int32_t kMethodPow = 0, kMethodMaxMin = 1, kMethodMaxRandom = 2;
 
 }  // namespace rlk::simt
