@@ -5,9 +5,11 @@
 #include <rlk/sdk/ops.hpp>
 
 #include "../skeleton/each.h"
+#include "group_words.hpp"
 #include "map.hpp"
 #include "move_words.hpp"
 #include "row_words.hpp"
+#include "scan_words.hpp"
 
 #include <tuple>
 #include <utility>

@@ -7,8 +7,10 @@
 #include <cstring>
 
 #include "plugins/simt/args.h"
+#include "plugins/simt/skeleton/groups.h"
 #include "plugins/simt/skeleton/move.h"
 #include "plugins/simt/skeleton/rows.h"
+#include "plugins/simt/skeleton/scan.h"
 #include "tests/fakes/cuda/emulation.hpp"
 
 namespace fake_simt {
@@ -46,6 +48,8 @@ std::function<void()> bind(const Function& function, const void* arguments) {
   if (starts("attention_")) return bind<AttentionArgs>(function, arguments);
   if (function.name.find("_map_") != std::string::npos) return bind<MapArgs>(function, arguments);
   if (function.name.find("_rows_") != std::string::npos) return bind<RowArgs>(function, arguments);
+  if (function.name.find("_groups_") != std::string::npos) return bind<GroupArgs>(function, arguments);
+  if (function.name.find("_scan_") != std::string::npos) return bind<ScanArgs>(function, arguments);
   violation("UNKNOWN_KERNEL", function.name + ": nothing says here what its argument is");
 }
 

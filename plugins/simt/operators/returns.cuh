@@ -1,0 +1,4 @@
+// Discounted returns: a scan from the last token to the first, in fp64.
+#include "../skeleton/scan.cuh"
+
+RLK_SIMT_SCAN_TOKENS(Returns, Discounted, discounted_returns(call))

@@ -1,0 +1,213 @@
+// Means and standard deviations of samples, in two passes and a fixed order: sums of differences to one of the samples,
+// which are exactly 0 where all are equal, then of the squares of differences to the mean.
+#pragma once
+
+#include "../tokens.cuh"
+#include "grid_tensor.cuh"
+#include "groups.h"
+#include "row_parts.cuh"
+#include "seqlens.cuh"
+
+namespace rlk::simt {
+
+// Threads that work together: some neighbouring lanes of a wave, a wave, or the block.
+class Team {
+public:
+  __device__ __forceinline__ explicit Team(int size) : size_(size) {}
+  __device__ __forceinline__ int size() const { return size_; }
+  __device__ __forceinline__ int lane() const { return static_cast<int>(threadIdx.x) % size_; }
+  // All threads of a wave (of the block, where it is the team) come here.
+  template <class State>
+  __device__ __forceinline__ State reduce(State mine) const {
+    const int lanes_of_wave = size_ < kWave ? size_ : kWave;
+#pragma unroll 1
+    for (int lanes = lanes_of_wave / 2; lanes > 0; lanes /= 2) mine.add(mine.of_lane(lanes));
+    if (size_ <= kWave) return mine;
+    __shared__ unsigned char part[kGroupThreads / kGroupFewestWave][sizeof(State)];
+    __syncthreads();  // what the call before wrote has been read
+    if (threadIdx.x % kWave == 0) __builtin_memcpy(part[threadIdx.x / kWave], &mine, sizeof(State));
+    __syncthreads();
+    __builtin_memcpy(&mine, part[0], sizeof(State));
+#pragma unroll 1
+    for (int w = 1; w < kGroupThreads / kWave; ++w) {
+      State other = mine;
+      __builtin_memcpy(&other, part[w], sizeof(State));
+      mine.add(other);
+    }
+    return mine;
+  }
+
+private:
+  const int size_;
+};
+
+// How many, the first of them, how many are not 0.
+struct Counted {
+  int64_t count = 0, nonzero = 0, first = INT64_MAX;
+
+  __device__ __forceinline__ void add(const Counted& other) {
+    count += other.count;
+    nonzero += other.nonzero;
+    first = other.first < first ? other.first : first;
+  }
+  __device__ __forceinline__ Counted of_lane(int lanes) const {
+    Counted other;
+    other.count = wave_xor(count, lanes);
+    other.nonzero = wave_xor(nonzero, lanes);
+    other.first = wave_xor(first, lanes);
+    return other;
+  }
+};
+
+struct Moments {
+  int64_t count = 0, nonzero = 0;
+  double pivot = 0, offset = 0, squares = 0;  // the mean is pivot + offset
+
+  __device__ __forceinline__ double mean() const { return pivot + offset; }
+  __device__ __forceinline__ double variance(int32_t std) const {
+    const auto n = static_cast<double>(std == kStdUnbiased ? count - 1 : count);
+    return squares / (n > 1 ? n : 1);
+  }
+};
+
+__device__ __forceinline__ int64_t group_integer(const GridTensor& tensor, int64_t i) {
+  return read_index(tensor.data, i * tensor.row, tensor.dtype == kMapI64);
+}
+
+template <bool kLong>
+struct GroupNumber {
+  using type = float;
+};
+template <>
+struct GroupNumber<true> {
+  using type = double;
+};
+
+// Plain samples begin, begin + step, ... before `last`.
+template <class A, class Samples>
+__device__ __forceinline__ void samples_at(const Samples& samples, int64_t begin, int64_t step, int64_t last,
+                                           double (&x)[kGroupItems], uint8_t (&counts)[kGroupItems]) {
+  const GroupArgs& args = samples.args;
+  const int64_t count = (last - begin + step - 1) / step;
+  typename GridBits<sizeof(A)>::type bits[kGroupItems];
+  grid_bits(args.x, args.dtype, samples.place(args.x, begin), step * samples.stride(args.x), count, bits);
+  if (args.mask.data != nullptr) {
+    grid_bits(args.mask, 0, samples.place(args.mask, begin), step * samples.stride(args.mask), count, counts);
+  }
+#pragma unroll
+  for (int i = 0; i < kGroupItems; ++i) {
+    const bool masked = args.mask.data != nullptr && counts[i] == 0;
+    counts[i] = i < count && !masked && samples.is_member(begin + i * step) ? 1 : 0;
+    x[i] = grid_widen<A>(bits[i], args.dtype);
+  }
+}
+
+// Calls visit(i, x) for the samples first .. last that count, each by one thread of the team, several of which are read
+// at a time. Samples:
+//   counts(i), read(i)       whether one does, and its number
+//   is_plain()               the number of each is in args.x, by a fixed stride, and its mask in args.mask
+//   place(tensor, i), stride(tensor), is_member(i)   then: where; and whether it counts besides the mask
+// kLong: they are fp64.
+template <bool kLong, class Samples, class Visit>
+__device__ __forceinline__ void each_sample(const Team& team, const Samples& samples, int64_t first, int64_t last,
+                                            const Visit& visit) {
+  using A = typename GroupNumber<kLong>::type;
+  const int64_t step = team.size();
+  if (!samples.is_plain()) {
+#pragma unroll 1
+    for (int64_t i = first + team.lane(); i < last; i += step) {
+      if (samples.counts(i)) visit(i, samples.read(i));
+    }
+    return;
+  }
+#pragma unroll 1
+  for (int64_t begin = first + team.lane(); begin < last; begin += step * kGroupItems) {
+    double x[kGroupItems];
+    uint8_t counts[kGroupItems];
+    samples_at<A>(samples, begin, step, last, x, counts);
+#pragma unroll
+    for (int i = 0; i < kGroupItems; ++i) {
+      if (counts[i] != 0) visit(begin + i * step, x[i]);
+    }
+  }
+}
+
+// Every thread of the team takes part in all of it; one without samples has sums of none.
+template <bool kLong, class Samples>
+__device__ __forceinline__ Moments moments_of(const Team& team, const Samples& samples, int64_t first, int64_t last) {
+  Moments moments;
+  // First their number, then the sum of differences, then that of squares: one text, for the compiler's sake.
+#pragma unroll 1
+  for (int pass = 0; pass < 3; ++pass) {
+    Counted counted;
+    RowSum<kLong> sum;
+    each_sample<kLong>(team, samples, first, last, [&](int64_t i, double x) {
+      if (pass == 0) {
+        ++counted.count;
+        counted.nonzero += x != 0 ? 1 : 0;
+        counted.first = i < counted.first ? i : counted.first;
+      } else {
+        const double rest = formula::Sub(formula::Sub(x, moments.pivot), moments.offset);
+        sum.add(pass == 1 ? rest : formula::Mul(rest, rest));
+      }
+    });
+    if (pass == 0) {
+      counted = team.reduce(counted);
+      moments.count = counted.count;
+      moments.nonzero = counted.nonzero;
+      moments.pivot = counted.count > 0 ? samples.read(counted.first) : 0;
+      continue;
+    }
+    const double total = team.reduce(sum).value();
+    if (pass == 1) moments.offset = total / static_cast<double>(moments.count > 1 ? moments.count : 1);
+    if (pass == 2) moments.squares = total;
+  }
+  return moments;
+}
+
+// A block has a chunk of the samples.
+template <bool kLong, class Samples>
+__device__ __forceinline__ void write_part(const GroupArgs& args, const Samples& samples, int64_t chunk,
+                                           MomentsPart& part) {
+  const int64_t first = chunk * args.chunk, limit = first + args.chunk;
+  const Moments moments =
+      moments_of<kLong>(Team(kGroupThreads), samples, first, limit < args.samples ? limit : args.samples);
+  if (threadIdx.x != 0) return;
+  part = {static_cast<double>(moments.count), moments.pivot, moments.offset, moments.squares,
+          static_cast<double>(moments.nonzero)};
+}
+
+// Of all chunks, by every block in the same order.
+__device__ __forceinline__ Moments moments_of_parts(const MomentsPart* part, int64_t chunks) {
+  const Team team(kGroupThreads);
+  Counted counted;
+  for (int64_t c = threadIdx.x; c < chunks; c += kGroupThreads) {
+    if (part[c].count == 0) continue;
+    counted.count += static_cast<int64_t>(part[c].count);
+    counted.nonzero += static_cast<int64_t>(part[c].nonzero);
+    counted.first = c < counted.first ? c : counted.first;
+  }
+  counted = team.reduce(counted);
+  Moments moments;
+  moments.count = counted.count;
+  moments.nonzero = counted.nonzero;
+  const double pivot = moments.pivot = counted.count > 0 ? part[counted.first].pivot : 0;
+  RowSum<true> sum;
+  for (int64_t c = threadIdx.x; c < chunks; c += kGroupThreads) {
+    if (part[c].count == 0) continue;
+    sum.add(formula::Mul(part[c].count, formula::Add(formula::Sub(part[c].pivot, pivot), part[c].offset)));
+  }
+  const auto n = static_cast<double>(counted.count > 1 ? counted.count : 1);
+  const double offset = moments.offset = team.reduce(sum).value() / n;
+  RowSum<true> squares;
+  for (int64_t c = threadIdx.x; c < chunks; c += kGroupThreads) {
+    if (part[c].count == 0) continue;
+    const double rest = formula::Sub(formula::Add(formula::Sub(part[c].pivot, pivot), part[c].offset), offset);
+    squares.add(part[c].squares);
+    squares.add(formula::Mul(part[c].count, formula::Mul(rest, rest)));
+  }
+  moments.squares = team.reduce(squares).value();
+  return moments;
+}
+
+}  // namespace rlk::simt

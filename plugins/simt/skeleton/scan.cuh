@@ -1,0 +1,434 @@
+// scan: running sums along a row, or along sequences of tokens, from the last number to the first.
+//
+//   RLK_SIMT_SCAN(Cumsum, Running, sums_from_first(call.y, call.x))
+//   RLK_SIMT_SCAN(Gae, Discounted, ...)
+//
+// The operator's name in the declarations' views, what is summed (scan_sums.cuh), and how the host reads a call
+// (host/scan.hpp). A sum from the first number to the last is the same on a row that is read backwards.
+//
+// What some numbers do to a sum that comes in from behind is a link; links compose. A thread has kScanItems neighbours,
+// a wave scans the links of its threads, and a chunk has as many waves as a block of kScanThreads threads. The links of
+// a chunk are composed by waves from its end on, and what leaves a chunk follows from what came in and the chunk's
+// link: whether a wave, a block, or a block per chunk works on a row, the bits are the same. They depend on the row's
+// own numbers alone, and not on masked ones behind the last that counts.
+//
+// A wave or a block that has a whole row reads it once. Where there are few rows and long ones, a block has a chunk:
+// one launch says what each chunk does, the next one composes that and reads the row again; with a mask, whose rule
+// asks what is behind a chunk, one says before where tokens that count begin in each.
+//
+// Numbers are read and written one by one, neighbours by neighbouring lanes, so strides and alignment do not matter;
+// they change places in shared memory. The next step's are on their way while one is worked.
+#pragma once
+
+#if !defined(RLK_SIMT_SCAN)  // the host reads operators too, with words of its own (host/scan_words.hpp)
+
+#include "../element.cuh"
+
+#if !defined(RLK_FORMULA)
+#define RLK_FORMULA __device__ __forceinline__
+#endif
+#include <rlk/formula/vocabulary.hpp>
+
+#include "each.h"
+#include "scan_sums.cuh"
+#include "seqlens.cuh"
+
+namespace rlk::simt {
+
+// Sum: Running or Discounted. A: float for f32, bf16 and f16, or double.
+template <class Sum, class A>
+class Scan {
+  using Bits = typename Sum::Bits;
+  using Link = typename Sum::Link;
+  using State = typename Sum::State;
+  static constexpr int kWaves = kScanThreads / kWave;
+  static constexpr int kStep = kWave * kScanItems;  // tokens of a wave
+  static constexpr int kInputs = Sum::kTokens ? 2 : 1;
+
+  struct Raw {
+    Bits x[kInputs][kScanItems];
+    uint8_t mask[Sum::kTokens ? kScanItems : 1];
+  };
+  struct Behind {
+    bool any;  // a token that counts
+    double value;
+  };
+  // Of a wave: whether tokens count, whether the first lane's do, and what it leaves as the next value.
+  struct Front {
+    int32_t any, first;
+    double value;
+  };
+
+public:
+  __device__ __forceinline__ explicit Scan(const ScanArgs& args)
+      : args_(args),
+        sum_(args),
+        lane_(static_cast<int>(threadIdx.x) % kWave),
+        wave_(static_cast<int>(threadIdx.x) / kWave) {}
+
+  // Sequence n, by the wave or by the block, or the chunk at slot n, by the block: its link or, where the links of
+  // those behind it are known, its sums.
+  __device__ __forceinline__ void work_on(int64_t n) {
+    int64_t c = 0, first = 0, last = 0;
+    if (args_.form == kScanRows) {
+      seek(n);
+      last = (length_ + kScanChunk - 1) / kScanChunk;
+      c = last - 1;
+    } else if (!find_chunk(n, c, first, last)) {
+      return;
+    }
+    const bool sums = args_.form != kScanTotals;
+    State state = sums ? sum_.start(row_) : Sum::zero();
+    for (int64_t s = last - 1; args_.form == kScanChunks && s > n; --s) {
+      state = Sum::after(Sum::link_of(args_.total[s]), state);
+    }
+    const Behind behind =
+        args_.form == kScanRows ? Behind{false, sum_.start_value(row_)} : behind_chunk(c, first, last);
+    walk_chunks(c, args_.form == kScanRows ? 0 : c, state, behind, sums ? nullptr : args_.total + n);
+  }
+
+  // The first token of a chunk that counts.
+  __device__ __forceinline__ void kept(int64_t slot) {
+    int64_t c = 0, first = 0, last = 0;
+    if (!find_chunk(slot, c, first, last)) return;
+    int64_t kept = INT64_MAX;
+    for (int i = kScanItems - 1; i >= 0; --i) {
+      const int64_t t = c * kScanChunk + i * kScanThreads + threadIdx.x;
+      if (t >= length_) continue;
+      if (static_cast<const uint8_t*>(args_.mask.data)[at_mask_ + t * args_.mask.column] != 0) kept = t;
+    }
+    kept = block_smallest<kScanThreads>(kept);
+    if (threadIdx.x == 0) args_.kept[slot] = kept == INT64_MAX ? -1 : kept;
+  }
+
+  // Every output of a packed call whose cu_seqlens are in error.
+  __device__ __forceinline__ void all_nan() const {
+    const int64_t step = static_cast<int64_t>(gridDim.x) * kScanThreads;
+    for (int64_t t = static_cast<int64_t>(blockIdx.x) * kScanThreads + threadIdx.x; t < args_.length; t += step) {
+      put(args_.out, t * args_.out.column, A(NAN));
+      if (args_.targets.data != nullptr) put(args_.targets, t * args_.targets.column, A(NAN));
+    }
+  }
+
+private:
+  // Chunks from .. to, the last one first, or the link of one.
+  __device__ __forceinline__ void walk_chunks(int64_t from, int64_t to, State state, Behind behind, ScanTotal* total) {
+    const bool by_wave = args_.waves == 1;
+    // Steps of the wave that have tokens.
+    int64_t step = by_wave ? (length_ + kStep - 1) / kStep - 1 : from * kWaves + wave_;
+    const int64_t stop = by_wave ? 0 : to * kWaves;
+    if (from < to) return;
+    Raw raw;
+    load(step, raw);
+    Link link = Sum::nothing();
+    while (step >= stop) {
+      const int64_t at = step;
+      step -= args_.waves;
+      work(at, raw, step >= stop ? step : -1, total == nullptr ? &state : nullptr, link, behind);
+      if (total != nullptr && threadIdx.x == 0) *total = Sum::total_of(link);
+      if (by_wave && at % kWaves != 0) continue;
+      state = Sum::after(link, state);
+      link = Sum::nothing();
+    }
+  }
+
+  __device__ __forceinline__ int64_t first_token(int64_t b) const {
+    return read_index(args_.cu_seqlens, b * args_.cu_stride, args_.cu_are_i64 != 0);
+  }
+  __device__ __forceinline__ void seek(int64_t b) {
+    row_ = b;
+    length_ = args_.length;
+    int64_t begin = 0;
+    const bool packed = args_.cu_seqlens != nullptr;
+    if (packed) {
+      begin = first_token(b);
+      length_ = first_token(b + 1) - begin;
+    }
+    const auto place = [&](const GridTensor& tensor) { return packed ? begin * tensor.column : b * tensor.row; };
+    at_in_ = place(args_.in);
+    at_values_ = place(args_.values);
+    at_mask_ = place(args_.mask);
+    at_out_ = place(args_.out);
+    at_targets_ = place(args_.targets);
+  }
+
+  // The sequence and its chunk at a slot, and the slots of all its chunks. Packed sequences have slots that do not
+  // overlap, some of which are nobody's.
+  __device__ __forceinline__ bool find_chunk(int64_t slot, int64_t& c, int64_t& first, int64_t& last) {
+    if (args_.cu_seqlens == nullptr) {
+      first = slot / args_.chunks * args_.chunks;
+      seek(slot / args_.chunks);
+    } else {
+      const auto slot_of = [&](int64_t b) { return first_token(b) / kScanChunk + b; };
+      int64_t low = 0, high = args_.rows;  // the sequence is in [low, high)
+      while (high - low > 1) {
+        const int64_t middle = low + (high - low) / 2;
+        slot_of(middle) <= slot ? low = middle : high = middle;
+      }
+      first = slot_of(low);
+      seek(low);
+    }
+    last = first + (length_ + kScanChunk - 1) / kScanChunk;
+    c = slot - first;
+    return slot < last;
+  }
+
+  __device__ __forceinline__ Behind behind_chunk(int64_t c, int64_t first, int64_t last) const {
+    if constexpr (!Sum::kTokens) return {false, 0};
+    Behind behind = {false, sum_.start_value(row_)};
+    int64_t next = c + 1 < last - first ? (c + 1) * kScanChunk : -1;
+    if (args_.mask.data != nullptr) {
+      if (args_.kept == nullptr) return behind;  // the rule does not ask
+      next = -1;
+      for (int64_t s = first + c + 1; s < last && next < 0; s += kWave) {
+        const int64_t own = s + lane_ < last ? args_.kept[s + lane_] : -1;
+        const uint64_t found = wave_ballot(own >= 0);
+        if (found != 0) next = wave_read(own, lowest_lane(found));
+      }
+    }
+    if (next < 0) return behind;
+    behind.any = true;
+    behind.value = args_.rule == kScanZero && next != (c + 1) * kScanChunk ? 0 : value_at(next);
+    return behind;
+  }
+  __device__ __forceinline__ double value_at(int64_t t) const {
+    if (args_.values.data == nullptr) return 0;
+    return grid_number<A>(args_.values, at_values_ + t * args_.values.column, args_.dtype);
+  }
+
+  // The wave's tokens of a step, one in kWave each lane; 0 behind the sequence.
+  __device__ __forceinline__ void load(int64_t step, Raw& raw) const {
+    const int64_t t = step * kStep + lane_;
+    load_from(args_.in, at_in_, t, raw.x[0]);
+    if constexpr (Sum::kTokens) {
+      load_from(args_.values, at_values_, t, raw.x[1]);
+#pragma unroll
+      for (int i = 0; i < kScanItems; ++i) {
+        const bool there = t + i * kWave < length_;
+        raw.mask[i] = there ? 1 : 0;
+        if (there && args_.mask.data != nullptr) {
+          raw.mask[i] = static_cast<const uint8_t*>(args_.mask.data)[at_mask_ + (t + i * kWave) * args_.mask.column];
+        }
+      }
+    }
+  }
+  __device__ __forceinline__ void load_from(const GridTensor& tensor, int64_t at, int64_t t,
+                                            Bits (&out)[kScanItems]) const {
+    grid_bits(tensor, args_.dtype, at + t * tensor.column, kWave * tensor.column, (length_ - t + kWave - 1) / kWave,
+              out);
+  }
+
+  static __device__ __forceinline__ int place_of(int e) {
+    return e + e / kScanItems;
+  }  // no two lanes' in one bank
+
+  // The wave's step at `at`, whose numbers are in raw; those of step `next` are read into it, if there is one. link is
+  // that of the chunk's tokens behind all steps that waves of the row work on now, behind is what is behind them.
+  // Without a state only the link is wanted.
+  __device__ __forceinline__ void work(int64_t at, Raw& raw, int64_t next, const State* state, Link& link,
+                                       Behind& behind) {
+    __shared__ A numbers[kInputs][kScanThreads * (kScanItems + 1)];
+    A* const own = numbers[0] + wave_ * kWave * (kScanItems + 1);
+    A* const own_values = numbers[kInputs - 1] + wave_ * kWave * (kScanItems + 1);
+    wave_sync();  // what was written from there has been read
+    Tokens<A> tokens;
+    tokens.kept = 0xff;
+    if constexpr (Sum::kTokens) {
+      const int from = kScanItems * lane_ / kWave, shift = kScanItems * lane_ % kWave;
+#pragma unroll
+      for (int i = 0; i < kScanItems; ++i) {
+        const uint64_t flags = wave_ballot(raw.mask[i] != 0);
+        if (i == from) tokens.kept = static_cast<uint32_t>(flags >> shift) & 0xff;
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < kScanItems; ++i) {
+      own[place_of(lane_ + i * kWave)] = grid_widen<A>(raw.x[0][i], args_.dtype);
+      if constexpr (Sum::kTokens) {
+        own_values[place_of(lane_ + i * kWave)] = grid_widen<A>(raw.x[1][i], args_.dtype);
+      }
+    }
+    uint32_t striped = 0xff;  // which of the numbers that this lane writes count
+    if constexpr (Sum::kTokens) {
+      striped = 0;
+#pragma unroll
+      for (int i = 0; i < kScanItems; ++i) striped |= raw.mask[i] != 0 ? 1u << i : 0;
+    }
+    wave_sync();
+    if (next >= 0) load(next, raw);
+#pragma unroll
+    for (int i = 0; i < kScanItems; ++i) {
+      tokens.x[i] = own[place_of(kScanItems * lane_ + i)];
+      if constexpr (Sum::kTokens) tokens.value[i] = own_values[place_of(kScanItems * lane_ + i)];
+    }
+    if constexpr (Sum::kTokens) find_behind(tokens, behind);
+    const Link all = wave_scan(sum_.link(tokens));
+    Link incoming = all;
+    // Of the lanes behind.
+    incoming = Sum::read(all, (lane_ + 1) % kWave);
+    if (lane_ == kWave - 1) incoming = Sum::nothing();
+    const Link of_wave = Sum::read(all, 0);
+    if (args_.waves == 1) {
+      incoming = Sum::compose(incoming, link);
+      link = Sum::compose(of_wave, link);
+    } else {
+      __shared__ unsigned char links[2][kWaves][sizeof(Link)];
+      if (lane_ == 0) __builtin_memcpy(links[turn_][wave_], &of_wave, sizeof(Link));
+      __syncthreads();
+      Link behind_wave = link;
+#pragma unroll 1
+      for (int w = kWaves - 1; w >= 0; --w) {
+        if ((at - wave_ + w) * kStep >= length_) continue;  // as one wave would
+        if (w == wave_) behind_wave = link;
+        Link other = link;
+        __builtin_memcpy(&other, links[turn_][w], sizeof(Link));
+        link = Sum::compose(other, link);
+      }
+      incoming = Sum::compose(incoming, behind_wave);
+      turn_ ^= 1;
+    }
+    if (state == nullptr) return;
+    sum_.walk(tokens, Sum::after(incoming, *state));
+#pragma unroll
+    for (int i = 0; i < kScanItems; ++i) {
+      own[place_of(kScanItems * lane_ + i)] = tokens.x[i];
+      if constexpr (Sum::kTokens) own_values[place_of(kScanItems * lane_ + i)] = tokens.value[i];
+    }
+    wave_sync();
+    store(args_.out, at_out_, at * kStep + lane_, striped, own);
+    if constexpr (Sum::kTokens) store(args_.targets, at_targets_, at * kStep + lane_, striped, own_values);
+  }
+
+  // What is behind the lane's tokens, and behind the steps that come next.
+  __device__ __forceinline__ void find_behind(Tokens<A>& tokens, Behind& behind) {
+    const bool carries = args_.rule == kScanCarry;
+    // The first token that counts, or (zero) the first token.
+    double front = 0;
+#pragma unroll
+    for (int i = kScanItems - 1; i >= 0; --i) {
+      const bool counts = (tokens.kept >> i & 1) != 0;
+      front = counts ? static_cast<double>(tokens.value[i]) : carries ? front : 0;
+    }
+    const uint64_t flags = wave_ballot(tokens.kept != 0);
+    const uint64_t later = flags & ~((uint64_t{2} << lane_) - 1);
+    const int nearest = later != 0 ? lowest_lane(later) : lane_;
+    const double next_value = wave_read(front, nearest);
+    const Front own = {flags != 0 ? 1 : 0, static_cast<int32_t>(flags & 1),
+                       wave_read(front, carries && flags != 0 ? lowest_lane(flags) : 0)};
+    Behind behind_wave = behind;
+    if (args_.waves == 1) {
+      behind = in_front(own, behind);
+    } else {
+      __shared__ Front fronts[2][kWaves];
+      if (lane_ == 0) fronts[turn_][wave_] = own;
+      __syncthreads();
+#pragma unroll 1
+      for (int w = kWaves - 1; w >= 0; --w) {
+        if (w == wave_) behind_wave = behind;
+        behind = in_front(fronts[turn_][w], behind);
+      }
+    }
+    const bool last = lane_ == kWave - 1;
+    tokens.any_behind = later != 0 || behind_wave.any;
+    if (later != 0) {
+      tokens.next_value = carries || nearest == lane_ + 1 ? next_value : 0;
+    } else {
+      tokens.next_value = !last && !carries && behind_wave.any ? 0 : behind_wave.value;
+    }
+  }
+  __device__ __forceinline__ Behind in_front(const Front& of_wave, const Behind& behind) const {
+    const bool any = of_wave.any != 0 || behind.any;
+    if (args_.rule == kScanCarry) return {any, of_wave.any != 0 ? of_wave.value : behind.value};
+    return {any, of_wave.first != 0 ? of_wave.value : any ? 0 : behind.value};
+  }
+
+  // Of each lane the link of its tokens and all behind them in the wave.
+  __device__ __forceinline__ Link wave_scan(Link link) const {
+#pragma unroll
+    for (int lanes = 1; lanes < kWave; lanes *= 2) {
+      const Link other = Sum::read(link, (lane_ + lanes) % kWave);
+      if (lane_ + lanes < kWave) link = Sum::compose(link, other);
+    }
+    return link;
+  }
+
+  static __device__ __forceinline__ void put(const GridTensor& tensor, int64_t at, A value) {
+    if (tensor.dtype == kMapBf16) {
+      static_cast<bf16*>(tensor.data)[at] = Narrow<bf16>::of(value);
+    } else if (tensor.dtype == kMapF16) {
+      static_cast<f16*>(tensor.data)[at] = Narrow<f16>::of(value);
+    } else {
+      static_cast<A*>(tensor.data)[at] = value;
+    }
+  }
+  __device__ __forceinline__ void store(const GridTensor& tensor, int64_t at, int64_t t, uint32_t striped,
+                                        const A* own) const {
+    if (tensor.data == nullptr) return;
+#pragma unroll
+    for (int i = 0; i < kScanItems; ++i) {
+      const int64_t own_t = t + i * kWave;
+      const A value = (striped >> i & 1) != 0 ? own[place_of(lane_ + i * kWave)] : A(0);
+      if (own_t < length_) put(tensor, at + own_t * tensor.column, value);
+    }
+  }
+
+  const ScanArgs& args_;
+  const Sum sum_;
+  const int lane_, wave_;
+  int turn_ = 0;
+  int64_t row_ = 0, length_ = 0;
+  int64_t at_in_ = 0, at_values_ = 0, at_mask_ = 0, at_out_ = 0, at_targets_ = 0;
+};
+
+__device__ __forceinline__ Seqlens scan_seqlens(const ScanArgs& args) {
+  return {args.cu_seqlens, args.cu_stride, args.rows, args.length, args.cu_are_i64, 0, args.errors};
+}
+// Whether a packed call's sequences are what they must be; every thread of a block asks.
+__device__ __forceinline__ bool scan_is_sound(const ScanArgs& args) {
+  if (args.cu_seqlens == nullptr) return true;
+  if (args.bad != nullptr) return *args.bad < 0;
+  return check_seqlens<kScanThreads>(scan_seqlens(args), blockIdx.x == 0) < 0;
+}
+__device__ __forceinline__ int64_t scan_slots(const ScanArgs& args) {
+  return args.cu_seqlens == nullptr ? args.rows * args.chunks : args.chunks;
+}
+
+template <class Sum, class A>
+__device__ __forceinline__ void scan(const ScanArgs& args) {
+  Scan<Sum, A> scan(args);
+  if (Sum::kTokens && !scan_is_sound(args)) {
+    if (args.form != kScanTotals) scan.all_nan();
+    return;
+  }
+  const int groups = kScanThreads / kWave / args.waves;
+  const int64_t own = static_cast<int64_t>(blockIdx.x) * groups + threadIdx.x / (args.waves * kWave);
+  const int64_t count = args.form == kScanRows ? args.rows : scan_slots(args);
+  for (int64_t n = own; n < count; n += static_cast<int64_t>(gridDim.x) * groups) scan.work_on(n);
+}
+__device__ __forceinline__ void scan_kept(const ScanArgs& args) {
+  if (!scan_is_sound(args)) return;
+  Scan<Discounted<float>, float> scan(args);
+  for (int64_t slot = blockIdx.x; slot < scan_slots(args); slot += gridDim.x) scan.kept(slot);
+}
+__device__ __forceinline__ void scan_check(const ScanArgs& args) {
+  const int64_t bad = check_seqlens<kScanThreads>(scan_seqlens(args), true);
+  if (threadIdx.x == 0) *args.bad = bad;
+}
+
+}  // namespace rlk::simt
+
+#define RLK_SIMT_SCAN_KERNEL(OP, suffix, ...)                                                        \
+  RLK_SIMT_KERNEL(rlk::simt::kScanThreads, 2)                                                        \
+  RLK_SIMT_CAT(RLK_SIMT_IMAGE, _scan_##OP##_##suffix)(RLK_SIMT_ARGUMENT(rlk::simt::ScanArgs) args) { \
+    rlk::simt::__VA_ARGS__(args);                                                                    \
+  }
+#define RLK_SIMT_SCAN(OP, Sum, ...)                                 \
+  RLK_SIMT_SCAN_KERNEL(OP, f32, scan<rlk::simt::Sum<float>, float>) \
+  RLK_SIMT_SCAN_KERNEL(OP, f64, scan<rlk::simt::Sum<double>, double>)
+// Of the sequences of an operator on tokens: one kernel each for all its dtypes.
+#define RLK_SIMT_SCAN_TOKENS(OP, Sum, ...)  \
+  RLK_SIMT_SCAN(OP, Sum, __VA_ARGS__)       \
+  RLK_SIMT_SCAN_KERNEL(OP, kept, scan_kept) \
+  RLK_SIMT_SCAN_KERNEL(OP, check, scan_check)
+
+#endif
