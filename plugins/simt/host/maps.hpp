@@ -7,6 +7,7 @@
 #include "../skeleton/each.h"
 #include "map.hpp"
 #include "row_words.hpp"
+#include "token_words.hpp"
 
 #include <tuple>
 #include <utility>

@@ -8,6 +8,7 @@
 
 #include "plugins/simt/args.h"
 #include "plugins/simt/skeleton/rows.h"
+#include "plugins/simt/skeleton/tokens.h"
 #include "tests/fakes/cuda/emulation.hpp"
 
 namespace fake_simt {
@@ -44,6 +45,7 @@ std::function<void()> bind(const Function& function, const void* arguments) {
   if (starts("attention_")) return bind<AttentionArgs>(function, arguments);
   if (function.name.find("_map_") != std::string::npos) return bind<MapArgs>(function, arguments);
   if (function.name.find("_rows_") != std::string::npos) return bind<RowArgs>(function, arguments);
+  if (function.name.find("_tokens_") != std::string::npos) return bind<TokenArgs>(function, arguments);
   violation("UNKNOWN_KERNEL", function.name + ": nothing says here what its argument is");
 }
 
