@@ -10,6 +10,7 @@
 #include "move_words.hpp"
 #include "row_words.hpp"
 #include "scan_words.hpp"
+#include "token_words.hpp"
 
 #include <tuple>
 #include <utility>

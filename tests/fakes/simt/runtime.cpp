@@ -11,6 +11,7 @@
 #include "plugins/simt/skeleton/move.h"
 #include "plugins/simt/skeleton/rows.h"
 #include "plugins/simt/skeleton/scan.h"
+#include "plugins/simt/skeleton/tokens.h"
 #include "tests/fakes/cuda/emulation.hpp"
 
 namespace fake_simt {
@@ -50,6 +51,7 @@ std::function<void()> bind(const Function& function, const void* arguments) {
   if (function.name.find("_rows_") != std::string::npos) return bind<RowArgs>(function, arguments);
   if (function.name.find("_groups_") != std::string::npos) return bind<GroupArgs>(function, arguments);
   if (function.name.find("_scan_") != std::string::npos) return bind<ScanArgs>(function, arguments);
+  if (function.name.find("_tokens_") != std::string::npos) return bind<TokenArgs>(function, arguments);
   violation("UNKNOWN_KERNEL", function.name + ": nothing says here what its argument is");
 }
 

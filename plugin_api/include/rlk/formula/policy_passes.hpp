@@ -1,0 +1,299 @@
+// What passes over the tokens of policy_loss find before its losses: corrections of sequences, the mean importance
+// weight, terms of sequences, counts. A pass has a token at a time, then its sequence's sums, then those of the batch.
+#pragma once
+
+#include <rlk/formula/policy_loss.hpp>
+
+namespace rlk::formula {
+
+// The places of the arguments, the same in both directions.
+struct PolicyPlace {
+  enum { logp, old_logp, advantages, mask, ref_logp, rollout_logp, entropy, weight, grad_per_token };
+  enum { per_token = 9, loss = 10, metrics, sequence_metrics };
+  enum { grad_logp = 9, grad_entropy = 10, grad_loss };
+  enum { sequence_advantages = 13 };
+};
+
+// Tells the compiler what a plain batch has not got: it makes a pass of its own without all that.
+RLK_FORMULA PolicyRules plain_rules(const PolicyRules& given) {
+  PolicyRules rules = given;
+  rules.kind = PolicyRules::Kind::ppo;
+  rules.importance_ratio = PolicyRules::Ratio::token;
+  rules.opsm = PolicyRules::Opsm::off;
+  rules.entropy_coefficient = 0;
+  rules.has_own_bonus = rules.has_rollout = rules.selects = rules.has_weight = rules.shares = false;
+  return rules;
+}
+template <bool plain>
+struct PolicyState {
+  const PolicyRules& rules;
+  PolicySequence own;
+  double sequence_advantage, weight_divisor, of_loss, of_bonus;
+};
+template <>
+struct PolicyState<true> {
+  PolicyRules rules;
+  PolicySequence own;
+  double sequence_advantage, weight_divisor, of_loss, of_bonus;
+};
+
+template <bool plain, class View>
+RLK_FORMULA PolicyState<plain> policy_state(const PolicyRules& rules, const View& view, int64_t b) {
+  const double advantage = view.number(PolicyPlace::sequence_advantages, b);
+  if constexpr (plain) {
+    return {plain_rules(rules), PolicySequence(), advantage, 1, 0, 0};
+  } else {
+    const double divisor = rules.needs_mean ? view.template batch<PolicyTotals>().weight_divisor : rules.weight_divisor;
+    return {rules, rules.has_own() ? view.template own<PolicySequence>(b) : PolicySequence(), advantage, divisor, 0, 0};
+  }
+}
+
+RLK_FORMULA PolicyToken<double> policy_token(const double* in, double sequence_advantage) {
+  return {in[PolicyPlace::logp],    in[PolicyPlace::old_logp], Add(in[PolicyPlace::advantages], sequence_advantage),
+          in[PolicyPlace::mask],    in[PolicyPlace::ref_logp], in[PolicyPlace::rollout_logp],
+          in[PolicyPlace::entropy], in[PolicyPlace::weight],   in[PolicyPlace::grad_per_token]};
+}
+
+RLK_FORMULA void add_to(double& sum, double more) {
+  sum = Add(sum, more);
+}
+
+struct PolicyPass {
+  using Rules = PolicyRules;
+  using Own = PolicySequence;
+  static constexpr int kIns = 9, kOuts = 0, kTotals = 1, kStep = 2;
+  static constexpr bool kAgain = false;
+
+  template <class View>
+  static RLK_FORMULA PolicyState<false> begin(const PolicyRules& rules, const View& view, int64_t b) {
+    return policy_state<false>(rules, view, b);
+  }
+  template <class View>
+  static RLK_FORMULA void sequence(const PolicyRules&, const View&, int64_t, const double*, double*) {}
+  template <class View>
+  static RLK_FORMULA void batch(const PolicyRules&, const View&, const double*) {}
+};
+
+// What sequences take from the sampler.
+struct PolicyCorrections : PolicyPass {
+  enum { kTokens, kR, kDivergence, kK1, kK2, kK3, kLargestK2, kLargestK3, kAll };
+  static constexpr int kSums = kAll, kLargest = kLargestK2;
+
+  static bool is_wanted(const PolicyRules& rules) { return rules.has_corrections; }
+  template <class View>
+  static RLK_FORMULA PolicyState<false> begin(const PolicyRules& rules, const View&, int64_t) {
+    return {rules, PolicySequence(), 0, 1, 0, 0};
+  }
+  static RLK_FORMULA void token(const PolicyState<false>& state, const double* in, double* sums, double*) {
+    const Lane<double> d;
+    const auto token = policy_token(in, 0);
+    if (token.mask == 0) return;
+    const auto rollout = rollout_of(d, state.rules, token);
+    add_to(sums[kTokens], 1);
+    add_to(sums[kR], rollout.r);
+    add_to(sums[kDivergence], rollout.divergence);
+    if (!state.rules.rejects_sequences) return;
+    const auto k = rollout_estimates(d, state.rules, rollout.r);
+    add_to(sums[kK1], k.first);
+    add_to(sums[kK2], k.second);
+    add_to(sums[kK3], k.third);
+    raise(sums[kLargestK2], k.second);
+    raise(sums[kLargestK3], k.third);
+  }
+  template <class View>
+  static RLK_FORMULA void sequence(const PolicyRules& rules, const View& view, int64_t b, const double* sums, double*) {
+    using RolloutIs = PolicyRules::RolloutIs;
+    const Lane<double> d;
+    PolicySequence own;
+    const double tokens = sums[kTokens];
+    if (tokens > 0) {
+      const Three<double> sum{sums[kK1], sums[kK2], sums[kK3]};
+      const Three<double> mean{sums[kK1] / tokens, sums[kK2] / tokens, sums[kK3] / tokens};
+      const Three<double> largest{0, sums[kLargestK2], sums[kLargestK3]};
+      own.rejected =
+          rules.rejects_sequences && !(is_kept(d, rules.sequence_sum, sum) && is_kept(d, rules.sequence_mean, mean) &&
+                                       is_kept(d, rules.sequence_max, largest));
+      const double low = rules.rollout_low, high = rules.rollout_high;
+      const double ratio =
+          exp(d, clamped(d, rules.means_rollout ? sums[kR] / tokens : sums[kR], -rules.r_bound, rules.r_bound));
+      if (rules.rollout_is == RolloutIs::sequence_truncate) own.weight = clamped(d, ratio, low, high);
+      if (rules.rollout_is == RolloutIs::sequence_mask) own.weight = ratio >= low && ratio <= high ? ratio : 0.0;
+      const double gate = rules.gate == PolicyRules::Gate::ratio
+                              ? exp(d, clamped(d, sums[kR] / tokens, -rules.r_bound, rules.r_bound))
+                              : sums[kDivergence] / tokens;
+      own.keeps_weights = gate >= low && gate <= high;
+    }
+    view.template own<PolicySequence>(b) = own;
+  }
+
+private:
+  static RLK_FORMULA void raise(double& largest, double x) { largest = x > largest || x != x ? x : largest; }
+};
+
+// The mean of the importance weights over all unmasked tokens, or of the weights of sequences, each once.
+struct PolicyWeights : PolicyPass {
+  static constexpr int kSums = 2, kLargest = 2, kTotals = 2;
+
+  static bool is_wanted(const PolicyRules& rules) { return rules.needs_mean; }
+  template <class View>
+  static RLK_FORMULA PolicyState<false> begin(const PolicyRules& rules, const View& view, int64_t b) {
+    return {rules, rules.has_corrections ? view.template own<PolicySequence>(b) : PolicySequence(), 0, 1, 0, 0};
+  }
+  static RLK_FORMULA void token(const PolicyState<false>& state, const double* in, double* sums, double*) {
+    const Lane<double> d;
+    const auto token = policy_token(in, 0);
+    if (token.mask == 0) return;
+    add_to(sums[0], rollout_weight(d, state.rules, state.own, rollout_of(d, state.rules, token)));
+    add_to(sums[1], 1);
+  }
+  template <class View>
+  static RLK_FORMULA void sequence(const PolicyRules& rules, const View& view, int64_t b, const double* sums,
+                                   double* totals) {
+    const bool once = rules.has_sequence_weights() && sums[1] > 0;
+    add_to(totals[0], once ? view.template own<PolicySequence>(b).weight : sums[0]);
+    add_to(totals[1], once ? 1 : sums[1]);
+  }
+  template <class View>
+  static RLK_FORMULA void batch(const PolicyRules&, const View& view, const double* totals) {
+    const double mean = totals[0] / totals[1];  // of no weights NaN, which divides nothing
+    view.template batch<PolicyTotals>().weight_divisor = mean > kLeastMean ? mean : 1;
+  }
+};
+
+// How many tokens count. mask_only: nothing but the mask takes any out.
+template <bool mask_only>
+struct PolicyCountsOf : PolicyPass {
+  enum { kActive, kSelected };
+  static constexpr int kSums = 2, kLargest = 2, kTotals = 3, kStep = mask_only ? 8 : 2;
+
+  static bool is_wanted(const PolicyRules& rules) {
+    return rules.has_counts && !rules.has_terms && mask_only == (!rules.has_rollout && !rules.selects);
+  }
+  template <class View>
+  static RLK_FORMULA PolicyState<false> begin(const PolicyRules& rules, const View& view, int64_t b) {
+    if constexpr (mask_only) return {rules, PolicySequence(), 0, 1, 0, 0};
+    return {rules, rules.has_corrections ? view.template own<PolicySequence>(b) : PolicySequence(), 0, 1, 0, 0};
+  }
+  static RLK_FORMULA void token(const PolicyState<false>& state, const double* in, double* sums, double*) {
+    const auto token = policy_token(in, 0);
+    if constexpr (mask_only) {
+      if (token.mask == 0) return;
+      add_to(sums[kActive], 1);
+      add_to(sums[kSelected], 1);
+    } else {
+      const auto counts = count_token(Lane<double>(), state.rules, 1, state.own, token, true);
+      if (counts.active) add_to(sums[kActive], 1);
+      if (counts.selected) add_to(sums[kSelected], 1);
+    }
+  }
+  template <class View>
+  static RLK_FORMULA void sequence(const PolicyRules& rules, const View& view, int64_t b, const double* sums,
+                                   double* totals) {
+    PolicySequence own;
+    if (rules.has_corrections) own = view.template own<PolicySequence>(b);
+    own.active = sums[kActive];
+    own.selected = sums[kSelected];
+    view.template own<PolicySequence>(b) = own;
+    count(rules, own, totals);
+  }
+  template <class View>
+  static RLK_FORMULA void batch(const PolicyRules&, const View& view, const double* totals) {
+    put(view, totals);
+  }
+
+  static RLK_FORMULA void count(const PolicyRules& rules, const PolicySequence& own, double* totals) {
+    add_to(totals[0], own.active);
+    add_to(totals[1], rules.weights.sequences_of(own.active));
+    add_to(totals[2], own.selected);
+  }
+  template <class View>
+  static RLK_FORMULA void put(const View& view, const double* totals) {
+    auto& batch = view.template batch<PolicyTotals>();
+    batch.tokens = totals[0];
+    batch.sequences = totals[1];
+    batch.selected = totals[2];
+  }
+};
+using PolicyTokenCounts = PolicyCountsOf<false>;
+using PolicyMaskCounts = PolicyCountsOf<true>;
+
+// What the losses of a sequence's tokens share: its ratio, and what opsm, gmpo and vespo take of it.
+struct PolicyTerms : PolicyPass {
+  enum { kActive, kSelected, kX, kOff, kL, kMeant, kAdvantage, kLogWeight, kU, kAll };
+  static constexpr int kSums = kAll, kLargest = kAll, kTotals = 3;
+  static constexpr double kLeastLog = -18.420680743952367;  // log(1e-8), of vespo: of log w and of their sum
+
+  static bool is_wanted(const PolicyRules& rules) { return rules.has_terms; }
+  template <class View>
+  static RLK_FORMULA PolicyState<false> begin(const PolicyRules& rules, const View& view, int64_t b) {
+    PolicyState<false> state = policy_state<false>(rules, view, b);
+    if (!rules.has_corrections) state.own = PolicySequence();  // nothing has been kept of it yet
+    return state;
+  }
+  static RLK_FORMULA void token(const PolicyState<false>& state, const double* in, double* sums, double*) {
+    const Lane<double> d;
+    const PolicyRules& rules = state.rules;
+    const auto token = policy_token(in, state.sequence_advantage);
+    const auto counts = count_token(d, rules, state.weight_divisor, state.own, token, true);
+    if (!counts.active) return;
+    const double x = Sub(token.logp, token.old_logp);
+    add_to(sums[kActive], 1);
+    if (counts.selected) add_to(sums[kSelected], 1);
+    add_to(sums[kX], x);
+    if (rules.opsm == PolicyRules::Opsm::old) add_to(sums[kOff], -x);
+    if (rules.opsm == PolicyRules::Opsm::rollout && !(rules.missing_is_one && IsNaN(token.rollout_logp))) {
+      add_to(sums[kOff], Sub(token.rollout_logp, token.logp));
+    }
+    if (rules.kind == PolicyRules::Kind::gmpo) {
+      if (!rules.means_selected || counts.selected) {
+        const double log_ratio = clamped(d, x, rules.x_low, rules.x_high);
+        add_to(sums[kL], geometric_term(d, rules, token.advantage, log_ratio).value);
+        add_to(sums[kMeant], 1);
+      }
+      add_to(sums[kAdvantage], token.advantage);
+      if (rules.has_rollout) add_to(sums[kLogWeight], log_of(d, Add(counts.weight, 1e-10)));
+    }
+    if (rules.kind == PolicyRules::Kind::vespo) {
+      add_to(sums[kU], clamped(d, x, -20, 20));
+      if (rules.has_rollout) add_to(sums[kU], clamped(d, log_of(d, counts.weight), kLeastLog, 20));
+    }
+  }
+  template <class View>
+  static RLK_FORMULA void sequence(const PolicyRules& rules, const View& view, int64_t b, const double* sums,
+                                   double* totals) {
+    const Lane<double> d;
+    PolicySequence own;
+    if (rules.has_corrections) own = view.template own<PolicySequence>(b);
+    own.active = sums[kActive];
+    own.selected = sums[kSelected];
+    PolicyMaskCounts::count(rules, own, totals);
+    const double n = own.active;
+    if (n > 0) {
+      const double x = rules.importance_ratio == PolicyRules::Ratio::sequence_sum ? sums[kX] : sums[kX] / n;
+      own.log_ratio = clamped(d, x, rules.x_low, rules.x_high);
+      own.log_ratio_slope = clamp_gradient(d, x, rules.x_low, rules.x_high, rules.at_bound);
+      own.off_policy = sums[kOff] / n;
+      own.meant = sums[kMeant] < 1 ? 1 : sums[kMeant];
+      const double power = exp(d, sums[kL] / own.meant), advantage = sums[kAdvantage] / n;
+      own.geometric = advantage == 0 && IsInf(power) ? 0 : -advantage * power;
+      own.geometric_weight = exp(d, sums[kLogWeight] / n);
+      const double u = clamped(d, sums[kU], kLeastLog, 20);
+      own.phi_positive = phi_of(u, rules.k_positive, rules.lambda_positive);
+      own.phi_negative = phi_of(u, rules.k_negative, rules.lambda_negative);
+    }
+    view.template own<PolicySequence>(b) = own;
+  }
+  template <class View>
+  static RLK_FORMULA void batch(const PolicyRules&, const View& view, const double* totals) {
+    PolicyMaskCounts::put(view, totals);
+  }
+
+private:
+  static RLK_FORMULA double phi_of(double u, double k, double given) {
+    const Lane<double> d;
+    const double lambda = given < 1e-4 ? 1e-4 : given, phi = exp(d, lambda + k * u - lambda * exp(d, u));
+    return IsFinite(phi) ? phi : 0.0;
+  }
+};
+
+}  // namespace rlk::formula

@@ -1,0 +1,223 @@
+// The policy loss of a batch, its metrics, and its gradient: a pass for the losses, and one before it for each of what
+// hangs on whole sequences and, in the gradient, on the number of tokens that a mask leaves.
+#include "../skeleton/tokens.cuh"
+
+#include <rlk/formula/policy_passes.hpp>
+
+namespace rlk::formula {
+
+template <class View>
+RLK_FORMULA LossWeights weights_of_batch(const PolicyRules& rules, const View& view) {
+  LossWeights weights = rules.weights;
+  weights.tokens = view.template batch<PolicyTotals>().tokens;
+  weights.sequences = view.template batch<PolicyTotals>().sequences;
+  return weights;
+}
+
+// The losses. Sums of active tokens are metrics in their order, but that the loss comes second.
+template <bool plain, bool metrics>
+struct PolicyLosses : PolicyPass {
+  enum {
+    kActive,
+    kLoss,
+    kKl,
+    kMinusX,
+    kClipped,
+    kClippedLower,
+    kBelow,
+    kAbove,
+    kRatio,
+    kEntropySum,
+    kPhi,
+    kWeightSum,
+    kSelected,
+    kBonus,
+    kUnmasked,
+    kRawWeight,
+    kRawSquare,
+    kAll,
+    kOnceWeight = kAll,
+    kOnce,
+    kSequences,
+    kOwnTotals
+  };
+  static constexpr int kOuts = 1, kSums = plain && !metrics ? kLoss + 1 : kAll, kLargest = kSums, kTotals = kOwnTotals;
+  static constexpr int kStep = plain && !metrics ? 4 : 2, kMetricMeans = 12;
+  static constexpr bool kAgain = true;
+
+  static bool is_wanted(const PolicyRules& rules) {
+    return rules.is_plain == plain && (!plain || rules.has_metrics == metrics);
+  }
+  template <class View>
+  static RLK_FORMULA PolicyState<plain> begin(const PolicyRules& rules, const View& view, int64_t b) {
+    return policy_state<plain>(rules, view, b);
+  }
+  static RLK_FORMULA void token(const PolicyState<plain>& state, const double* in, double* sums, double* out) {
+    const Lane<double> d;
+    const auto token = policy_token(in, state.sequence_advantage);
+    const auto counts = count_token(d, state.rules, state.weight_divisor, state.own, token, true);
+    if (kSums == kAll && counts.unmasked) {
+      add_to(sums[kUnmasked], 1);
+      add_to(sums[kRawWeight], counts.raw_weight);
+      add_to(sums[kRawSquare], Mul(counts.raw_weight, counts.raw_weight));
+    }
+    if (!counts.active) return;
+    const auto loss = loss_of(d, state.rules, state.own, token, counts, false);
+    out[0] = loss.value;
+    add_to(sums[kActive], 1);
+    add_to(sums[kLoss], loss.value);
+    if (kSums != kAll) return;
+    add_to(sums[kKl], loss.kl);
+    add_to(sums[kMinusX], Sub(token.old_logp, token.logp));
+    add_to(sums[kClipped], loss.term.clipped ? 1 : 0);
+    add_to(sums[kClippedLower], loss.term.clipped_lower ? 1 : 0);
+    add_to(sums[kBelow], loss.term.below ? 1 : 0);
+    add_to(sums[kAbove], loss.term.above ? 1 : 0);
+    add_to(sums[kRatio], loss.ratio);
+    add_to(sums[kEntropySum], token.entropy);
+    add_to(sums[kPhi], loss.term.phi);
+    add_to(sums[kWeightSum], counts.weight);
+    if (!counts.selected) return;
+    add_to(sums[kSelected], 1);
+    add_to(sums[kBonus], token.entropy);
+  }
+  template <class View>
+  static RLK_FORMULA void sequence(const PolicyRules& rules, const View& view, int64_t b, const double* sums,
+                                   double* totals) {
+    const double active = sums[kActive];
+    for (int i = 0; i < kSums; ++i) add_to(totals[i], sums[i]);
+    add_to(totals[kSequences], rules.weights.sequences_of(active));
+    if (kSums == kAll) {
+      const bool once = rules.has_sequence_weights() && rules.has_rollout && sums[kUnmasked] > 0;
+      add_to(totals[kOnceWeight], once ? view.template own<PolicySequence>(b).weight : sums[kRawWeight]);
+      add_to(totals[kOnce], once ? 1 : sums[kUnmasked]);
+      if (view.has(PolicyPlace::sequence_metrics)) {
+        view.put(PolicyPlace::sequence_metrics, b, 0, active);
+        for (int i = 1; i < kMetricMeans; ++i) {
+          view.put(PolicyPlace::sequence_metrics, b, i, active > 0 ? sums[i + 1] / active : 0.0);
+        }
+        view.put(PolicyPlace::sequence_metrics, b, kMetricMeans, rejected_share(sums));
+      }
+    }
+    view.template own<PolicySequence>(b).active = active;
+    view.template own<PolicySequence>(b).loss = sums[kLoss];
+  }
+  template <class View>
+  static RLK_FORMULA void batch(const PolicyRules& rules, const View& view, const double* totals) {
+    const double active = totals[kActive];
+    auto& batch = view.template batch<PolicyTotals>();
+    batch.tokens = active;
+    batch.sequences = totals[kSequences];
+    batch.bonus =
+        rules.has_own_bonus ? rules.entropy_coefficient * totals[kBonus] / rules.entropy_divisor(totals[kSelected]) : 0;
+    if (kSums != kAll || !view.has(PolicyPlace::metrics)) return;
+    view.put(PolicyPlace::metrics, 0, active);
+    for (int i = 1; i < kMetricMeans; ++i)
+      view.put(PolicyPlace::metrics, i, active > 0 ? totals[i + 1] / active : totals[i + 1]);
+    view.put(PolicyPlace::metrics, kMetricMeans, rejected_share(totals));
+    view.put(PolicyPlace::metrics, kMetricMeans + 1, totals[kOnce] > 0 ? totals[kOnceWeight] / totals[kOnce] : 0);
+    // In this order nothing is beyond fp64 where the answer is not.
+    const double square = totals[kRawSquare], mean = totals[kRawWeight] / totals[kUnmasked];
+    view.put(PolicyPlace::metrics, kMetricMeans + 2, square == 0 ? 0 : mean * (totals[kRawWeight] / square));
+  }
+  template <class View>
+  static RLK_FORMULA double again(const PolicyRules& rules, const View& view, int64_t b) {
+    const auto& own = view.template own<PolicySequence>(b);
+    return weights_of_batch(rules, view).weighted(own.loss, own.active);
+  }
+  template <class View>
+  static RLK_FORMULA void last(const PolicyRules&, const View& view, double sum) {
+    view.put(PolicyPlace::loss, 0, sum - view.template batch<PolicyTotals>().bonus);
+  }
+
+private:
+  static RLK_FORMULA double rejected_share(const double* sums) {
+    return sums[kUnmasked] > 0 ? (sums[kUnmasked] - sums[kActive]) / sums[kUnmasked] : 0.0;
+  }
+};
+using PlainPolicyLosses = PolicyLosses<true, false>;
+using PlainPolicyMetrics = PolicyLosses<true, true>;
+using AnyPolicyLosses = PolicyLosses<false, true>;
+
+// What a token's gradient is made of: the gradient of its loss, and that of its entropy's bonus.
+template <bool plain, class View>
+RLK_FORMULA PolicyState<plain> gradient_state(const PolicyRules& rules, const View& view, int64_t b) {
+  PolicyState<plain> state = policy_state<plain>(rules, view, b);
+  const LossWeights weights = rules.has_own() && rules.length == 0 ? weights_of_batch(rules, view) : rules.weights;
+  const double active = !weights.needs_counts() ? 1
+                        : rules.length > 0      ? rules.length
+                                                : view.template own<PolicySequence>(b).active;
+  const double grad_loss = view.number(PolicyPlace::grad_loss, 0);
+  state.of_loss = weights.weighted(grad_loss, active);
+  if (rules.has_own_bonus) {
+    const double selected = rules.length > 0 ? weights.tokens : view.template batch<PolicyTotals>().selected;
+    state.of_bonus = grad_loss / rules.entropy_divisor(selected);
+  }
+  return state;
+}
+
+// What flows through the quantity of a sequence is collected from all of its tokens before it is shared out.
+struct PolicyThrough : PolicyPass {
+  static constexpr int kSums = 1, kLargest = 1;
+
+  static bool is_wanted(const PolicyRules& rules) { return rules.shares; }
+  template <class View>
+  static RLK_FORMULA PolicyState<false> begin(const PolicyRules& rules, const View& view, int64_t b) {
+    return gradient_state<false>(rules, view, b);
+  }
+  static RLK_FORMULA void token(const PolicyState<false>& state, const double* in, double* sums, double*) {
+    const Lane<double> d;
+    const auto token = policy_token(in, state.sequence_advantage);
+    const auto counts = count_token(d, state.rules, state.weight_divisor, state.own, token, true);
+    if (!counts.active) return;
+    const auto loss = loss_of(d, state.rules, state.own, token, counts, false);
+    add_to(sums[0], weighted(d, Add(state.of_loss, token.grad_per_token), loss.d_sequence));
+  }
+  template <class View>
+  static RLK_FORMULA void sequence(const PolicyRules&, const View& view, int64_t b, const double* sums, double*) {
+    view.template own<PolicySequence>(b).through = sums[0];
+  }
+};
+
+template <bool plain>
+struct PolicyGradients : PolicyPass {
+  static constexpr int kOuts = plain ? 1 : 2, kSums = 0, kLargest = 0, kStep = plain ? 4 : 2;
+
+  static bool is_wanted(const PolicyRules& rules) { return rules.is_plain == plain; }
+  template <class View>
+  static RLK_FORMULA PolicyState<plain> begin(const PolicyRules& rules, const View& view, int64_t b) {
+    return gradient_state<plain>(rules, view, b);
+  }
+  static RLK_FORMULA void token(const PolicyState<plain>& state, const double* in, double*, double* out) {
+    const Lane<double> d;
+    const PolicyRules& rules = state.rules;
+    const auto token = policy_token(in, state.sequence_advantage);
+    const auto counts = count_token(d, rules, state.weight_divisor, state.own, token, true);
+    if (!counts.active) return;
+    const double g = Add(state.of_loss, token.grad_per_token);
+    out[0] = weighted(d, g, loss_of(d, rules, state.own, token, counts, false).d_own);
+    if (plain) return;
+    if (rules.shares) {
+      out[0] = Add(times(d, state.own.through, share_of(d, rules, state.own, token, counts)), out[0]);
+    }
+    if (counts.selected) out[1] = Mul(-rules.entropy_coefficient, rules.has_own_bonus ? state.of_bonus : g);
+  }
+};
+using PlainPolicyGradients = PolicyGradients<true>;
+using AnyPolicyGradients = PolicyGradients<false>;
+
+}  // namespace rlk::formula
+
+RLK_SIMT_TOKEN_PASSES(PolicyCorrections, PolicyWeights, PolicyTerms, PolicyMaskCounts, PolicyTokenCounts, PolicyThrough)
+RLK_SIMT_TOKEN_PASSES(PlainPolicyLosses, PlainPolicyMetrics, AnyPolicyLosses, PlainPolicyGradients, AnyPolicyGradients)
+RLK_SIMT_TOKENS(PolicyLoss, policy_loss_rules(call),
+                (in(logp), in_or(old_logp, logp), in(advantages), or_one(mask), in(ref_logp), in(rollout_logp),
+                 in(entropy), or_one(weight), none(in)),
+                (out(per_token), put(loss), put(metrics), put(sequence_metrics), each(sequence_advantages)),
+                (PolicyCorrections, PolicyWeights, PolicyTerms, PlainPolicyLosses, PlainPolicyMetrics, AnyPolicyLosses))
+RLK_SIMT_TOKENS(PolicyLossBackward, policy_gradient_rules(call),
+                (in(logp), in_or(old_logp, logp), in(advantages), or_one(mask), in(ref_logp), in(rollout_logp),
+                 in(entropy), or_one(weight), or_zero(grad_per_token)),
+                (out(grad_logp), out(grad_entropy), each(grad_loss), none(each), each(sequence_advantages)),
+                (PolicyCorrections, PolicyWeights, PolicyTerms, PolicyMaskCounts, PolicyTokenCounts, PolicyThrough,
+                 PlainPolicyGradients, AnyPolicyGradients))

@@ -1,0 +1,386 @@
+// tokens: numbers of the tokens of sequences, dense [B, T] or packed [S] by cu_seqlens, are mapped and summed, by
+// sequence and over the batch, in passes.
+//
+//   struct Squares {                       // in namespace rlk::formula, for host and device
+//     using Rules = ..., Own = ..., Batch = ...;   // of the call, of a sequence, of the batch; plain structs
+//     static constexpr int kIns = 2, kOuts = 1;    // the first arguments: numbers of tokens that are read and written
+//     static constexpr int kSums = 1, kLargest = 1, kTotals = 1, kStep = 4;
+//     static constexpr bool kAgain = true;
+//     static bool is_wanted(const Rules&);                                      // asked by the host
+//     static State begin(const Rules&, View, int64_t b);                        // of a sequence's tokens
+//     static void token(const State&, const double* in, double* sums, double* out);
+//     static void sequence(const Rules&, View, int64_t b, const double* sums, double* totals);
+//     static void batch(const Rules&, View, const double* totals);
+//     static double again(const Rules&, View, int64_t b);  // summed over sequences once the batch is known, for
+//     static void last(const Rules&, View, double sum);
+//   };
+//   RLK_SIMT_TOKEN_PASSES(Squares)
+//   RLK_SIMT_TOKENS(Op, rules, (in(x), in_or(old_x, x), or_one(mask)), (out(y), each(reward), put(loss)), (Squares))
+//
+// The operator's name in the declarations' views, what the host makes of a call (sdk::Arguments), the arguments that
+// have a number for each token and are read, and the others: out(y) has tokens, too, each(reward) and put(loss) are
+// read and written by sequence, or for the batch. A pass names them by their places, counted through both lists.
+//
+// A token's numbers are fp64. It adds to its thread's sums, of which those from kLargest on are maxima (a NaN is the
+// largest); `out` begins as 0. A pass is a launch over chunks of kTokenChunk tokens of a sequence, a block each, and,
+// where it sums something, one of a single block that adds chunks to sequences and sequences to totals. The order
+// depends on lengths alone. kStep tokens of a thread are read before the first is computed.
+//
+// cu_seqlens are checked by the totals of a pass. Bad ones are reported and make every output NaN; no pass reads or
+// writes beyond the tensors for them. A pass without sums must not be the first one of a packed call.
+#pragma once
+
+#if !defined(RLK_SIMT_TOKENS)  // the host reads operators too, with words of its own (host/token_words.hpp)
+
+#include "../element.cuh"
+
+#if !defined(RLK_FORMULA)
+#define RLK_FORMULA __device__ __forceinline__
+#endif
+#include <rlk/formula/vocabulary.hpp>
+
+#include "../tokens.cuh"
+#include "each.h"
+#include "tokens.h"
+
+namespace rlk::simt {
+
+struct TokenRange {
+  int64_t begin, end;
+};
+
+// What a pass sees of a call beside the tokens' numbers.
+class TokenView {
+public:
+  __device__ __forceinline__ explicit TokenView(const TokenArgs& args) : args_(args) {}
+
+  __device__ __forceinline__ bool has(int i) const { return args_.tensor[i].data != nullptr; }
+  // The number of a tensor without tokens.
+  __device__ __forceinline__ double number(int i, int64_t n) const {
+    const TokenTensor& tensor = args_.tensor[i];
+    const int64_t at = n * tensor.sequence;
+    if (tensor.data == nullptr) return tensor.value;
+    if (tensor.dtype == kMapF32) return static_cast<const float*>(tensor.data)[at];
+    if (tensor.dtype == kMapF64) return static_cast<const double*>(tensor.data)[at];
+    if (tensor.dtype == kMapBf16) return widen(static_cast<const bf16*>(tensor.data)[at]);
+    return widen(static_cast<const f16*>(tensor.data)[at]);
+  }
+  __device__ __forceinline__ void put(int i, int64_t n, double value) const { put(i, n, 0, value); }
+  // Row n, column k; or token k of dense sequence n, or of all with n 0.
+  __device__ __forceinline__ void put(int i, int64_t n, int64_t k, double value) const {
+    const TokenTensor& tensor = args_.tensor[i];
+    const int64_t at = n * tensor.sequence + k * tensor.token;
+    if (tensor.data == nullptr) return;
+    if (tensor.dtype == kMapF32) {
+      static_cast<float*>(tensor.data)[at] = Narrow<float>::of(value);
+    } else if (tensor.dtype == kMapF64) {
+      static_cast<double*>(tensor.data)[at] = value;
+    } else if (tensor.dtype == kMapBf16) {
+      static_cast<bf16*>(tensor.data)[at] = Narrow<bf16>::of(value);
+    } else {
+      static_cast<f16*>(tensor.data)[at] = Narrow<f16>::of(value);
+    }
+  }
+  template <class Own>
+  __device__ __forceinline__ Own& own(int64_t b) const {
+    return reinterpret_cast<Own*>(args_.own)[b];
+  }
+  template <class Batch>
+  __device__ __forceinline__ Batch& batch() const {
+    return *reinterpret_cast<Batch*>(args_.batch);
+  }
+
+  // The rest is the skeleton's.
+  __device__ __forceinline__ bool is_packed() const { return args_.cu_seqlens != nullptr; }
+  __device__ __forceinline__ int64_t boundary(int64_t b) const {
+    return read_index(args_.cu_seqlens, b * args_.cu_stride, args_.cu_are_i64 != 0);
+  }
+  // Where a sequence's tokens are: in a packed tensor, or in its row. Within the tensor whatever cu_seqlens say.
+  __device__ __forceinline__ TokenRange tokens(int64_t b) const {
+    if (!is_packed()) return {0, args_.length};
+    const int64_t begin = inside(boundary(b)), end = inside(boundary(b + 1));
+    return {begin, end < begin ? begin : end};
+  }
+  // A packed sequence's first chunk: it needs no sum over those before it.
+  __device__ __forceinline__ int64_t first_chunk(int64_t b) const {
+    return is_packed() ? inside(boundary(b)) / kTokenChunk + b : b * args_.chunks_of_each;
+  }
+  // The sequence of a chunk: the last one whose first chunk is not behind it.
+  __device__ __forceinline__ int64_t sequence_of(int64_t chunk) const {
+    if (!is_packed()) return chunk / args_.chunks_of_each;
+    int64_t low = 0, high = args_.sequences;
+    while (high - low > 1) {
+      const int64_t middle = (low + high) / 2;
+      if (first_chunk(middle) <= chunk) {
+        low = middle;
+      } else {
+        high = middle;
+      }
+    }
+    return low;
+  }
+
+private:
+  __device__ __forceinline__ int64_t inside(int64_t place) const {
+    return place < 0 ? 0 : place > args_.length ? args_.length : place;
+  }
+
+  const TokenArgs& args_;
+};
+
+template <class Rules>
+__device__ __forceinline__ const Rules& token_rules(const TokenArgs& args) {
+  static_assert(sizeof(Rules) <= kTokenRules, "as many bytes as the arguments have room for");
+  return *reinterpret_cast<const Rules*>(args.rules);
+}
+
+template <int kLargest>
+__device__ __forceinline__ void add_to_sum(int i, double& sum, double more) {
+  if (i < kLargest) {
+    sum = formula::Add(sum, more);
+  } else {
+    sum = more > sum || more != more ? more : sum;
+  }
+}
+
+// Bits of a tensor's tokens, read and then widened in two steps: nothing waits for one tensor before it asks for the
+// next.
+template <int kStep>
+__device__ __forceinline__ void read_tokens(const TokenTensor& tensor, int64_t row, const int64_t (&token)[kStep],
+                                            uint64_t (&bits)[kStep]) {
+  if (tensor.data == nullptr) return;
+  const auto read = [&](auto word) {
+    using Word = decltype(word);
+    const Word* const from = static_cast<const Word*>(tensor.data) + row * tensor.sequence;
+#pragma unroll
+    for (int s = 0; s < kStep; ++s) bits[s] = from[token[s] * tensor.token];
+  };
+  if (tensor.dtype == kMapF32) {
+    read(uint32_t{});
+  } else if (tensor.dtype == kMapF64) {
+    read(uint64_t{});
+  } else if (tensor.dtype == kMapU8 || tensor.dtype == kMapBool) {
+    read(uint8_t{});
+  } else {
+    read(uint16_t{});
+  }
+}
+template <class To, class Word>
+__device__ __forceinline__ To of_bits(Word word) {
+  To to;
+  static_assert(sizeof(to) == sizeof(word), "the same bits");
+  __builtin_memcpy(&to, &word, sizeof(to));
+  return to;
+}
+template <int kStep>
+__device__ __forceinline__ void widen_tokens(const TokenTensor& tensor, const uint64_t (&bits)[kStep],
+                                             double (&number)[kStep]) {
+  const auto widen_each = [&](auto of) {
+#pragma unroll
+    for (int s = 0; s < kStep; ++s) number[s] = of(bits[s]);
+  };
+  if (tensor.data == nullptr) {
+    widen_each([&](uint64_t) { return tensor.value; });
+  } else if (tensor.dtype == kMapF32) {
+    widen_each([](uint64_t b) { return static_cast<double>(of_bits<float>(static_cast<uint32_t>(b))); });
+  } else if (tensor.dtype == kMapF64) {
+    widen_each([](uint64_t b) { return of_bits<double>(b); });
+  } else if (tensor.dtype == kMapBf16) {
+    widen_each([](uint64_t b) { return static_cast<double>(widen(of_bits<bf16>(static_cast<uint16_t>(b)))); });
+  } else if (tensor.dtype == kMapF16) {
+    widen_each([](uint64_t b) { return static_cast<double>(widen(of_bits<f16>(static_cast<uint16_t>(b)))); });
+  } else {
+    widen_each([](uint64_t b) { return static_cast<double>(b); });
+  }
+}
+
+// By the threads of a grid, or of a block.
+__device__ inline void all_outputs_nan(const TokenArgs& args, int64_t first, int64_t step) {
+  const TokenView view(args);
+  const double nan = 0 * __builtin_huge_val();
+  for (int i = 0; i < kTokenTensors; ++i) {
+    const TokenTensor& tensor = args.tensor[i];
+    if (tensor.is_output == 0) continue;
+    for (int64_t n = first; n < tensor.rows * tensor.columns; n += step) {
+      view.put(i, n / tensor.columns, n % tensor.columns, nan);
+    }
+  }
+}
+
+template <class Pass>
+__device__ __forceinline__ void token_pass(const TokenArgs& args) {
+  constexpr int kIns = Pass::kIns, kOuts = Pass::kOuts, kSums = Pass::kSums, kStep = Pass::kStep;
+  const TokenView view(args);
+  const auto& rules = token_rules<typename Pass::Rules>(args);
+  const int me = static_cast<int>(threadIdx.x);
+  if (view.is_packed() && args.is_checked != 0 && *args.is_bad != 0) {
+    if (kSums > 0) return;
+    return all_outputs_nan(args, static_cast<int64_t>(blockIdx.x) * kTokenThreads + me,
+                           static_cast<int64_t>(gridDim.x) * kTokenThreads);
+  }
+  for (int64_t chunk = blockIdx.x; chunk < args.chunks; chunk += gridDim.x) {
+    const int64_t b = view.sequence_of(chunk);
+    const TokenRange all = view.tokens(b);
+    const int64_t begin = all.begin + (chunk - view.first_chunk(b)) * kTokenChunk;
+    if (begin < all.begin || begin >= all.end) continue;
+    const int64_t end = begin + kTokenChunk < all.end ? begin + kTokenChunk : all.end;
+    const int64_t row = view.is_packed() ? 0 : b;
+    const auto state = Pass::begin(rules, view, b);
+    double sums[kSums > 0 ? kSums : 1] = {};
+#pragma unroll 1
+    for (int64_t first = begin + me; first < end; first += kStep * kTokenThreads) {
+      int64_t token[kStep];
+      uint64_t bits[kIns][kStep];
+      double number[kIns][kStep];
+#pragma unroll
+      for (int s = 0; s < kStep; ++s) {
+        token[s] = first + s * kTokenThreads < end ? first + s * kTokenThreads : first;
+      }
+#pragma unroll
+      for (int i = 0; i < kIns; ++i) read_tokens(args.tensor[i], row, token, bits[i]);
+#pragma unroll
+      for (int i = 0; i < kIns; ++i) widen_tokens(args.tensor[i], bits[i], number[i]);
+#pragma unroll
+      for (int s = 0; s < kStep; ++s) {
+        if (first + s * kTokenThreads >= end) continue;
+        double in[kIns], out[kOuts > 0 ? kOuts : 1] = {};
+#pragma unroll
+        for (int i = 0; i < kIns; ++i) in[i] = number[i][s];
+        Pass::token(state, in, sums, out);
+#pragma unroll
+        for (int i = 0; i < kOuts; ++i) view.put(kIns + i, row, token[s], out[i]);
+      }
+    }
+    if constexpr (kSums > 0) {
+      constexpr int kWaves = kTokenThreads / 32;
+      __shared__ double part[kWaves][kSums];
+#pragma unroll
+      for (int i = 0; i < kSums; ++i) {
+#pragma unroll
+        for (int lanes = kWave / 2; lanes > 0; lanes /= 2) {
+          add_to_sum<Pass::kLargest>(i, sums[i], wave_xor(sums[i], lanes));
+        }
+        if (me % kWave == 0) part[me / kWave][i] = sums[i];
+      }
+      __syncthreads();
+      if (me < kSums) {
+        double sum = part[0][me];
+        for (int w = 1; w < kTokenThreads / kWave; ++w) add_to_sum<Pass::kLargest>(me, sum, part[w][me]);
+        args.sums[chunk * kSums + me] = sum;
+      }
+      __syncthreads();
+    }
+  }
+}
+
+// The first position at which cu_seqlens are wrong, or sequences + 1.
+__device__ inline int64_t first_bad_boundary(const TokenArgs& args) {
+  const TokenView view(args);
+  __shared__ unsigned long long bad;
+  if (threadIdx.x == 0) bad = static_cast<unsigned long long>(args.sequences + 1);
+  __syncthreads();
+  for (int64_t p = threadIdx.x; p <= args.sequences; p += kTokenTotalThreads) {
+    const int64_t value = view.boundary(p);
+    const bool wrong = (p == 0 && value != 0) || (p > 0 && value < view.boundary(p - 1)) ||
+                       (p == args.sequences && value != args.length);
+    if (wrong) atomicMin(&bad, static_cast<unsigned long long>(p));
+  }
+  __syncthreads();
+  return static_cast<int64_t>(bad);
+}
+
+// The sums of a block of kTokenTotalThreads, to all of its threads.
+template <int kCount>
+__device__ __forceinline__ void sum_totals(double (&totals)[kCount]) {
+  __shared__ double part[kTokenTotalThreads / 32][kCount];
+  const int me = static_cast<int>(threadIdx.x);
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) {
+#pragma unroll
+    for (int lanes = kWave / 2; lanes > 0; lanes /= 2) totals[i] = formula::Add(totals[i], wave_xor(totals[i], lanes));
+    if (me % kWave == 0) part[me / kWave][i] = totals[i];
+  }
+  __syncthreads();
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) {
+    totals[i] = part[0][i];
+    for (int w = 1; w < kTokenTotalThreads / kWave; ++w) totals[i] = formula::Add(totals[i], part[w][i]);
+  }
+  __syncthreads();
+}
+
+// The chunks' sums of a sequence, by `lanes` threads of a wave, or by one.
+template <class Pass>
+__device__ __forceinline__ void sum_chunks(const TokenArgs& args, int64_t b, int lanes, double (&sums)[Pass::kSums]) {
+  const TokenView view(args);
+  const TokenRange all = view.tokens(b);
+  const int64_t first = view.first_chunk(b), end = first + (all.end - all.begin + kTokenChunk - 1) / kTokenChunk;
+#pragma unroll 2
+  for (int64_t chunk = first + static_cast<int>(threadIdx.x) % lanes; chunk < end; chunk += lanes) {
+#pragma unroll
+    for (int i = 0; i < Pass::kSums; ++i) add_to_sum<Pass::kLargest>(i, sums[i], args.sums[chunk * Pass::kSums + i]);
+  }
+  if (lanes == 1) return;
+#pragma unroll
+  for (int i = 0; i < Pass::kSums; ++i) {
+    for (int apart = kWave / 2; apart > 0; apart /= 2) {
+      add_to_sum<Pass::kLargest>(i, sums[i], wave_xor(sums[i], apart));
+    }
+  }
+}
+
+// One block.
+template <class Pass>
+__device__ __forceinline__ void token_totals(const TokenArgs& args) {
+  if constexpr (Pass::kSums > 0) {
+    const TokenView view(args);
+    const auto& rules = token_rules<typename Pass::Rules>(args);
+    const int me = static_cast<int>(threadIdx.x);
+    if (view.is_packed()) {
+      const int64_t bad = first_bad_boundary(args);
+      const bool is_bad = bad <= args.sequences;
+      if (me == 0) {
+        *args.is_bad = is_bad ? 1 : 0;
+        if (is_bad) report_data_error(args.errors, kDataBadSeqlens, bad, view.boundary(bad));
+      }
+      if (is_bad) {
+        if (args.is_last != 0) all_outputs_nan(args, me, kTokenTotalThreads);
+        return;
+      }
+    }
+    double totals[Pass::kTotals] = {};
+    const int lanes = args.chunks >= kTokenManyChunks * args.sequences ? kWave : 1;
+    for (int64_t b = me / lanes; b < args.sequences; b += kTokenTotalThreads / lanes) {
+      double sums[Pass::kSums] = {};
+      sum_chunks<Pass>(args, b, lanes, sums);
+      if (me % lanes == 0) Pass::sequence(rules, view, b, sums, totals);
+    }
+    sum_totals(totals);
+    if (me == 0) Pass::batch(rules, view, totals);
+    if constexpr (Pass::kAgain) {
+      __syncthreads();  // what is kept of sequences and batch is there
+      double sum[1] = {};
+      for (int64_t b = me; b < args.sequences; b += kTokenTotalThreads) {
+        sum[0] = formula::Add(sum[0], Pass::again(rules, view, b));
+      }
+      sum_totals(sum);
+      if (me == 0) Pass::last(rules, view, sum[0]);
+    }
+  }
+}
+
+}  // namespace rlk::simt
+
+#define RLK_SIMT_TOKEN_KERNEL(PASS, suffix, function, ...)                                             \
+  RLK_SIMT_KERNEL(__VA_ARGS__)                                                                         \
+  RLK_SIMT_CAT(RLK_SIMT_IMAGE, _tokens_##PASS##suffix)(RLK_SIMT_ARGUMENT(rlk::simt::TokenArgs) args) { \
+    rlk::simt::function<rlk::formula::PASS>(args);                                                     \
+  }
+// Four blocks that read far ahead, or three, keep memory busy while others compute.
+#define RLK_SIMT_TOKEN_PASS(PASS)                                                                                   \
+  RLK_SIMT_TOKEN_KERNEL(PASS, _chunks, token_pass, rlk::simt::kTokenThreads, rlk::formula::PASS::kStep > 2 ? 4 : 3) \
+  RLK_SIMT_TOKEN_KERNEL(PASS, _totals, token_totals, rlk::simt::kTokenTotalThreads)
+#define RLK_SIMT_TOKEN_PASSES(...) RLK_SIMT_EACH(RLK_SIMT_TOKEN_PASS, __VA_ARGS__)
+#define RLK_SIMT_TOKENS(OP, rules, ins, others, passes)
+
+#endif
