@@ -19,7 +19,7 @@ def mapped_operators():
     names = []
     for file in sorted(glob.glob(os.path.join(os.environ["RLK_TEST_ROOT"], "plugins/simt/operators/*.cuh"))):
         with open(file) as text:
-            names += re.findall(r"^RLK_SIMT_(?:MAP|ROWS)\w*\((\w+)", text.read(), re.M)
+            names += re.findall(r"^RLK_SIMT_(?!PART|TOKEN_PASSES)\w+\(([A-Z]\w*)", text.read(), re.M)
     return [re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower() for name in names]
 
 
@@ -99,7 +99,8 @@ class Vendor(command.Case):
                 for library in libraries:
                     self.expect_verified(library, {op: ("f32", 1)})
             elif i % 3 == turn:
-                self.expect_verified(libraries[i // 3 % len(libraries)], {op: (DTYPES[i % len(DTYPES)], 1)})
+                dtypes = DTYPES_OF.get(op, DTYPES)
+                self.expect_verified(libraries[i // 3 % len(libraries)], {op: (dtypes[i % len(dtypes)], 1)})
 
     def expect_failures(self, library, variable, faults):
         """(what fails, text of the reason) of each: nothing is verified, in the runtime's words."""

@@ -7,6 +7,8 @@
 
 #if defined(RLK_SIMT_ROWS_ON_DEVICE)
 
+#include <rlk/formula/norm.hpp>
+
 namespace rlk::simt {
 
 // 1 / sqrt(mean of squares + eps) is of_scaled times a power of two by which x is scaled, so that both products are
