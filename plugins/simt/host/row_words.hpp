@@ -15,6 +15,12 @@
   { RowsArgument::Kind::or_zero, #name, call.name }
 #define RLK_SIMT_ROWS_IS_of_row(name) \
   { RowsArgument::Kind::of_row, #name, call.name }
+#define RLK_SIMT_ROWS_IS_id_of_row(name) \
+  { RowsArgument::Kind::id_of_row, #name, call.name }
+#define RLK_SIMT_ROWS_IS_list_of_row(name) \
+  { RowsArgument::Kind::list_of_row, #name, call.name }
+#define RLK_SIMT_ROWS_IS_ids_of_row(name) \
+  { RowsArgument::Kind::ids_of_row, #name, call.name }
 #define RLK_SIMT_ROWS_IS_kept(name) \
   { RowsArgument::Kind::kept, #name, nullptr }
 #define RLK_SIMT_ROWS_IS_of_column(name) \
@@ -43,6 +49,7 @@
   };                                                                                                                \
   }
 #define RLK_SIMT_ROWS(OP, arguments, ...) RLK_SIMT_ROWS_DECLARE(OP, arguments, ())
+#define RLK_SIMT_ROWS_CAUSAL RLK_SIMT_ROWS
 #define RLK_SIMT_ROWS_WITH(OP, arguments, numbers, ...) \
   RLK_SIMT_ROWS_DECLARE(OP, arguments, (RLK_SIMT_EACH(RLK_SIMT_ROWS_PARAMETER, RLK_SIMT_ROWS_LIST numbers)))
 #define RLK_SIMT_ROWS_SUMS(OP, arguments, numbers, sums, ...) RLK_SIMT_ROWS_WITH(OP, arguments, numbers, )

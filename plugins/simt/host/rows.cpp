@@ -33,7 +33,7 @@ simt::RowTensor row_tensor(const RowsArgument& argument) {
   out.data = sdk::data_of(&tensor);
   out.dtype = static_cast<int32_t>(sdk::dtype_of(tensor));
   int32_t last = tensor.ndim - 1;
-  if (argument.kind != Kind::of_row) out.column = stride_of(tensor, last--);
+  if (argument.has_columns()) out.column = stride_of(tensor, last--);
   out.row = stride_of(tensor, last);
   out.outer = stride_of(tensor, last - 1);
   const int64_t bytes = sdk::bytes_of(sdk::dtype_of(tensor));
@@ -70,9 +70,13 @@ sdk::Support support_of_rows(const Device& device, const RowsCall& call) {
   for (int i = 0; i < call.count; ++i) {
     const RowsArgument& argument = call.arguments[i];
     if (argument.tensor == nullptr) continue;
-    if (auto refused = refuse_dtype(argument.tensor, argument.name)) return *refused;
+    const sdk::Refusal refused =
+        argument.is_integer() ? sdk::refuse_dtype(argument.tensor, argument.name, {sdk::Dtype::i32, sdk::Dtype::i64})
+                              : refuse_dtype(argument.tensor, argument.name);
+    if (refused) return *refused;
     const sdk::Dtype own = sdk::dtype_of(*argument.tensor);
-    const bool fits = own == dtype || (!argument.is_matrix() && sdk::bytes_of(own) == accumulator_bytes(dtype));
+    const bool fits = argument.is_integer() || own == dtype ||
+                      (!argument.is_matrix() && sdk::bytes_of(own) == accumulator_bytes(dtype));
     if (!fits && argument.kind != Kind::of_row) {
       return sdk::Support::no(
           "DTYPE", std::string(argument.name) + " is " + sdk::name_of(own) + " beside rows of " + sdk::name_of(dtype));

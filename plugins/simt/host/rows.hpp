@@ -12,9 +12,12 @@
 namespace rlk::simt::host {
 
 struct RowsArgument {
-  enum class Kind { out, in, or_one, or_zero, of_row, kept, of_column };  // as RowKind
+  // As RowKind.
+  enum class Kind { out, in, or_one, or_zero, of_row, id_of_row, list_of_row, ids_of_row, kept, of_column };
 
   bool is_matrix() const noexcept { return kind == Kind::out || kind == Kind::in; }
+  bool is_integer() const noexcept { return kind == Kind::id_of_row || kind == Kind::ids_of_row; }
+  bool has_columns() const noexcept { return kind != Kind::of_row && kind != Kind::id_of_row; }
 
   Kind kind = Kind::out;
   const char* name = "";  // a literal

@@ -8,7 +8,11 @@ namespace rlk::simt {
 
 using formula::Lane;
 
-enum class RowKind { out, in, or_one, or_zero, of_row, kept, of_column };
+enum class RowKind { out, in, or_one, or_zero, of_row, id_of_row, list_of_row, ids_of_row, kept, of_column };
+
+struct RowDefaults {
+  static constexpr bool kCausal = false;  // row s of a block of S rows ends at column s + columns - S
+};
 
 // Matrices that are read.
 template <class Op>
@@ -70,6 +74,11 @@ __device__ __forceinline__ double larger_number(double a, double b) {
 __device__ __forceinline__ bool is_finite(double x) {
   return x - x == 0;
 }
+// A factor with which products of fp32 numbers are in range where their values are.
+__device__ __forceinline__ bool fits_f32(double factor) {
+  const double size = ::fabs(factor);
+  return size == 0 || (size > 0x1p-100 && size < 0x1p100);
+}
 
 // kLong: terms are fp64, and so many of them that rounding each sum would be seen (Knuth's sum).
 template <bool kLong>
@@ -105,6 +114,25 @@ struct RowLargest {
   __device__ __forceinline__ void add(A other) { value = other > value || other != other ? other : value; }
   __device__ __forceinline__ void add(const RowLargest& other) { add(other.value); }
   __device__ __forceinline__ RowLargest of_lane(int lanes) const { return {wave_xor(value, lanes)}; }
+};
+
+// A number of a row and its column, by rank: the largest number first, a NaN before it, of equal ones the first.
+template <class A>
+struct RowPlace {
+  A value;
+  int64_t column;
+
+  __device__ __forceinline__ bool is_before(const RowPlace& other) const {
+    const bool own = value != value, its = other.value != other.value;
+    if (own != its) return own;
+    return own || value == other.value ? column < other.column : value > other.value;
+  }
+  __device__ __forceinline__ void add(const RowPlace& other) {
+    if (other.is_before(*this)) *this = other;
+  }
+  __device__ __forceinline__ RowPlace of_lane(int lanes) const {
+    return {wave_xor(value, lanes), wave_xor(column, lanes)};
+  }
 };
 
 struct RowPowers {

@@ -12,6 +12,8 @@
 //   or_one(weight), or_zero(bias)  a matrix or a number for each column, and what stands for it where it is absent;
 //                                  the operator's dtype or its accumulator
 //   of_row(rstd)                   a number for each row that is put; may be absent
+//   id_of_row(index)               an integer for each row, of either width
+//   list_of_row(weights), ids_of_row(ids)   several of them for each row
 //   kept(rstd), of_column(grad)    of sums over rows (row_sums.cuh): a number for each row that is put in memory of the
 //                                  call, and a sum
 //
@@ -20,9 +22,15 @@
 //   row.sum(d, from(...), f)       the sum of f(d, ...) over the columns, in fp64, for fp64 itself compensated
 //   row.sums(d, from(...), f, g)   two of them in one pass
 //   row.largest(d, from(...), f)   a NaN is the largest
+//   row.first_place(d, from(x))    which number of x comes first by rank (RowPlace), and where it stands;
+//   row.next_place(d, from(x), p)  which one after p
 //   row.powers(d, from(x))         the largest number and the sum of exp(x - largest) in one pass
 //   row.map(d, to(...), from(...), f)
-//   row.put(rstd, value)           row.columns()
+//   row.put(rstd, value)  row.put_id(index, column)   and the same with j for number j of a list
+//   row.columns()
+//
+// RLK_SIMT_ROWS_CAUSAL(OP, arguments, ...) is of rows that end at the diagonal of their block of rows: what is beyond
+// it is neither read nor reduced, and mapped to 0.
 //
 // A wave has a row that its lanes can hold, a block a longer one. Thread t takes packs t, t + threads, ... of 16 bytes:
 // of each `in` it keeps the first row_held(), and reads the others again in each pass. In what order a row is summed
@@ -55,7 +63,11 @@ public:
   using Tag = typename RowTag<T>::type;
 
   __device__ __forceinline__ explicit Row(const RowArgs& args)
-      : args_(args), place_(static_cast<int>(threadIdx.x) % args.group), packs_((args.columns + kSize - 1) / kSize) {}
+      : args_(args),
+        place_(static_cast<int>(threadIdx.x) % args.group),
+        packs_((args.columns + kSize - 1) / kSize),
+        seen_packs_(packs_),
+        seen_(args.columns) {}
 
   __device__ __forceinline__ void begin(int64_t n) {
     seek(n);
@@ -63,7 +75,7 @@ public:
 #pragma unroll
       for (int p = 0; p < kHeld; ++p) {
         const int64_t pack = place_ + p * args_.group;
-        if (pack >= packs_) continue;
+        if (pack >= seen_packs_) continue;
 #pragma unroll
         for (int i = 0; i < kTensors; ++i) {
           if (Op::kind(i) == RowKind::in) held_[i][p] = load<T>(i, pack);
@@ -75,6 +87,10 @@ public:
     const int64_t block = n < args_.inner ? 0 : n / args_.inner, own = n - block * args_.inner;
 #pragma unroll
     for (int i = 0; i < kTensors; ++i) at_[i] = block * args_.tensor[i].outer + own * args_.tensor[i].row;
+    if constexpr (Op::kCausal) {
+      seen_ = args_.columns - args_.inner + own + 1;
+      seen_packs_ = (seen_ + kSize - 1) / kSize;
+    }
   }
   __device__ __forceinline__ int64_t columns() const {
     return args_.columns;
@@ -115,6 +131,33 @@ public:
       }
     });
     return reduce(most).value;
+  }
+  template <class D, int in>
+  __device__ __forceinline__ RowPlace<formula::TFromD<D>> first_place(D, RowNames<in> names) {
+    using V = formula::TFromD<D>;
+    // A thread's columns rise: what comes later must be more.
+    RowPlace<V> best{-V(INFINITY), place_ < seen_packs_ ? place_ * kSize : INT64_MAX};
+    each<D>(names, [&](auto, int64_t pack, int count, auto& x) {
+#pragma unroll
+      for (int e = 0; e < kSize; ++e) {
+        const V v = x[in][e];
+        if (e < count && (v > best.value || (v != v && best.value == best.value))) best = {v, pack * kSize + e};
+      }
+    });
+    return reduce(best);
+  }
+  template <class D, int in>
+  __device__ __forceinline__ auto next_place(D, RowNames<in> names, const RowPlace<formula::TFromD<D>>& last) {
+    using V = formula::TFromD<D>;
+    RowPlace<V> best{-V(INFINITY), INT64_MAX};
+    each<D>(names, [&](auto, int64_t pack, int count, auto& x) {
+#pragma unroll
+      for (int e = 0; e < kSize; ++e) {
+        const RowPlace<V> own{x[in][e], pack * kSize + e};
+        if (e < count && last.is_before(own)) best.add(own);
+      }
+    });
+    return reduce(best);
   }
   // Of what is held the largest number is found first. Later packs may have a larger one: then the sum so far is
   // scaled, which fp64 does without a loss that could be seen.
@@ -171,6 +214,14 @@ public:
       int k = 0;
       (store(out, pack, count, y[k++]), ...);
     });
+    if constexpr (Op::kCausal) {
+      const V nothing[kSize] = {};
+      const int64_t turns = seen_packs_ > place_ ? (seen_packs_ - place_ + args_.group - 1) / args_.group : 0;
+#pragma unroll 1
+      for (int64_t pack = place_ + turns * args_.group; pack < packs_; pack += args_.group) {
+        (store(out, pack, 0, nothing), ...);
+      }
+    }
   }
   // In the accumulator where that is enough for this row, else in fp64.
   template <int... out, int... in, class F>
@@ -181,7 +232,8 @@ public:
       map(RareLane(), to, from, f);
     }
   }
-  // What is done in fp64, but for rows of 16 bits, where their numbers allow it, in fp32: calls f with what to compute in.
+  // What is done in fp64, but for rows of 16 bits, where their numbers allow it, in fp32: calls f with what to compute
+  // in.
   template <class F>
   __device__ __forceinline__ void wide_unless(bool is_within, const F& f) {
     if constexpr (kHalf) {
@@ -191,17 +243,29 @@ public:
     }
   }
   template <int i, class Number>
-  __device__ __forceinline__ void put(RowName<i>, Number value) const {
+  __device__ __forceinline__ void put(RowName<i>, Number value, int64_t j = 0) const {
     const RowTensor& tensor = args_.tensor[i];
     if (place_ != 0 || tensor.data == nullptr) return;
+    const int64_t at = at_[i] + j * tensor.column;
     if (tensor.dtype == kMapBf16) {
-      static_cast<bf16*>(tensor.data)[at_[i]] = Narrow<bf16>::of(value);
+      static_cast<bf16*>(tensor.data)[at] = Narrow<bf16>::of(value);
     } else if (tensor.dtype == kMapF16) {
-      static_cast<f16*>(tensor.data)[at_[i]] = Narrow<f16>::of(value);
+      static_cast<f16*>(tensor.data)[at] = Narrow<f16>::of(value);
     } else if (tensor.dtype == kMapF32) {
-      static_cast<float*>(tensor.data)[at_[i]] = Narrow<float>::of(value);
+      static_cast<float*>(tensor.data)[at] = Narrow<float>::of(value);
     } else {
-      static_cast<double*>(tensor.data)[at_[i]] = value;
+      static_cast<double*>(tensor.data)[at] = value;
+    }
+  }
+  template <int i>
+  __device__ __forceinline__ void put_id(RowName<i>, int64_t id, int64_t j = 0) const {
+    const RowTensor& tensor = args_.tensor[i];
+    if (place_ != 0 || tensor.data == nullptr) return;
+    const int64_t at = at_[i] + j * tensor.column;
+    if (tensor.dtype == kMapI32) {
+      static_cast<int32_t*>(tensor.data)[at] = static_cast<int32_t>(id);
+    } else {
+      static_cast<int64_t*>(tensor.data)[at] = id;
     }
   }
 
@@ -227,9 +291,13 @@ private:
     static constexpr bool value = of;
   };
 
+  static __device__ __forceinline__ int count_to(int64_t end, int64_t pack) {
+    const int64_t left = end - pack * kSize;
+    return left >= kSize ? kSize : static_cast<int>(left);
+  }
+  // Numbers of a pack that are seen.
   __device__ __forceinline__ int count_of(int64_t pack) const {
-    const int64_t left = args_.columns - pack * kSize;
-    return kPacks || left >= kSize ? kSize : static_cast<int>(left);
+    return kPacks && !Op::kCausal ? kSize : count_to(seen_, pack);
   }
 
   // The first kHeld packs of this thread, from registers or memory.
@@ -239,7 +307,7 @@ private:
 #pragma unroll(kPacks ? kHeld : 1)
     for (int p = 0; p < kHeld; ++p) {
       const int64_t pack = place_ + p * args_.group;
-      if (pack >= packs_) break;
+      if (pack >= seen_packs_) break;
       const int count = count_of(pack);
       V x[kTensors][kSize];
       (read<V, in>(Is<kPacks>(), p, pack, count, x[in]), ...);
@@ -252,7 +320,7 @@ private:
     constexpr bool kRare = kIsRare<D>;
     if constexpr (!kRare) first<V>(names, visit);
 #pragma unroll 1
-    for (int64_t pack = place_ + (kRare ? 0 : kHeld * args_.group); pack < packs_; pack += args_.group) {
+    for (int64_t pack = place_ + (kRare ? 0 : kHeld * args_.group); pack < seen_packs_; pack += args_.group) {
       const int count = count_of(pack);
       V x[kTensors][kSize];
       (read<V, in>(Is<false>(), 0, pack, count, x[in]), ...);
@@ -264,7 +332,7 @@ private:
   template <class U>
   __device__ __forceinline__ Pack<U> load(int i, int64_t pack, int part = 0) const {
     const RowTensor& tensor = args_.tensor[i];
-    const int64_t column = pack * kSize + part * Pack<U>::kSize, left = args_.columns - column;
+    const int64_t column = pack * kSize + part * Pack<U>::kSize, left = seen_ - column;
     Pack<U> out;
     if (kPacks && (Op::kind(i) == RowKind::in || tensor.in_packs != 0)) {
       out.bits = *reinterpret_cast<const uint4*>(static_cast<const U*>(tensor.data) + at_[i] + column);
@@ -314,7 +382,8 @@ private:
     if (tensor.data == nullptr) return;
     T element[kSize];
 #pragma unroll
-    for (int e = 0; e < kSize; ++e) element[e] = Narrow<T>::of(in[e]);
+    for (int e = 0; e < kSize; ++e) element[e] = Narrow<T>::of(Op::kCausal && e >= count ? V(0) : in[e]);
+    if constexpr (Op::kCausal) count = count_to(args_.columns, pack);
     T* const row = static_cast<T*>(tensor.data) + at_[i];
     if constexpr (kPacks) {
       uint4 bits;
@@ -385,6 +454,7 @@ private:
   const RowArgs& args_;
   const int place_;
   const int64_t packs_;
+  int64_t seen_packs_, seen_;  // the packs and the columns of the row that are read
   int turn_ = 0;
   int64_t at_[kTensors];
   Pack<T> held_[kTensors][kHeld];
@@ -424,6 +494,9 @@ __device__ __forceinline__ void rows(const RowArgs& args) {
 #define RLK_SIMT_ROWS_NAME_or_one(name) name
 #define RLK_SIMT_ROWS_NAME_or_zero(name) name
 #define RLK_SIMT_ROWS_NAME_of_row(name) name
+#define RLK_SIMT_ROWS_NAME_id_of_row(name) name
+#define RLK_SIMT_ROWS_NAME_list_of_row(name) name
+#define RLK_SIMT_ROWS_NAME_ids_of_row(name) name
 #define RLK_SIMT_ROWS_NAME_kept(name) name
 #define RLK_SIMT_ROWS_NAME_of_column(name) name
 #define RLK_SIMT_ROWS_KIND_out(name) RowKind::out
@@ -431,6 +504,9 @@ __device__ __forceinline__ void rows(const RowArgs& args) {
 #define RLK_SIMT_ROWS_KIND_or_one(name) RowKind::or_one
 #define RLK_SIMT_ROWS_KIND_or_zero(name) RowKind::or_zero
 #define RLK_SIMT_ROWS_KIND_of_row(name) RowKind::of_row
+#define RLK_SIMT_ROWS_KIND_id_of_row(name) RowKind::id_of_row
+#define RLK_SIMT_ROWS_KIND_list_of_row(name) RowKind::list_of_row
+#define RLK_SIMT_ROWS_KIND_ids_of_row(name) RowKind::ids_of_row
 #define RLK_SIMT_ROWS_KIND_kept(name) RowKind::kept
 #define RLK_SIMT_ROWS_KIND_of_column(name) RowKind::of_column
 
@@ -443,14 +519,14 @@ __device__ __forceinline__ void rows(const RowArgs& args) {
 #define RLK_SIMT_ROWS_LIST(...) __VA_ARGS__
 
 #define RLK_SIMT_ROWS_KERNEL(OP, suffix, A)                                                         \
-  RLK_SIMT_KERNEL(rlk::simt::kRowThreads, rlk::simt::row_blocks<rlk::formula::OP##Rows>())                                                        \
+  RLK_SIMT_KERNEL(rlk::simt::kRowThreads, rlk::simt::row_blocks<rlk::formula::OP##Rows>())          \
   RLK_SIMT_CAT(RLK_SIMT_IMAGE, _rows_##OP##_##suffix)(RLK_SIMT_ARGUMENT(rlk::simt::RowArgs) args) { \
     rlk::simt::rows<rlk::formula::OP##Rows, A>(args);                                               \
   }
 // more: other members, in parentheses.
 #define RLK_SIMT_ROWS_DEFINE(OP, arguments, numbers, more, ...)                                            \
   namespace rlk::formula {                                                                                 \
-  struct OP##Rows {                                                                                        \
+  struct OP##Rows : simt::RowDefaults {                                                                    \
     enum class Place { RLK_SIMT_EACH(RLK_SIMT_ROWS_PLACE, RLK_SIMT_ROWS_LIST arguments) };                 \
     static constexpr int kTensors = RLK_SIMT_COUNT arguments;                                              \
     static constexpr __device__ __host__ simt::RowKind kind(int i) {                                       \
@@ -471,5 +547,7 @@ __device__ __forceinline__ void rows(const RowArgs& args) {
   RLK_SIMT_ROWS_KERNEL(OP, f64, double)
 #define RLK_SIMT_ROWS_WITH(OP, arguments, numbers, ...) RLK_SIMT_ROWS_DEFINE(OP, arguments, numbers, (), __VA_ARGS__)
 #define RLK_SIMT_ROWS(OP, arguments, ...) RLK_SIMT_ROWS_DEFINE(OP, arguments, (none), (), __VA_ARGS__)
+#define RLK_SIMT_ROWS_CAUSAL(OP, arguments, ...) \
+  RLK_SIMT_ROWS_DEFINE(OP, arguments, (none), (static constexpr bool kCausal = true;), __VA_ARGS__)
 
 #endif
