@@ -7,6 +7,8 @@
 
 #if defined(RLK_SIMT_ROWS_ON_DEVICE)
 
+#include <rlk/formula/norm.hpp>
+
 namespace rlk::simt {
 
 // 1 / sqrt(mean of squares + eps) is of_scaled times a power of two by which x is scaled, so that both products are
@@ -48,7 +50,8 @@ __device__ __forceinline__ RowRoot root_of_row(Row& row, const Names& names, dou
   } else {
     // Squares may be out of range themselves.
     if ((plain > 0x1p-900 && plain < 0x1p900) || plain != plain) return {1, root};
-    const double largest = row.largest(RareLane(), names, [&](auto d, auto... v) { return formula::Abs(number(d, v...)); });
+    const double largest =
+        row.largest(RareLane(), names, [&](auto d, auto... v) { return formula::Abs(number(d, v...)); });
     if (!(largest > 0) || !is_finite(largest)) return {1, root};
     const int power = ::ilogb(largest), within = power > 1000 ? 1000 : power < -1000 ? -1000 : power;
     const double scale = ::ldexp(1.0, -within);
