@@ -25,31 +25,45 @@
   { RowsArgument::Kind::kept, #name, nullptr }
 #define RLK_SIMT_ROWS_IS_of_column(name) \
   { RowsArgument::Kind::of_column, #name, call.name }
+#define RLK_SIMT_ROWS_IS_wide_out(name) \
+  { RowsArgument::Kind::wide_out, #name, call.name }
+#define RLK_SIMT_ROWS_IS_integer_of_row(name) \
+  { RowsArgument::Kind::integer_of_row, #name, call.name }
+#define RLK_SIMT_ROWS_IS_of_call(name) \
+  { RowsArgument::Kind::of_call, #name, call.name }
+#define RLK_SIMT_ROWS_IS_kept_once(name) \
+  { RowsArgument::Kind::kept_once, #name, nullptr }
 #define RLK_SIMT_ROWS_ARGUMENT(argument) RLK_SIMT_CAT(RLK_SIMT_ROWS_IS_, argument),
 #define RLK_SIMT_ROWS_PARAMETER(name) static_cast<double>(call.params.name),
 #define RLK_SIMT_ROWS_TEXT_(x) #x
 #define RLK_SIMT_ROWS_TEXT(x) RLK_SIMT_ROWS_TEXT_(x)
 
-// numbers: each followed by a comma.
-#define RLK_SIMT_ROWS_DECLARE(OP, arguments, numbers)                                                               \
-  namespace rlk::simt::host::rows {                                                                                 \
-  struct OP {                                                                                                       \
-    using Op = sdk::ops::OP;                                                                                        \
-    static constexpr RowsKernels kKernels = {RLK_SIMT_ROWS_TEXT(RLK_SIMT_IMAGE),                                    \
-                                             RLK_SIMT_ROWS_TEXT(RLK_SIMT_IMAGE) "_rows_" #OP "_"};                  \
-    static RowsCall call_of(const sdk::Arguments<Op>& call) {                                                       \
-      return {{RLK_SIMT_EACH(RLK_SIMT_ROWS_ARGUMENT, RLK_SIMT_ROWS_LIST arguments)}, {RLK_SIMT_ROWS_LIST numbers}}; \
-    }                                                                                                               \
-  };                                                                                                                \
-  }                                                                                                                 \
-  namespace rlk::simt::host::maps {                                                                                 \
-  template <>                                                                                                       \
-  struct Numbered<__COUNTER__ - kFirst> {                                                                           \
-    using type = Rows<rows::OP>;                                                                                    \
-  };                                                                                                                \
+// numbers: what follows the arguments in a RowsCall.
+#define RLK_SIMT_ROWS_DECLARE(OP, arguments, numbers)                                                             \
+  namespace rlk::simt::host::rows {                                                                               \
+  struct OP {                                                                                                     \
+    using Op = sdk::ops::OP;                                                                                      \
+    static constexpr RowsKernels kKernels = {RLK_SIMT_ROWS_TEXT(RLK_SIMT_IMAGE),                                  \
+                                             RLK_SIMT_ROWS_TEXT(RLK_SIMT_IMAGE) "_rows_" #OP "_"};                \
+    static RowsCall call_of(const sdk::Arguments<Op>& call) {                                                     \
+      using namespace formula;                                                                                    \
+      return {{RLK_SIMT_EACH(RLK_SIMT_ROWS_ARGUMENT, RLK_SIMT_ROWS_LIST arguments)}, RLK_SIMT_ROWS_LIST numbers}; \
+    }                                                                                                             \
+  };                                                                                                              \
+  }                                                                                                               \
+  namespace rlk::simt::host::maps {                                                                               \
+  template <>                                                                                                     \
+  struct Numbered<__COUNTER__ - kFirst> {                                                                         \
+    using type = Rows<rows::OP>;                                                                                  \
+  };                                                                                                              \
   }
-#define RLK_SIMT_ROWS(OP, arguments, ...) RLK_SIMT_ROWS_DECLARE(OP, arguments, ())
+#define RLK_SIMT_ROWS(OP, arguments, ...) RLK_SIMT_ROWS_DECLARE(OP, arguments, ({}))
 #define RLK_SIMT_ROWS_CAUSAL RLK_SIMT_ROWS
 #define RLK_SIMT_ROWS_WITH(OP, arguments, numbers, ...) \
-  RLK_SIMT_ROWS_DECLARE(OP, arguments, (RLK_SIMT_EACH(RLK_SIMT_ROWS_PARAMETER, RLK_SIMT_ROWS_LIST numbers)))
+  RLK_SIMT_ROWS_DECLARE(OP, arguments, ({RLK_SIMT_EACH(RLK_SIMT_ROWS_PARAMETER, RLK_SIMT_ROWS_LIST numbers)}))
+#define RLK_SIMT_ROWS_MADE(Type, name, ...) __VA_ARGS__
+#define RLK_SIMT_ROWS_THEN_ALL(OP, arguments, made, text, ...) \
+  RLK_SIMT_ROWS_DECLARE(OP, arguments, (RLK_SIMT_ROWS_MADE made, RowsAll::after))
+#define RLK_SIMT_ALL_THEN_ROWS(OP, arguments, made, text, ...) \
+  RLK_SIMT_ROWS_DECLARE(OP, arguments, (RLK_SIMT_ROWS_MADE made, RowsAll::before))
 #define RLK_SIMT_ROWS_SUMS(OP, arguments, numbers, sums, ...) RLK_SIMT_ROWS_WITH(OP, arguments, numbers, )

@@ -10,7 +10,7 @@ using Kind = RowsArgument::Kind;
 
 // A sum over rows depends on how many there are.
 uint32_t numerics_of(const RowsCall& call) {
-  return RLK_NUMERICS_ACCURATE | RLK_NUMERICS_DETERMINISTIC | (call.has_sums() ? 0u : RLK_NUMERICS_BATCH_INVARIANT);
+  return RLK_NUMERICS_ACCURATE | RLK_NUMERICS_DETERMINISTIC | (call.keeps() ? 0u : RLK_NUMERICS_BATCH_INVARIANT);
 }
 
 constexpr int64_t kFewestChunkRows = 32, kMostChunks = 256;
@@ -33,6 +33,7 @@ simt::RowTensor row_tensor(const RowsArgument& argument) {
   out.data = sdk::data_of(&tensor);
   out.dtype = static_cast<int32_t>(sdk::dtype_of(tensor));
   int32_t last = tensor.ndim - 1;
+  if (argument.kind == Kind::of_call) return out;
   if (argument.has_columns()) out.column = stride_of(tensor, last--);
   out.row = stride_of(tensor, last);
   out.outer = stride_of(tensor, last - 1);
@@ -66,18 +67,24 @@ bool RowsCall::has_sums() const noexcept {
 sdk::Support support_of_rows(const Device& device, const RowsCall& call) {
   if (auto refused = device.refusal()) return *refused;
   const sdk::Dtype dtype = call.dtype();
+  if (call.asks_f64 && dtype != sdk::Dtype::f64) {
+    return sdk::Support::no("PARAMETERS", "a parameter is beyond 2^-60 to 2^60, which the kernels' fp32 needs");
+  }
   double bytes = 0;
   for (int i = 0; i < call.count; ++i) {
     const RowsArgument& argument = call.arguments[i];
     if (argument.tensor == nullptr) continue;
-    const sdk::Refusal refused =
-        argument.is_integer() ? sdk::refuse_dtype(argument.tensor, argument.name, {sdk::Dtype::i32, sdk::Dtype::i64})
-                              : refuse_dtype(argument.tensor, argument.name);
-    if (refused) return *refused;
     const sdk::Dtype own = sdk::dtype_of(*argument.tensor);
-    const bool fits = argument.is_integer() || own == dtype ||
-                      (!argument.is_matrix() && sdk::bytes_of(own) == accumulator_bytes(dtype));
-    if (!fits && argument.kind != Kind::of_row) {
+    const bool is_integer = argument.kind == Kind::integer_of_row;
+    const sdk::Refusal refused =
+        argument.is_id() ? sdk::refuse_dtype(argument.tensor, argument.name, {sdk::Dtype::i32, sdk::Dtype::i64})
+        : is_integer
+            ? sdk::refuse_dtype(argument.tensor, argument.name, {sdk::Dtype::i32, sdk::Dtype::i64, sdk::Dtype::u8})
+            : refuse_dtype(argument.tensor, argument.name);
+    if (refused) return *refused;
+    const bool is_wide = sdk::bytes_of(own) == accumulator_bytes(dtype);
+    const bool fits = argument.kind == Kind::wide_out ? is_wide : own == dtype || (!argument.is_matrix() && is_wide);
+    if (!fits && !is_integer && !argument.is_id() && argument.is_of_dtype()) {
       return sdk::Support::no(
           "DTYPE", std::string(argument.name) + " is " + sdk::name_of(own) + " beside rows of " + sdk::name_of(dtype));
     }
@@ -88,7 +95,8 @@ sdk::Support support_of_rows(const Device& device, const RowsCall& call) {
   }
   sdk::Support answer = sdk::Support::yes("rows", numerics_of(call), RLK_SUPPORT_PREFERRED);
   answer.cost_us = (call.has_sums() ? 3 : 1) * (kLaunchUs + device.bytes_us(bytes));
-  if (call.has_sums()) answer.workspace_bound = UINT64_MAX;
+  if (call.all_rows != RowsAll::never) answer.cost_us += kLaunchUs;
+  if (call.keeps()) answer.workspace_bound = UINT64_MAX;
   return answer;
 }
 
@@ -118,8 +126,8 @@ simt::RowArgs arguments_of_rows(const RowsCall& call, int wave) {
   return args;
 }
 
-uint64_t place_sums(const RowsCall& call, simt::RowArgs& args, void* workspace) {
-  if (!call.has_sums()) return 0;
+uint64_t place_kept(const RowsCall& call, simt::RowArgs& args, void* workspace) {
+  if (!call.keeps()) return 0;
   args.chunk_rows = std::max(kFewestChunkRows, ceil_divide(args.rows, kMostChunks));
   args.chunks = ceil_divide(args.rows, args.chunk_rows);
   Workspace at(workspace);
@@ -128,12 +136,15 @@ uint64_t place_sums(const RowsCall& call, simt::RowArgs& args, void* workspace) 
   int64_t sums = 0;
   for (int i = 0; i < call.count; ++i) {
     sums += call.arguments[i].kind == Kind::of_column ? 1 : 0;
-    if (call.arguments[i].kind != Kind::kept) continue;
-    bytes += align_256(row_bytes);
+    const bool is_once = call.arguments[i].kind == Kind::kept_once;
+    if (call.arguments[i].kind != Kind::kept && !is_once) continue;
+    const uint64_t own_bytes = is_once ? simt::kRowKeptOnce * sizeof(double) : row_bytes;
+    bytes += align_256(own_bytes);
     args.tensor[i].dtype = simt::kMapF64;
-    args.tensor[i].outer = args.inner;
-    args.tensor[i].row = 1;
-    if (workspace != nullptr) args.tensor[i].data = at.take<double>(row_bytes);
+    args.tensor[i].outer = is_once ? 0 : args.inner;
+    args.tensor[i].row = is_once ? 0 : 1;
+    args.tensor[i].column = is_once ? 1 : 0;
+    if (workspace != nullptr) args.tensor[i].data = at.take<double>(own_bytes);
   }
   const auto part_bytes = static_cast<uint64_t>(args.chunks * sums * args.columns) * sizeof(double);
   if (workspace != nullptr) args.part = at.take<double>(part_bytes);
@@ -155,24 +166,28 @@ RowsPlan::RowsPlan(Device& device, const RowsKernels& kernels, const RowsCall& c
   flags = RLK_PLAN_SHAREABLE | RLK_PLAN_CAPTURABLE;
   numerics = numerics_of(call);
   variant = "rows";
-  if (!call.has_sums()) return;
-  workspace_bound = UINT64_MAX;
+  if (call.keeps()) workspace_bound = UINT64_MAX;
   const std::string prefix = kernels.prefix;
+  if (call.all_rows != RowsAll::never) all_ = device.kernel(kernels.image, prefix + "all");
+  if (!call.has_sums()) return;
   chunks_ = device.kernel(kernels.image, prefix + (call.dtype() == sdk::Dtype::f64 ? "chunks_f64" : "chunks_f32"));
   totals_ = device.kernel(kernels.image, prefix + "totals");
 }
 
 uint64_t RowsPlan::workspace_of(const RowsCall& call) const {
   simt::RowArgs args = arguments_of_rows(call, wave_);
-  return place_sums(call, args, nullptr);
+  return place_kept(call, args, nullptr);
 }
 
-void RowsPlan::launch(sdk::Stream& stream, const RowsCall& call, void* workspace) const {
+void RowsPlan::launch(sdk::Stream& stream, const RowsCall& call, const sdk::Run& run) const {
   simt::RowArgs args = arguments_of_rows(call, wave_);
-  place_sums(call, args, workspace);
+  args.errors = error_sink(run);
+  place_kept(call, args, run.workspace());
   const PlaceScope scope(place_);
   const StreamHandle handle = own(stream).handle();
+  if (call.all_rows == RowsAll::before) launch_grid(all_, 1, simt::kRowAllThreads, 0, handle, args);
   launch_walking(kernel_, blocks_of_rows(args, wave_), threads_of_rows(args, wave_), 0, handle, args);
+  if (call.all_rows == RowsAll::after) launch_grid(all_, 1, simt::kRowAllThreads, 0, handle, args);
   if (!call.has_sums()) return;
   const int64_t packs = ceil_divide(args.columns, 16 / sdk::bytes_of(call.dtype()));
   launch_walking(chunks_, ceil_divide(packs, simt::kRowSumThreads) * args.chunks, simt::kRowSumThreads, 0, handle,

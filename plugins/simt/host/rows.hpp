@@ -7,36 +7,73 @@
 #include "../skeleton/rows.h"
 #include "operator.hpp"
 
+#include <cstring>
 #include <initializer_list>
+#include <type_traits>
 
 namespace rlk::simt::host {
 
 struct RowsArgument {
   // As RowKind.
-  enum class Kind { out, in, or_one, or_zero, of_row, id_of_row, list_of_row, ids_of_row, kept, of_column };
+  enum class Kind {
+    out,
+    wide_out,
+    in,
+    or_one,
+    or_zero,
+    of_row,
+    integer_of_row,
+    id_of_row,
+    list_of_row,
+    ids_of_row,
+    kept,
+    of_column,
+    of_call,
+    kept_once
+  };
 
-  bool is_matrix() const noexcept { return kind == Kind::out || kind == Kind::in; }
-  bool is_integer() const noexcept { return kind == Kind::id_of_row || kind == Kind::ids_of_row; }
-  bool has_columns() const noexcept { return kind != Kind::of_row && kind != Kind::id_of_row; }
+  bool is_matrix() const noexcept { return kind == Kind::out || kind == Kind::wide_out || kind == Kind::in; }
+  // Ids that are written; integer_of_row is read, and may be a mask.
+  bool is_id() const noexcept { return kind == Kind::id_of_row || kind == Kind::ids_of_row; }
+  bool has_columns() const noexcept {
+    return kind != Kind::of_row && kind != Kind::integer_of_row && kind != Kind::id_of_row && kind != Kind::of_call;
+  }
+  // One of the matrices' dtype, or of its accumulator's.
+  bool is_of_dtype() const noexcept { return kind != Kind::of_row && kind != Kind::of_call; }
 
   Kind kind = Kind::out;
   const char* name = "";  // a literal
   const rlk_tensor* tensor = nullptr;
 };
 
+// When one block does what is done of all rows (../skeleton/rows_all.cuh).
+enum class RowsAll { never, before, after };
+
 // A call of an operator of rows: its arguments, one of them an input that is a matrix.
 struct RowsCall {
   RowsCall(std::initializer_list<RowsArgument> all, std::initializer_list<double> parameters);
+  // made: what its text takes of the call, a struct that knows whether it asks_f64().
+  template <class Made, class = std::enable_if_t<std::is_class<Made>::value>>
+  RowsCall(std::initializer_list<RowsArgument> all, const Made& made, RowsAll when)
+      : RowsCall(all, std::initializer_list<double>{}) {
+    static_assert(std::is_trivially_copyable<Made>::value && sizeof(Made) <= sizeof(numbers), "kRowNumbers");
+    std::memcpy(numbers, &made, sizeof(made));
+    all_rows = when;
+    asks_f64 = made.asks_f64();
+  }
 
   const rlk_tensor& matrix() const;  // the first of kind `in`
   sdk::Dtype dtype() const { return sdk::dtype_of(matrix()); }
   int64_t columns() const { return matrix().shape[matrix().ndim - 1]; }
 
-  bool has_sums() const noexcept;  // over rows
+  bool has_sums() const noexcept;                                                   // over rows, of each column
+  bool keeps() const noexcept { return has_sums() || all_rows != RowsAll::never; }  // numbers of rows
 
   int count = 0;
   RowsArgument arguments[simt::kRowTensors];
   double numbers[simt::kRowNumbers] = {};
+  RowsAll all_rows = RowsAll::never;
+  bool asks_f64 = false;  // for a parameter that fp32 is too narrow for
 };
 
 struct RowsKernels {
@@ -47,8 +84,8 @@ struct RowsKernels {
 sdk::Support support_of_rows(const Device& device, const RowsCall& call);
 // The kernel's arguments on a device of such waves.
 simt::RowArgs arguments_of_rows(const RowsCall& call, int wave);
-// Gives what is kept of each row and the parts of sums a place in the workspace, when it is there; the bytes it takes.
-uint64_t place_sums(const RowsCall& call, simt::RowArgs& args, void* workspace);
+// Gives what is kept and the parts of sums a place in the workspace, when it is there; the bytes it takes.
+uint64_t place_kept(const RowsCall& call, simt::RowArgs& args, void* workspace);
 // Threads and blocks of its launch.
 int threads_of_rows(const simt::RowArgs& args, int wave);
 int64_t blocks_of_rows(const simt::RowArgs& args, int wave);
@@ -58,11 +95,11 @@ public:
   RowsPlan(Device& device, const RowsKernels& kernels, const RowsCall& call);
 
 protected:
-  void launch(sdk::Stream& stream, const RowsCall& call, void* workspace) const;
+  void launch(sdk::Stream& stream, const RowsCall& call, const sdk::Run& run) const;
   uint64_t workspace_of(const RowsCall& call) const;
 
 private:
-  FunctionHandle kernel_, chunks_ = nullptr, totals_ = nullptr;
+  FunctionHandle kernel_, chunks_ = nullptr, totals_ = nullptr, all_ = nullptr;
   Place place_;
   int wave_;
 };
@@ -88,7 +125,7 @@ private:
       dynamic_symbols = (uint64_t{1} << Op::kSymbols) - 1;
     }
     void enqueue(sdk::Stream& stream, const sdk::Run& run) override {
-      launch(stream, Declared::call_of(sdk::arguments_of<Op>(run, params_)), run.workspace());
+      launch(stream, Declared::call_of(sdk::arguments_of<Op>(run, params_)), run);
     }
     uint64_t prepare(const sdk::Run& run) override {
       return workspace_of(Declared::call_of(sdk::arguments_of<Op>(run, params_)));

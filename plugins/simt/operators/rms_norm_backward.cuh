@@ -1,5 +1,5 @@
-// Gradients of rms_norm. In fp64 where products of three numbers and a cube may leave the range of fp32 and the gradient
-// does not. A row that is held is read and written once; the weight's gradient reads it once more.
+// Gradients of rms_norm. In fp64 where products of three numbers and a cube may leave the range of fp32 and the
+// gradient does not. A row that is held is read and written once; the weight's gradient reads it once more.
 #include "../skeleton/norms.cuh"
 #include "../skeleton/row_sums.cuh"
 

@@ -8,7 +8,22 @@ namespace rlk::simt {
 
 using formula::Lane;
 
-enum class RowKind { out, in, or_one, or_zero, of_row, id_of_row, list_of_row, ids_of_row, kept, of_column };
+enum class RowKind {
+  out,
+  wide_out,
+  in,
+  or_one,
+  or_zero,
+  of_row,
+  integer_of_row,
+  id_of_row,
+  list_of_row,
+  ids_of_row,
+  kept,
+  of_column,
+  of_call,
+  kept_once
+};
 
 struct RowDefaults {
   static constexpr bool kCausal = false;  // row s of a block of S rows ends at column s + columns - S
@@ -25,7 +40,7 @@ constexpr __device__ __host__ int row_matrices() {
 template <class Op>
 constexpr __device__ __host__ int row_blocks() {
   for (int i = 0; i < Op::kTensors; ++i) {
-    if (Op::kind(i) == RowKind::out) return 2;
+    if (Op::kind(i) == RowKind::out || Op::kind(i) == RowKind::wide_out) return 2;
   }
   return 3;
 }
@@ -45,10 +60,22 @@ struct RowTag<double> {
 
 // Of passes over rows that are rare: what is kept in registers is read again, and loops are short text.
 struct RareLane : Lane<double> {};
+struct RareFloatLane : Lane<float> {};
 template <class D>
 constexpr bool kIsRare = false;
 template <>
 inline constexpr bool kIsRare<RareLane> = true;
+template <>
+inline constexpr bool kIsRare<RareFloatLane> = true;
+
+template <class A>
+struct RowRare {
+  using type = RareFloatLane;
+};
+template <>
+struct RowRare<double> {
+  using type = RareLane;
+};
 
 template <int index>
 struct RowName {};
@@ -61,6 +88,31 @@ __device__ __forceinline__ RowNames<index...> to(RowName<index>...) {
 template <int... index>
 __device__ __forceinline__ RowNames<index...> from(RowName<index>...) {
   return {};
+}
+
+// A number of a tensor that is there, by its dtype.
+__device__ __forceinline__ double row_number(const RowTensor& tensor, int64_t at) {
+  if (tensor.dtype == kMapBf16) return static_cast<double>(widen(static_cast<const bf16*>(tensor.data)[at]));
+  if (tensor.dtype == kMapF16) return static_cast<double>(widen(static_cast<const f16*>(tensor.data)[at]));
+  if (tensor.dtype == kMapF32) return static_cast<double>(static_cast<const float*>(tensor.data)[at]);
+  return static_cast<const double*>(tensor.data)[at];
+}
+__device__ __forceinline__ int64_t row_integer(const RowTensor& tensor, int64_t at) {
+  if (tensor.dtype == kMapU8) return static_cast<const uint8_t*>(tensor.data)[at];
+  if (tensor.dtype == kMapI32) return static_cast<const int32_t*>(tensor.data)[at];
+  return static_cast<const int64_t*>(tensor.data)[at];
+}
+template <class Number>
+__device__ __forceinline__ void put_row_number(const RowTensor& tensor, int64_t at, Number value) {
+  if (tensor.dtype == kMapBf16) {
+    static_cast<bf16*>(tensor.data)[at] = Narrow<bf16>::of(value);
+  } else if (tensor.dtype == kMapF16) {
+    static_cast<f16*>(tensor.data)[at] = Narrow<f16>::of(value);
+  } else if (tensor.dtype == kMapF32) {
+    static_cast<float*>(tensor.data)[at] = Narrow<float>::of(value);
+  } else {
+    static_cast<double*>(tensor.data)[at] = value;
+  }
 }
 
 // Of a number and a NaN the number.
@@ -133,6 +185,13 @@ struct RowPlace {
   __device__ __forceinline__ RowPlace of_lane(int lanes) const {
     return {wave_xor(value, lanes), wave_xor(column, lanes)};
   }
+};
+
+struct RowAny {
+  int value;
+
+  __device__ __forceinline__ void add(const RowAny& other) { value |= other.value; }
+  __device__ __forceinline__ RowAny of_lane(int lanes) const { return {wave_xor(value, lanes)}; }
 };
 
 struct RowPowers {

@@ -118,10 +118,11 @@ __device__ __forceinline__ void row_totals(const RowArgs& args) {
      const double rlk_terms[] = {RLK_SIMT_ROWS_LIST sums};                               \
      for (int k = 0; k < kSums; ++k) rlk_out[k] = rlk_terms[k];                          \
    })
-#define RLK_SIMT_ROWS_SUMS(OP, arguments, numbers, sums, ...)                                          \
-  RLK_SIMT_ROWS_DEFINE(OP, arguments, numbers, RLK_SIMT_ROWS_TERMS(arguments, sums), __VA_ARGS__)      \
-  RLK_SIMT_ROWS_SUM_KERNEL(OP, chunks_f32, kRowSumThreads, row_chunks<rlk::formula::OP##Rows, float>)  \
-  RLK_SIMT_ROWS_SUM_KERNEL(OP, chunks_f64, kRowSumThreads, row_chunks<rlk::formula::OP##Rows, double>) \
+#define RLK_SIMT_ROWS_SUMS(OP, arguments, numbers, sums, ...)                                                   \
+  RLK_SIMT_ROWS_DEFINE(OP, arguments, (RLK_SIMT_EACH(RLK_SIMT_ROWS_NUMBER, RLK_SIMT_ROWS_LIST numbers)), false, \
+                       RLK_SIMT_ROWS_TERMS(arguments, sums), __VA_ARGS__)                                       \
+  RLK_SIMT_ROWS_SUM_KERNEL(OP, chunks_f32, kRowSumThreads, row_chunks<rlk::formula::OP##Rows, float>)           \
+  RLK_SIMT_ROWS_SUM_KERNEL(OP, chunks_f64, kRowSumThreads, row_chunks<rlk::formula::OP##Rows, double>)          \
   RLK_SIMT_ROWS_SUM_KERNEL(OP, totals, kRowThreads, row_totals<rlk::formula::OP##Rows>)
 #define RLK_SIMT_ROWS_SUM_KERNEL(OP, suffix, threads, ...)                                          \
   RLK_SIMT_KERNEL(rlk::simt::threads)                                                               \

@@ -27,7 +27,7 @@
 //   row.powers(d, from(x))         the largest number and the sum of exp(x - largest) in one pass
 //   row.map(d, to(...), from(...), f)
 //   row.put(rstd, value)  row.put_id(index, column)   and the same with j for number j of a list
-//   row.columns()
+//   row.get(x, column), row.columns(); rows_all.cuh has more
 //
 // RLK_SIMT_ROWS_CAUSAL(OP, arguments, ...) is of rows that end at the diagonal of their block of rows: what is beyond
 // it is neither read nor reduced, and mapped to 0.
@@ -59,6 +59,8 @@ public:
   using A = Accumulator<T>;
   static constexpr int kSize = Pack<T>::kSize;
   static constexpr int kTensors = Op::kTensors, kHeld = row_held(row_matrices<Op>());
+  // What is rarely done is short text in the accumulator.
+  using Rare = typename RowRare<A>::type;
   // What is computed in where rows are of numbers of 16 bits is the least that serves their results.
   using Tag = typename RowTag<T>::type;
 
@@ -71,6 +73,10 @@ public:
 
   __device__ __forceinline__ void begin(int64_t n) {
     seek(n);
+    if constexpr (!Op::kHoldsItself) hold();
+  }
+  // What is kept in registers is loaded.
+  __device__ __forceinline__ void hold() {
     if constexpr (kPacks) {
 #pragma unroll
       for (int p = 0; p < kHeld; ++p) {
@@ -84,6 +90,7 @@ public:
     }
   }
   __device__ __forceinline__ void seek(int64_t n) {
+    n_ = n;
     const int64_t block = n < args_.inner ? 0 : n / args_.inner, own = n - block * args_.inner;
 #pragma unroll
     for (int i = 0; i < kTensors; ++i) at_[i] = block * args_.tensor[i].outer + own * args_.tensor[i].row;
@@ -179,7 +186,9 @@ public:
       }
       return top;
     };
-    first<V>(names, [&](auto, int64_t, int count, auto& x) { most.add(largest_of(count, x)); });
+    if constexpr (!kIsRare<D>) {
+      first<V>(names, [&](auto, int64_t, int count, auto& x) { most.add(largest_of(count, x)); });
+    }
     each<D>(names, [&](auto is_first, int64_t, int count, auto& x) {
       if constexpr (!is_first.value) {
         const V top = largest_of(count, x);
@@ -223,6 +232,31 @@ public:
       }
     }
   }
+  // f(d, whether it is the element of that column, ...), which is not asked about what is beyond the row: where `out`
+  // is what is read, that may be written already.
+  template <class D, int out, int... in, class F>
+  __device__ __forceinline__ void map_but(int64_t column, D d, RowNames<out>, RowNames<in...> names, const F& f) {
+    using V = formula::TFromD<D>;
+    const int64_t its_pack = column / kSize;
+    const int its_place = static_cast<int>(column - its_pack * kSize);
+    each<D>(names, [&](auto, int64_t pack, int count, auto& x) {
+      const int place = pack == its_pack ? its_place : -1;
+      V y[kSize];
+#pragma unroll
+      for (int e = 0; e < kSize; ++e) y[e] = e < count ? f(d, e == place, x[in][e]...) : V(0);
+      store(out, pack, count, y);
+    });
+  }
+  template <int... out>
+  __device__ __forceinline__ void fill(RowNames<out...>, A value) const {
+    A y[kSize];
+#pragma unroll
+    for (int e = 0; e < kSize; ++e) y[e] = value;
+#pragma unroll 1
+    for (int64_t pack = place_; pack < packs_; pack += args_.group) {
+      (store(out, pack, count_of(pack), y), ...);
+    }
+  }
   // In the accumulator where that is enough for this row, else in fp64.
   template <int... out, int... in, class F>
   __device__ __forceinline__ void map_within(bool is_within, RowNames<out...> to, RowNames<in...> from, const F& f) {
@@ -245,17 +279,7 @@ public:
   template <int i, class Number>
   __device__ __forceinline__ void put(RowName<i>, Number value, int64_t j = 0) const {
     const RowTensor& tensor = args_.tensor[i];
-    if (place_ != 0 || tensor.data == nullptr) return;
-    const int64_t at = at_[i] + j * tensor.column;
-    if (tensor.dtype == kMapBf16) {
-      static_cast<bf16*>(tensor.data)[at] = Narrow<bf16>::of(value);
-    } else if (tensor.dtype == kMapF16) {
-      static_cast<f16*>(tensor.data)[at] = Narrow<f16>::of(value);
-    } else if (tensor.dtype == kMapF32) {
-      static_cast<float*>(tensor.data)[at] = Narrow<float>::of(value);
-    } else {
-      static_cast<double*>(tensor.data)[at] = value;
-    }
+    if (place_ == 0 && tensor.data != nullptr) put_row_number(tensor, at_[i] + j * tensor.column, value);
   }
   template <int i>
   __device__ __forceinline__ void put_id(RowName<i>, int64_t id, int64_t j = 0) const {
@@ -267,6 +291,31 @@ public:
     } else {
       static_cast<int64_t*>(tensor.data)[at] = id;
     }
+  }
+  // The same in each thread of the row: a number of the row, of a column of it, of the call; a whole one.
+  template <int i>
+  __device__ __forceinline__ double get(RowName<i>, int64_t column = 0, double absent = 0) const {
+    const RowTensor& tensor = args_.tensor[i];
+    return tensor.data == nullptr ? absent : row_number(tensor, at_[i] + column * tensor.column);
+  }
+  template <int i>
+  __device__ __forceinline__ int64_t integer(RowName<i>, int64_t absent) const {
+    const RowTensor& tensor = args_.tensor[i];
+    return tensor.data == nullptr ? absent : row_integer(tensor, at_[i]);
+  }
+  template <int i>
+  __device__ __forceinline__ bool has(RowName<i>) const {
+    return args_.tensor[i].data != nullptr;
+  }
+  __device__ __forceinline__ void report(int32_t kind, int64_t value) const {
+    if (place_ == 0) report_data_error(args_.errors, kind, n_, value);
+  }
+  __device__ __forceinline__ bool any(bool mine) {
+    return reduce(RowAny{mine ? 1 : 0}).value != 0;
+  }
+  // What its threads have read, they may write after this.
+  __device__ __forceinline__ void wait() const {
+    args_.group == kWave ? wave_sync() : __syncthreads();
   }
 
   // For sums over rows: what the arguments of a pack are in the row.
@@ -289,6 +338,10 @@ private:
   template <bool of>
   struct Is {
     static constexpr bool value = of;
+  };
+  template <int of>
+  struct Place {
+    static constexpr int value = of;
   };
 
   static __device__ __forceinline__ int count_to(int64_t end, int64_t pack) {
@@ -319,12 +372,56 @@ private:
     using V = formula::TFromD<D>;
     constexpr bool kRare = kIsRare<D>;
     if constexpr (!kRare) first<V>(names, visit);
+    if constexpr (!kRare && kPacks && Op::kHoldsItself && row_matrices<Op>() == 1) {
+      beyond<V>(names, visit);
+    } else {
 #pragma unroll 1
-    for (int64_t pack = place_ + (kRare ? 0 : kHeld * args_.group); pack < seen_packs_; pack += args_.group) {
-      const int count = count_of(pack);
+      for (int64_t pack = place_ + (kRare ? 0 : kHeld * args_.group); pack < seen_packs_; pack += args_.group) {
+        const int count = count_of(pack);
+        V x[kTensors][kSize];
+        (read<V, in>(Is<false>(), 0, pack, count, x[in]), ...);
+        visit(Is<false>(), pack, count, x);
+      }
+    }
+  }
+
+  // The packs that are not held, some of them under way while one is computed with.
+  template <class V, int... in, class Visit>
+  __device__ __forceinline__ void beyond(RowNames<in...>, const Visit& visit) {
+    constexpr int kAhead = 4;
+    Pack<T> ahead[kTensors][kAhead];
+    const auto load_ahead = [&](int64_t pack, int a) {
+#pragma unroll
+      for (int i = 0; i < kTensors; ++i) {
+        if (Op::kind(i) == RowKind::in && pack < packs_) ahead[i][a] = load<T>(i, pack);
+      }
+    };
+    int64_t pack = place_ + static_cast<int64_t>(kHeld) * args_.group;
+#pragma unroll
+    for (int a = 0; a < kAhead; ++a) load_ahead(pack + static_cast<int64_t>(a) * args_.group, a);
+#pragma unroll 1
+    for (; pack < packs_; pack += args_.group) {
       V x[kTensors][kSize];
-      (read<V, in>(Is<false>(), 0, pack, count, x[in]), ...);
-      visit(Is<false>(), pack, count, x);
+      const auto take = [&](auto of, auto& wide) {
+        constexpr int i = decltype(of)::value;
+        if constexpr (Op::kind(i) == RowKind::in) {
+          A own[kSize];
+          ahead[i][0].unpack(own);
+#pragma unroll
+          for (int e = 0; e < kSize; ++e) wide[e] = static_cast<V>(own[e]);
+        } else {
+          read<V, i>(Is<false>(), 0, pack, kSize, wide);
+        }
+      };
+      (take(Place<in>(), x[in]), ...);
+#pragma unroll
+      for (int i = 0; i < kTensors; ++i) {
+        if (Op::kind(i) != RowKind::in) continue;
+#pragma unroll
+        for (int a = 1; a < kAhead; ++a) ahead[i][a - 1] = ahead[i][a];
+      }
+      load_ahead(pack + static_cast<int64_t>(kAhead) * args_.group, kAhead - 1);
+      visit(Is<false>(), pack, kSize, x);
     }
   }
 
@@ -380,15 +477,24 @@ private:
   __device__ __forceinline__ void store(int i, int64_t pack, int count, const V (&in)[kSize]) const {
     const RowTensor& tensor = args_.tensor[i];
     if (tensor.data == nullptr) return;
-    T element[kSize];
+    if (Op::kind(i) == RowKind::wide_out && sizeof(T) < sizeof(A)) return store_as<A>(tensor, at_[i], pack, count, in);
+    store_as<T>(tensor, at_[i], pack, count, in);
+  }
+  template <class U, class V>
+  __device__ __forceinline__ void store_as(const RowTensor& tensor, int64_t at, int64_t pack, int count,
+                                           const V (&in)[kSize]) const {
+    U element[kSize];
 #pragma unroll
-    for (int e = 0; e < kSize; ++e) element[e] = Narrow<T>::of(Op::kCausal && e >= count ? V(0) : in[e]);
+    for (int e = 0; e < kSize; ++e) element[e] = Narrow<U>::of(Op::kCausal && e >= count ? V(0) : in[e]);
     if constexpr (Op::kCausal) count = count_to(args_.columns, pack);
-    T* const row = static_cast<T*>(tensor.data) + at_[i];
+    U* const row = static_cast<U*>(tensor.data) + at;
     if constexpr (kPacks) {
-      uint4 bits;
-      __builtin_memcpy(&bits, element, sizeof(bits));
-      store_stream(row + pack * kSize, bits);
+#pragma unroll
+      for (int part = 0; part < kSize / Pack<U>::kSize; ++part) {
+        uint4 bits;
+        __builtin_memcpy(&bits, element + part * Pack<U>::kSize, sizeof(bits));
+        store_stream(row + pack * kSize + part * Pack<U>::kSize, bits);
+      }
     } else {
 #pragma unroll
       for (int e = 0; e < kSize; ++e) {
@@ -456,6 +562,7 @@ private:
   const int64_t packs_;
   int64_t seen_packs_, seen_;  // the packs and the columns of the row that are read
   int turn_ = 0;
+  int64_t n_ = 0;
   int64_t at_[kTensors];
   Pack<T> held_[kTensors][kHeld];
 };
@@ -488,66 +595,6 @@ __device__ __forceinline__ void rows(const RowArgs& args) {
 
 }  // namespace rlk::simt
 
-// Of an argument: its name, its kind.
-#define RLK_SIMT_ROWS_NAME_out(name) name
-#define RLK_SIMT_ROWS_NAME_in(name) name
-#define RLK_SIMT_ROWS_NAME_or_one(name) name
-#define RLK_SIMT_ROWS_NAME_or_zero(name) name
-#define RLK_SIMT_ROWS_NAME_of_row(name) name
-#define RLK_SIMT_ROWS_NAME_id_of_row(name) name
-#define RLK_SIMT_ROWS_NAME_list_of_row(name) name
-#define RLK_SIMT_ROWS_NAME_ids_of_row(name) name
-#define RLK_SIMT_ROWS_NAME_kept(name) name
-#define RLK_SIMT_ROWS_NAME_of_column(name) name
-#define RLK_SIMT_ROWS_KIND_out(name) RowKind::out
-#define RLK_SIMT_ROWS_KIND_in(name) RowKind::in
-#define RLK_SIMT_ROWS_KIND_or_one(name) RowKind::or_one
-#define RLK_SIMT_ROWS_KIND_or_zero(name) RowKind::or_zero
-#define RLK_SIMT_ROWS_KIND_of_row(name) RowKind::of_row
-#define RLK_SIMT_ROWS_KIND_id_of_row(name) RowKind::id_of_row
-#define RLK_SIMT_ROWS_KIND_list_of_row(name) RowKind::list_of_row
-#define RLK_SIMT_ROWS_KIND_ids_of_row(name) RowKind::ids_of_row
-#define RLK_SIMT_ROWS_KIND_kept(name) RowKind::kept
-#define RLK_SIMT_ROWS_KIND_of_column(name) RowKind::of_column
-
-#define RLK_SIMT_ROWS_PLACE(argument) RLK_SIMT_CAT(RLK_SIMT_ROWS_NAME_, argument),
-#define RLK_SIMT_ROWS_KIND(argument) simt::RLK_SIMT_CAT(RLK_SIMT_ROWS_KIND_, argument),
-#define RLK_SIMT_ROWS_NAME(argument)                                                                         \
-  [[maybe_unused]] const simt::RowName<static_cast<int>(Place::RLK_SIMT_CAT(RLK_SIMT_ROWS_NAME_, argument))> \
-      RLK_SIMT_CAT(RLK_SIMT_ROWS_NAME_, argument);
-#define RLK_SIMT_ROWS_NUMBER(name) [[maybe_unused]] const double name = *rlk_number++;
-#define RLK_SIMT_ROWS_LIST(...) __VA_ARGS__
-
-#define RLK_SIMT_ROWS_KERNEL(OP, suffix, A)                                                         \
-  RLK_SIMT_KERNEL(rlk::simt::kRowThreads, rlk::simt::row_blocks<rlk::formula::OP##Rows>())          \
-  RLK_SIMT_CAT(RLK_SIMT_IMAGE, _rows_##OP##_##suffix)(RLK_SIMT_ARGUMENT(rlk::simt::RowArgs) args) { \
-    rlk::simt::rows<rlk::formula::OP##Rows, A>(args);                                               \
-  }
-// more: other members, in parentheses.
-#define RLK_SIMT_ROWS_DEFINE(OP, arguments, numbers, more, ...)                                            \
-  namespace rlk::formula {                                                                                 \
-  struct OP##Rows : simt::RowDefaults {                                                                    \
-    enum class Place { RLK_SIMT_EACH(RLK_SIMT_ROWS_PLACE, RLK_SIMT_ROWS_LIST arguments) };                 \
-    static constexpr int kTensors = RLK_SIMT_COUNT arguments;                                              \
-    static constexpr __device__ __host__ simt::RowKind kind(int i) {                                       \
-      constexpr simt::RowKind kinds[] = {RLK_SIMT_EACH(RLK_SIMT_ROWS_KIND, RLK_SIMT_ROWS_LIST arguments)}; \
-      return kinds[i];                                                                                     \
-    }                                                                                                      \
-    template <class Row>                                                                                   \
-    static __device__ __forceinline__ void apply(Row& row, const double* rlk_number) {                     \
-      [[maybe_unused]] const typename Row::Tag d{};                                                        \
-      RLK_SIMT_EACH(RLK_SIMT_ROWS_NAME, RLK_SIMT_ROWS_LIST arguments)                                      \
-      RLK_SIMT_EACH(RLK_SIMT_ROWS_NUMBER, RLK_SIMT_ROWS_LIST numbers)                                      \
-      __VA_ARGS__                                                                                          \
-    }                                                                                                      \
-    RLK_SIMT_ROWS_LIST more                                                                                \
-  };                                                                                                       \
-  }                                                                                                        \
-  RLK_SIMT_ROWS_KERNEL(OP, f32, float)                                                                     \
-  RLK_SIMT_ROWS_KERNEL(OP, f64, double)
-#define RLK_SIMT_ROWS_WITH(OP, arguments, numbers, ...) RLK_SIMT_ROWS_DEFINE(OP, arguments, numbers, (), __VA_ARGS__)
-#define RLK_SIMT_ROWS(OP, arguments, ...) RLK_SIMT_ROWS_DEFINE(OP, arguments, (none), (), __VA_ARGS__)
-#define RLK_SIMT_ROWS_CAUSAL(OP, arguments, ...) \
-  RLK_SIMT_ROWS_DEFINE(OP, arguments, (none), (static constexpr bool kCausal = true;), __VA_ARGS__)
+#include "row_macros.cuh"
 
 #endif

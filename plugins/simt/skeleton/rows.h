@@ -1,15 +1,18 @@
 // What the host passes to a kernel of rows, the same for every operator (rows.cuh).
 #pragma once
 
+#include "../args.h"
 #include "map.h"
 
 namespace rlk::simt {
 
-constexpr int kRowTensors = 8;  // arguments of an operator, in the order in which its file names them
-constexpr int kRowNumbers = 4;
+constexpr int kRowTensors = 10;  // arguments of an operator, in the order in which its file names them
+constexpr int kRowNumbers = 8;
 constexpr int kRowThreads = 256;      // of a block where a wave has a row, and the most where a block has one
 constexpr int kRowSumThreads = 128;   // of a block that sums packs of columns over a chunk of rows
 constexpr int kRowTotalColumns = 32;  // of a block of kRowThreads that sums chunks
+constexpr int kRowAllThreads = 512;   // of the block that has all rows
+constexpr int kRowKeptOnce = 4;       // numbers of the call that one kernel leaves the other
 constexpr int kRowSmallestWave = 32;  // of any device
 
 // Packs of 16 bytes that a thread keeps of each matrix that is read: more hide the memory's latency and share the cost
@@ -29,13 +32,14 @@ struct RowTensor {
 struct RowArgs {
   int64_t rows, columns;
   int64_t inner;               // rows of a block of rows
-  double number[kRowNumbers];  // the operator's parameters
+  double number[kRowNumbers];  // the operator's parameters, or what the host made of them
   int32_t dtype;               // of the matrices
   int32_t in_packs;            // all matrices are
   int32_t group;               // threads of a row: a wave or a block
   int32_t reserved;
   int64_t chunks, chunk_rows;  // of sums over rows
   double* part;                // of each chunk and each sum, its columns
+  DataErrorSink errors;
   RowTensor tensor[kRowTensors];
 };
 

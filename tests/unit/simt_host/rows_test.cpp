@@ -224,9 +224,9 @@ TEST(RowsTest, SumsOverAnyNumberOfRowsAreExactInAnyGrid) {
                              {Kind::of_column, "grad_weight", &sum.abi}},
                             {0});
         RowArgs args = arguments_of_rows(call, kWide);
-        std::vector<char> workspace(place_sums(call, args, nullptr) + 256);
+        std::vector<char> workspace(place_kept(call, args, nullptr) + 256);
         char* const aligned = workspace.data() + (256 - reinterpret_cast<uintptr_t>(workspace.data()) % 256) % 256;
-        place_sums(call, args, aligned);
+        place_kept(call, args, aligned);
         const bool wide = dtype == Dtype::f64;
         const unsigned blocks = columns == 64 ? 1 : 5;
         run(wide ? &rms_norm_backward_rows_RmsNormBackward_f64 : &rms_norm_backward_rows_RmsNormBackward_f32, args,

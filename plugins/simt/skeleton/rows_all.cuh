@@ -1,0 +1,131 @@
+// Operators of rows with something of all rows: a reduced loss, which follows from a number of each row, or the divisor
+// of a mean, which the gradient of each row needs.
+//
+//   RLK_SIMT_ROWS_THEN_ALL(OP, arguments, (Terms, terms, terms_of(call.params)),
+//                          ({ all.put(loss, all.sums<1>([&](auto n) { return ...; })...); }), { ... })
+//   RLK_SIMT_ALL_THEN_ROWS(the same)
+//
+// A second kernel of one block does the first text before or after the rows. Both texts have `terms`, which the host
+// makes of the call. Besides the arguments of rows.cuh there are
+//
+//   wide_out(element_loss)         a matrix of the accumulator's dtype that is written; may be absent
+//   integer_of_row(ids)            a whole number for each row: int32, int64 or u8; may be absent
+//   of_call(loss)                  one number of the call; may be absent
+//   kept(ce), kept_once(by)        a number for each row, or kRowKeptOnce of the call, that one kernel leaves the other
+//
+// The rows' text begins with row.hold() where the row is wanted: a masked row is not read. In what is done of all rows
+//
+//   all.sums<k>(count, f)          k sums of f(i, terms) over i < count, each in the order that count alone decides
+//   all.get(ce, n)                 all.integer(ids, n, absent), all.put(loss, value), all.put(by, value, place)
+#pragma once
+
+#include "rows.cuh"
+
+#if defined(RLK_SIMT_ROWS_ON_DEVICE)
+
+namespace rlk::simt {
+
+template <int count>
+struct AllSums {
+  double value[count];
+};
+
+class AllRows {
+public:
+  __device__ __forceinline__ explicit AllRows(const RowArgs& args) : args_(args) {}
+
+  __device__ __forceinline__ int64_t rows() const { return args_.rows; }
+  __device__ __forceinline__ int64_t columns() const { return args_.columns; }
+
+  // Numbers of row n; `of_call` is the same for all.
+  template <int i>
+  __device__ __forceinline__ double get(RowName<i>, int64_t n, int64_t column = 0, double absent = 0) const {
+    const RowTensor& tensor = args_.tensor[i];
+    return tensor.data == nullptr ? absent : row_number(tensor, at(tensor, n) + column * tensor.column);
+  }
+  template <int i>
+  __device__ __forceinline__ int64_t integer(RowName<i>, int64_t n, int64_t absent) const {
+    const RowTensor& tensor = args_.tensor[i];
+    return tensor.data == nullptr ? absent : row_integer(tensor, at(tensor, n));
+  }
+  template <int i>
+  __device__ __forceinline__ bool has(RowName<i>) const {
+    return args_.tensor[i].data != nullptr;
+  }
+  template <int i>
+  __device__ __forceinline__ void put(RowName<i>, double value, int place = 0) const {
+    const RowTensor& tensor = args_.tensor[i];
+    if (threadIdx.x == 0 && tensor.data != nullptr) put_row_number(tensor, place * tensor.column, value);
+  }
+
+  template <int count, class F>
+  __device__ __forceinline__ AllSums<count> sums(int64_t terms, const F& f) const {
+    RowSum<true> total[count];
+#pragma unroll 4
+    for (int64_t i = threadIdx.x; i < terms; i += kRowAllThreads) {
+      double term[count];
+      f(i, term);
+#pragma unroll
+      for (int k = 0; k < count; ++k) total[k].add(term[k]);
+    }
+    constexpr int kWaves = kRowAllThreads / kWave;
+    __shared__ double part[count][kWaves];
+    AllSums<count> out;
+#pragma unroll
+    for (int k = 0; k < count; ++k) {
+#pragma unroll
+      for (int lanes = kWave / 2; lanes > 0; lanes /= 2) total[k].add(total[k].of_lane(lanes));
+      if (static_cast<int>(threadIdx.x) % kWave == 0) part[k][threadIdx.x / kWave] = total[k].value();
+    }
+    __syncthreads();
+#pragma unroll
+    for (int k = 0; k < count; ++k) {
+      RowSum<true> sum;
+#pragma unroll 1
+      for (int w = 0; w < kWaves; ++w) sum.add(part[k][w]);
+      out.value[k] = sum.value();
+    }
+    __syncthreads();  // before the next sums write
+    return out;
+  }
+
+private:
+  __device__ __forceinline__ int64_t at(const RowTensor& tensor, int64_t n) const {
+    const int64_t block = n < args_.inner ? 0 : n / args_.inner;
+    return block * tensor.outer + (n - block * args_.inner) * tensor.row;
+  }
+
+  const RowArgs& args_;
+};
+
+// What the host made of the call.
+template <class Made>
+__device__ __forceinline__ Made made_of(const double* numbers) {
+  static_assert(sizeof(Made) <= kRowNumbers * sizeof(double), "kRowNumbers");
+  Made made;
+  __builtin_memcpy(&made, numbers, sizeof(made));
+  return made;
+}
+
+template <class Op>
+__device__ __forceinline__ void rows_all(const RowArgs& args) {
+  if (blockIdx.x == 0) Op::apply_to_all(AllRows(args), args.number);
+}
+
+}  // namespace rlk::simt
+
+#define RLK_SIMT_ROWS_MADE_OF(Type, name, ...) [[maybe_unused]] const Type name = simt::made_of<Type>(rlk_number);
+#define RLK_SIMT_ROWS_ALL_MEMBER(arguments, made, text)                                                     \
+  (static __device__ __forceinline__ void apply_to_all(const simt::AllRows& all, const double* rlk_number){ \
+      RLK_SIMT_EACH(RLK_SIMT_ROWS_NAME, RLK_SIMT_ROWS_LIST arguments)                                       \
+          RLK_SIMT_ROWS_MADE_OF made RLK_SIMT_ROWS_LIST text})
+#define RLK_SIMT_ROWS_THEN_ALL(OP, arguments, made, text, ...)                                 \
+  RLK_SIMT_ROWS_DEFINE(OP, arguments, (RLK_SIMT_ROWS_MADE_OF made), true,                      \
+                       RLK_SIMT_ROWS_ALL_MEMBER(arguments, made, text), __VA_ARGS__)           \
+  RLK_SIMT_KERNEL(rlk::simt::kRowAllThreads)                                                   \
+  RLK_SIMT_CAT(RLK_SIMT_IMAGE, _rows_##OP##_all)(RLK_SIMT_ARGUMENT(rlk::simt::RowArgs) args) { \
+    rlk::simt::rows_all<rlk::formula::OP##Rows>(args);                                         \
+  }
+#define RLK_SIMT_ALL_THEN_ROWS RLK_SIMT_ROWS_THEN_ALL
+
+#endif
