@@ -182,7 +182,7 @@ def tokens(b, t):
         count = m.sum()
         mean = (x * m).sum() / count
         var = (((x - mean) ** 2) * m).sum() / (count - 1)
-        return (x - mean) * torch.rsqrt(var + 1e-8)
+        return torch.where(m, (x - mean) * torch.rsqrt(var + 1e-8), 0)
 
     yield Case("policy_loss", (b, t), F32, policy_inputs, policy, torch_policy_gradient, suffix=" fwd+bwd")
     yield Case("ratio_kl", (b * t,), F32, lambda: {"logp": -torch.rand(b * t, device="cuda"),

@@ -61,9 +61,9 @@ def difference(ours, theirs):
     """The largest of the results' distances, over the size of torch's result."""
     worst = 0.0
     for a, b in zip(flat(ours), flat(theirs)):
-        b = b.reshape(a.shape).double()
+        b = b.detach().reshape(a.shape).double()
         size = float(b.norm())
-        worst = max(worst, float((a.double() - b).norm()) / (size if size > 0 else 1.0))
+        worst = max(worst, float((a.detach().double() - b).norm()) / (size if size > 0 else 1.0))
     return worst
 
 
