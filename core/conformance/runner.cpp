@@ -43,6 +43,10 @@ Extent extent_of(const ConformanceOptions& options) {
   return options.canary ? Extent::outline : options.smoke ? Extent::smoke : Extent::full;
 }
 
+std::string budget_passed(const ConformanceOptions& options) {
+  return "not tried: the budget of " + std::to_string(options.budget_s) + " s had passed";
+}
+
 // Whether the words stand in the text, whole: "N=5,V=37" has no "N=5,V=3".
 bool has_words(const std::string& text, const std::string& words) {
   return (" " + text + " ").find(" " + words + " ") != std::string::npos;
@@ -206,7 +210,7 @@ private:
     } else if (Clock::now() > deadline_) {
       event.kind = Event::Kind::unrun;
       event.code = "BUDGET";
-      event.reason = "not tried: the budget of " + std::to_string(options_.budget_s) + " s had passed";
+      event.reason = budget_passed(options_);
     } else {
       try_it(work, job, event);
     }
@@ -476,6 +480,13 @@ void run_all(const Target& target, const ConformanceOptions& options, std::vecto
   }
   if (options.canary) return try_canaries(target, subjects, options, deadline, results);
   for (const auto& [decl, dtype, implementations] : subjects) {
+    if (Clock::now() > deadline) {  // what is not tried need not be enumerated, which for many operators takes long
+      for (const rlk_implementation* implementation : *implementations) {
+        results.push_back(whole(*implementation, UnitResult::Verdict::declined, "BUDGET", budget_passed(options)));
+        results.back().dtype = unit_dtype_name(*decl, static_cast<size_t>(dtype));
+      }
+      continue;
+    }
     Run run(*decl, dtype, *implementations, harness, around, examples, options, deadline);
     run.collect();
     for (UnitResult& result : run.results()) results.push_back(std::move(result));
