@@ -9,6 +9,7 @@
 
 #include "../skeleton/groups.h"
 #include "operator.hpp"
+#include "plan_of.hpp"
 
 namespace rlk::simt::host {
 
@@ -98,14 +99,6 @@ GroupsCall normalised_groups(const Call& call) {
   groups.rescale = static_cast<int32_t>(call.params.rescale);
   return groups;
 }
-template <class Call>
-GroupsCall normalised_rewards(const Call& call) {
-  GroupsCall groups = groups_of_rewards(call);
-  groups.weights = call.weights;
-  groups.combine = static_cast<int32_t>(call.params.combine);
-  return groups;
-}
-
 struct GroupsKernels {
   const char* image;
   const char* prefix;  // of the kernels' names
@@ -141,26 +134,8 @@ struct Groups {
     return support_of_groups(device, Declared::call_of(sdk::arguments_of(call)));
   }
   static std::unique_ptr<sdk::Plan> plan(Device& device, const sdk::Call<Op>& call) {
-    return std::make_unique<Plan>(device, call);
+    return std::make_unique<PlanOf<Declared, GroupsPlan>>(device, call);
   }
-
-private:
-  class Plan final : public GroupsPlan {
-  public:
-    Plan(Device& device, const sdk::Call<Op>& call)
-        : GroupsPlan(device, Declared::kKernels, Declared::call_of(sdk::arguments_of(call))), params_(call.params()) {
-      dynamic_symbols = (uint64_t{1} << Op::kSymbols) - 1;
-    }
-    void enqueue(sdk::Stream& stream, const sdk::Run& run) override {
-      launch(stream, Declared::call_of(sdk::arguments_of<Op>(run, params_)), run);
-    }
-    uint64_t prepare(const sdk::Run& run) override {
-      return workspace_of(Declared::call_of(sdk::arguments_of<Op>(run, params_)));
-    }
-
-  private:
-    const typename Op::Params params_;
-  };
 };
 
 }  // namespace rlk::simt::host

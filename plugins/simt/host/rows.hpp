@@ -6,6 +6,7 @@
 
 #include "../skeleton/rows.h"
 #include "operator.hpp"
+#include "plan_of.hpp"
 
 #include <cstring>
 #include <initializer_list>
@@ -114,26 +115,8 @@ struct Rows {
     return support_of_rows(device, Declared::call_of(sdk::arguments_of(call)));
   }
   static std::unique_ptr<sdk::Plan> plan(Device& device, const sdk::Call<Op>& call) {
-    return std::make_unique<Plan>(device, call);
+    return std::make_unique<PlanOf<Declared, RowsPlan>>(device, call);
   }
-
-private:
-  class Plan final : public RowsPlan {
-  public:
-    Plan(Device& device, const sdk::Call<Op>& call)
-        : RowsPlan(device, Declared::kKernels, Declared::call_of(sdk::arguments_of(call))), params_(call.params()) {
-      dynamic_symbols = (uint64_t{1} << Op::kSymbols) - 1;
-    }
-    void enqueue(sdk::Stream& stream, const sdk::Run& run) override {
-      launch(stream, Declared::call_of(sdk::arguments_of<Op>(run, params_)), run);
-    }
-    uint64_t prepare(const sdk::Run& run) override {
-      return workspace_of(Declared::call_of(sdk::arguments_of<Op>(run, params_)));
-    }
-
-  private:
-    const typename Op::Params params_;
-  };
 };
 
 }  // namespace rlk::simt::host

@@ -6,6 +6,7 @@
 
 #include "../skeleton/scan.h"
 #include "operator.hpp"
+#include "plan_of.hpp"
 
 namespace rlk::simt::host {
 
@@ -111,26 +112,8 @@ struct Scans {
     return support_of_scan(device, Declared::call_of(sdk::arguments_of(call)));
   }
   static std::unique_ptr<sdk::Plan> plan(Device& device, const sdk::Call<Op>& call) {
-    return std::make_unique<Plan>(device, call);
+    return std::make_unique<PlanOf<Declared, ScanPlan>>(device, call);
   }
-
-private:
-  class Plan final : public ScanPlan {
-  public:
-    Plan(Device& device, const sdk::Call<Op>& call)
-        : ScanPlan(device, Declared::kKernels, Declared::call_of(sdk::arguments_of(call))), params_(call.params()) {
-      dynamic_symbols = (uint64_t{1} << Op::kSymbols) - 1;
-    }
-    void enqueue(sdk::Stream& stream, const sdk::Run& run) override {
-      launch(stream, Declared::call_of(sdk::arguments_of<Op>(run, params_)), run);
-    }
-    uint64_t prepare(const sdk::Run& run) override {
-      return workspace_of(Declared::call_of(sdk::arguments_of<Op>(run, params_)));
-    }
-
-  private:
-    const typename Op::Params params_;
-  };
 };
 
 }  // namespace rlk::simt::host
