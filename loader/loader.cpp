@@ -3,6 +3,8 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <set>
 #include <utility>
 
 #include "core/dispatch/log.hpp"
@@ -12,6 +14,88 @@
 
 namespace rlk::loader {
 
+namespace {
+
+// What failed at run time or is known to be wrong.
+void take_out_known_failures(const ProbeOptions& options, std::vector<ProbedPlugin>* plugins) {
+  QuarantineList quarantine(options.store);
+  quarantine.add_breadcrumbs();
+  const std::vector<QuarantineEntry> in_force = quarantine.in_force();
+  for (ProbedPlugin& plugin : *plugins) {
+    apply(options.known_bad, options.use_known_bad, &plugin.record);
+    apply(in_force, options.store, &plugin.record);
+  }
+}
+
+}  // namespace
+
+namespace {
+
+bool will_run(const PluginRecord& record) {
+  return record.state == State::smoke_tested || record.state == State::partial;
+}
+
+// Nothing was tried, and the plugin is not to blame.
+bool was_not_tried(const PluginRecord& record) {
+  return record.state == State::deferred &&
+         (record.reason_code == reason::kProbeBusy.code || record.reason_code == reason::kCancelled.code);
+}
+
+// Fewer operators wait, or one of them was put off.
+bool has_moved(const PluginRecord& before, const PluginRecord& after) {
+  const auto put_off = [](const PluginRecord& record) {
+    return std::count_if(record.units.begin(), record.units.end(),
+                         [](const core::UnitResult& unit) { return unit.reason_code == core::kPutOff; });
+  };
+  return waiting_operators(after).size() < waiting_operators(before).size() || put_off(after) > put_off(before);
+}
+
+}  // namespace
+
+bool try_more(std::vector<ProbedPlugin>* found, ProbeOptions options) {
+  options.trial = Trial::more;
+  options.waiting.clear();
+  std::set<std::string> backends;
+  for (const ProbedPlugin& plugin : *found) {
+    std::vector<std::string> waiting = waiting_operators(plugin.record);
+    if (waiting.empty() || !will_run(plugin.record)) continue;
+    options.waiting[plugin.record.id] = std::move(waiting);
+    backends.insert(plugin.record.backend);
+  }
+  // One backend's plugins come together, as when they were found.
+  std::vector<PluginRecord> records;
+  std::vector<size_t> places;
+  for (size_t i = 0; i < found->size(); ++i) {
+    const PluginRecord& record = found->at(i).record;
+    if (record.is_place || record.path.empty() || backends.count(record.backend) == 0) continue;
+    if (record.state == State::shadowed || found->at(i).content.empty()) continue;
+    PluginRecord& again = records.emplace_back();
+    again.path = record.path;
+    again.source = record.source;
+    again.id = record.id;
+    again.backend = record.backend;
+    again.advance(State::discovered, Place::static_screen);
+    places.push_back(i);
+  }
+  std::vector<ProbedPlugin> tried = probe_plugins(std::move(records), options);
+  take_out_known_failures(options, &tried);
+  bool go_on = false;
+  for (size_t i = 0; i < tried.size(); ++i) {
+    ProbedPlugin& known = found->at(places[i]);
+    if (options.waiting.count(known.record.id) == 0 || tried[i].screened.identity != known.screened.identity) continue;
+    go_on = go_on || was_not_tried(tried[i].record);
+    if (was_not_tried(tried[i].record)) continue;
+    const std::vector<std::string> waiting = waiting_operators(tried[i].record);
+    const bool waits = will_run(tried[i].record) && !waiting.empty();
+    // It may have been stopped for an operator that is wanted now, before it had tried one of the others.
+    const bool is_wanted = options.demand != nullptr && !options.demand->wanted_of(known.record.id, waiting).empty();
+    const bool is_interrupted = options.interrupt != nullptr && *options.interrupt;
+    go_on = go_on || (waits && (is_wanted || is_interrupted || has_moved(known.record, tried[i].record)));
+    known = std::move(tried[i]);
+  }
+  return go_on;
+}
+
 std::vector<ProbedPlugin> find_plugins(const SearchOptions& search, ProbeOptions options) {
   if (!probe_mode_of(options.environment, &options.mode)) {
     // An unknown value must not switch the isolation off.
@@ -19,6 +103,11 @@ std::vector<ProbedPlugin> find_plugins(const SearchOptions& search, ProbeOptions
     core::log_line(RLK_LOG_WARN, "probe",
                    "RLK_PROBE is \"" + *options.environment.get("RLK_PROBE") +
                        "\"; expected isolated, inprocess or off. Using isolated");
+  }
+  if (bool eager = false; !is_eager_of(options.environment, &eager)) {
+    core::log_line(
+        RLK_LOG_WARN, "probe",
+        "RLK_VERIFY is \"" + *options.environment.get("RLK_VERIFY") + "\"; expected lazy or eager. Using lazy");
   }
   if (double scale = 1.0; !timeout_scale_of(options.environment, &scale)) {
     core::log_line(RLK_LOG_WARN, "probe",
@@ -49,13 +138,7 @@ std::vector<ProbedPlugin> find_plugins(const SearchOptions& search, ProbeOptions
     records.push_back(std::move(record));
   }
   std::vector<ProbedPlugin> plugins = probe_plugins(std::move(records), options);
-  QuarantineList quarantine(options.store);
-  quarantine.add_breadcrumbs();
-  const std::vector<QuarantineEntry> in_force = quarantine.in_force();
-  for (ProbedPlugin& plugin : plugins) {
-    apply(options.known_bad, options.use_known_bad, &plugin.record);
-    apply(in_force, options.store, &plugin.record);
-  }
+  take_out_known_failures(options, &plugins);
   for (const ProbedPlugin& plugin : plugins) {
     const PluginRecord& record = plugin.record;
     core::log_line(

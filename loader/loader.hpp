@@ -14,4 +14,9 @@ namespace rlk::loader {
 // options.environment (RLK_PROBE).
 std::vector<ProbedPlugin> find_plugins(const SearchOptions& search, ProbeOptions options);
 
+// Of plugins that were found before, those with operators that wait get another verdict: some more of them were tried,
+// the wanted ones first, here or by another process. Blocks until then. The others stay as they were, and so does one
+// whose file is no more the one that was found. False when nothing waits any more, or it does no good to call again.
+bool try_more(std::vector<ProbedPlugin>* found, ProbeOptions options);
+
 }  // namespace rlk::loader

@@ -40,6 +40,14 @@ struct UnitResult {
 inline constexpr const char* kCanary = "CANARY";
 // reason_code of a unit that was not tried because its plans were still being compiled.
 inline constexpr const char* kNotReady = "NOT_READY";
+// reason_code of a declined unit, of no dtype, that stands for an implementation whose operator has not been tried yet.
+inline constexpr const char* kWaiting = "WAITING";
+// The same; once it was tried, it was silent for so long that the others were tried before it.
+inline constexpr const char* kPutOff = "PUT_OFF";
+inline bool is_waiting(const UnitResult& unit) {
+  return unit.verdict == UnitResult::Verdict::declined && (unit.reason_code == kWaiting || unit.reason_code == kPutOff);
+}
+bool is_put_off(const std::vector<UnitResult>& units, const std::string& op);
 
 struct ShownCase;  // core/conformance/shown_case.hpp
 
@@ -63,6 +71,7 @@ struct ConformanceOptions {
   // vectors. The units are those of the subset, with the classes that the implementation claims for its cases. Only for
   // an implementation whose whole subset the build's tests have tried, on a device that threads use at the same time.
   bool canary = false;
+  bool device = true;  // first whether the device keeps its promises; false where that was seen before
   std::string op;     // only this operator; empty: all
   std::string dtype;  // only this dtype of the first variable; empty: all
   std::string only;   // only cases with these words in their title (as progress has it); empty: all

@@ -455,7 +455,7 @@ void run_all(const Target& target, const ConformanceOptions& options, std::vecto
   if (options.budget_s > 0) deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(budget);
   if (options.progress) options.progress("device");
   std::optional<Failure> broken;
-  if (!options.canary) broken = device_checks(target, options.smoke);
+  if (!options.canary && options.device) broken = device_checks(target, options.smoke);
   if (broken) results.push_back(device_unit(target, *broken));
   Harness harness(target);
   if (!broken) broken = harness.start();
@@ -529,6 +529,11 @@ std::vector<UnitResult> run_conformance(const Target& target, const ConformanceO
     stopped("an exception of unknown type left the plugin");
   }
   return results;
+}
+
+bool is_put_off(const std::vector<UnitResult>& units, const std::string& op) {
+  return std::any_of(units.begin(), units.end(),
+                     [&](const UnitResult& unit) { return unit.op == op && unit.reason_code == kPutOff; });
 }
 
 std::vector<CaseCount> count_cases() {

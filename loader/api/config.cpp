@@ -10,6 +10,7 @@
 #include <sstream>
 #include <utility>
 
+#include "core/declaration/declaration.hpp"
 #include "core/declaration/error.hpp"
 #include "core/dispatch/log.hpp"
 #include "loader/api/counters.hpp"
@@ -22,6 +23,22 @@
 #include "loader/store/file.hpp"
 
 namespace rlk::loader {
+
+std::vector<Required> required_of(const std::string& text) {
+  std::vector<Required> wanted;
+  for (const std::string& word : split(text, ',')) {
+    const size_t colon = word.find(':');
+    if (colon != std::string::npos) {
+      wanted.push_back({word.substr(0, colon), {word.substr(colon + 1)}});
+    } else if (!wanted.empty() && !wanted.back().operators.empty() && core::find_declaration(word) != nullptr) {
+      wanted.back().operators.push_back(word);
+    } else {
+      wanted.push_back({word, {}});
+    }
+  }
+  return wanted;
+}
+
 namespace {
 
 namespace fs = std::filesystem;

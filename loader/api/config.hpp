@@ -14,6 +14,14 @@
 
 namespace rlk::loader {
 
+// What RLK_REQUIRE names: "cuda:logp,attention,rocm" is two operators of cuda's devices, and rocm's devices.
+struct Required {
+  std::string backend;
+  std::vector<std::string> operators;
+};
+// A word behind a backend with a colon is an operator of it if there is one of that name, else the next backend.
+std::vector<Required> required_of(const std::string& text);
+
 struct Config {
   std::vector<SearchEntry> plugin_path;
   std::vector<core::PolicyEntry> policy;

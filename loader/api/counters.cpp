@@ -338,6 +338,23 @@ std::string Counts::staged() const {
   return text + ". RLK_FALLBACK=strict makes such a call an error, RLK_FALLBACK=allow keeps it out of the log";
 }
 
+std::string prometheus_of_plugins(const std::vector<PluginRecord>& records) {
+  std::string out =
+      "# HELP rlk_operators Operators of a plugin that is in use, by what is known of them.\n# TYPE rlk_operators gauge\n";
+  for (const PluginRecord& record : records) {
+    if (record.state != State::registered && record.state != State::partial) continue;
+    const OperatorCounts counts = count_operators(record);
+    const std::pair<const char*, uint32_t> of_kind[] = {{"verified", counts.verified},
+                                                        {"partial", counts.partial},
+                                                        {"unsupported", counts.unsupported},
+                                                        {"quarantined", counts.quarantined},
+                                                        {"waiting", counts.waiting}};
+    for (const auto& [kind, count] : of_kind)
+      out += fmt::format("rlk_operators{{plugin=\"{}\",verdict=\"{}\"}} {}\n", record.id, kind, count);
+  }
+  return out;
+}
+
 std::string problem_of_counters(const std::string& value) {
   if (value.empty() || value == "0" || value == "1" || value[0] == '/') return "";
   return "is '" + value + "'; expected 1 (log them), 0, or the absolute path of a file for Prometheus";
@@ -409,7 +426,8 @@ rlk_status rlk_counters_prometheus(rlk_runtime* runtime, char** out, rlk_error* 
   RLK_REQUIRE_ARGUMENT(out);
   return guarded(error, [&]() -> rlk_status {
     *out = nullptr;
-    return give_text(Counts(*runtime->dispatcher).prometheus(), out, error);
+    const std::string plugins = rlk::loader::prometheus_of_plugins(runtime->process->records());
+    return give_text(Counts(*runtime->dispatcher).prometheus() + plugins, out, error);
   });
 }
 

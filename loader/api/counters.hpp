@@ -10,8 +10,12 @@
 
 #include "core/dispatch/call/dispatcher.hpp"
 #include "loader/discover/environment.hpp"
+#include "loader/store/record.hpp"
 
 namespace rlk::loader {
+
+// Gauges of the same format: how many operators of each plugin are verified, or wait for their trial.
+std::string prometheus_of_plugins(const std::vector<PluginRecord>& records);
 
 // A copy of a dispatcher's counters, or the sum of several.
 class Counts {

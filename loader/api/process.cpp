@@ -10,7 +10,9 @@
 
 #include <unistd.h>
 
+#include "core/declaration/declaration.hpp"
 #include "core/declaration/error.hpp"
+#include "core/dispatch/call/eligible.hpp"
 #include "core/dispatch/log.hpp"
 #include "core/dispatch/trust/process_end.hpp"
 #include "core/dispatch/trust/timeout.hpp"
@@ -125,7 +127,9 @@ Process::Process(Environment environment, Config config, const char* plugin_path
       compared_(&store_),
       first_uses_(&store_),
       registrar_(&registry_, host_services()),
-      pid_(getpid()) {
+      pid_(getpid()),
+      demand_(&store_) {
+  registry_.on_want([this](const std::string& plugin, const std::string& op) { return want(plugin, op); });
   registry_.on_compared([this](const core::ComparedClass& compared) { compared_.note(compared); });
   registry_.on_uncompared([this](const core::UncomparedClass& one) { compared_.note_uncompared(one); });
   registry_.on_quarantine([this](const core::Quarantined& unit, bool only_suspected) {
@@ -133,6 +137,9 @@ Process::Process(Environment environment, Config config, const char* plugin_path
     evidence_.push_back({unit, only_suspected, unix_us_now()});
     if (!only_suspected) first_uses_.keep(unit);
   });
+  // What the start waits for is tried first. A plugin of another id than its backend's is asked when it is known.
+  for (const Required& required : required_of(environment_.get("RLK_REQUIRE").value_or("")))
+    for (const std::string& op : required.operators) demand_.want(required.backend, op);
   core::set_patience(timeout_scale_of(environment_));
   tell_counters_at_exit(environment_);
 }
@@ -223,7 +230,15 @@ void Process::start(bool wait) {
 
 void Process::wait_for_search() {
   std::unique_lock lock(mutex_);
-  searched_.wait(lock, [this] { return done_ || is_forked(); });
+  searched_.wait(lock, [this] { return looked_ || is_forked(); });
+}
+
+bool Process::wait_for_search_until(std::chrono::steady_clock::time_point deadline) {
+  std::unique_lock lock(mutex_);
+  const auto is_over = [this] { return looked_ || is_forked(); };
+  if (deadline != std::chrono::steady_clock::time_point::max()) return searched_.wait_until(lock, deadline, is_over);
+  searched_.wait(lock, is_over);
+  return true;
 }
 
 bool Process::is_forked() const {
@@ -246,10 +261,7 @@ void Process::release() {
   searched_.notify_all();
 }
 
-std::vector<PluginRecord> Process::find_and_publish() {
-  SearchOptions where;
-  where.policy = config_.plugin_path;
-  where.defaults = default_folders();
+ProbeOptions Process::how_to_probe() {
   ProbeOptions how;
   how.environment = environment_;
   how.host = host_services();
@@ -257,10 +269,49 @@ std::vector<PluginRecord> Process::find_and_publish() {
   how.cancel = &cancel_;
   how.known_bad = config_.known_bad;
   how.use_known_bad = config_.use_known_bad;
-  std::vector<ProbedPlugin> plugins = find_plugins(where, how);
+  how.demand = &demand_;
+  return how;
+}
+
+SearchOptions Process::where_to_look() const {
+  return {config_.plugin_path, default_folders()};
+}
+
+void Process::find(Trial trial) {
+  ProbeOptions how = how_to_probe();
+  how.trial = trial;
+  found_ = find_plugins(where_to_look(), how);
+}
+
+// A new file takes an old one's place by what it does right, not by what has not been tried: all of it is. What was
+// there before goes on as it was, with what waits.
+void Process::find_again() {
+  const std::vector<ProbedPlugin> before = std::move(found_);
+  find(is_eager(environment_) ? Trial::all : Trial::first_look);
+  ProbeOptions how = how_to_probe();
+  bool is_new_one_waiting = false;
+  for (const ProbedPlugin& plugin : found_) {
+    std::vector<std::string> waiting = waiting_operators(plugin.record);
+    if (waiting.empty()) continue;
+    const bool was_there = std::any_of(before.begin(), before.end(), [&](const ProbedPlugin& old) {
+      return old.record.id == plugin.record.id && !old.content.empty() && old.content == plugin.content;
+    });
+    if (was_there) how.waiting[plugin.record.id] = std::move(waiting);
+    is_new_one_waiting |= !was_there;
+  }
+  if (!is_new_one_waiting) return;
+  how.trial = Trial::all;
+  found_ = find_plugins(where_to_look(), how);
+}
+
+std::vector<PluginRecord> Process::publish_found() {
+  std::vector<ProbedPlugin> plugins = found_;
   for (ProbedPlugin& plugin : plugins) compared_.add_to(&plugin.record);
   first_uses_.know(plugins);
   registrar_.publish(&plugins, {timeout_scale_of(environment_), &cancel_});
+  // What could not be loaded here is not loaded again when more operators of others were tried.
+  for (size_t i = 0; i < found_.size(); ++i)
+    if (!serves(plugins[i].record)) found_[i].record = plugins[i].record;
   std::vector<PluginRecord> records;
   for (ProbedPlugin& plugin : plugins) records.push_back(std::move(plugin.record));
   const auto now = registry_.current();
@@ -268,25 +319,67 @@ std::vector<PluginRecord> Process::find_and_publish() {
     for (const PluginRecord& record : records)
       if (serves(record) && record.id == binding->id) compared_.know(binding->api, record);
   }
-  for (const PluginRecord& record : records) warn_of_time_out(record);
-  for (const std::string& doubt : doubts_of(config_, records)) core::log_line(RLK_LOG_WARN, "policy", doubt);
   return records;
 }
 
 void Process::search() {
   std::vector<PluginRecord> records;
   try {
-    records = find_and_publish();
+    const std::lock_guard alone(find_mutex_);
+    find(is_eager(environment_) ? Trial::all : Trial::first_look);
+    records = publish_found();
+    for (const PluginRecord& record : records) warn_of_time_out(record);
+    for (const std::string& doubt : doubts_of(config_, records)) core::log_line(RLK_LOG_WARN, "policy", doubt);
   } catch (const std::exception& e) {
     // Memory ran out while looking for plugins; the CPU serves.
     char text[256];
     std::snprintf(text, sizeof(text), "the search for plugins ended early: %s", e.what());
     core::log_line(RLK_LOG_ERROR, "rlk", text);
   }
+  {
+    const std::lock_guard lock(mutex_);
+    if (!records.empty()) records_ = std::move(records);
+    looked_ = !cancel_;
+    searched_.notify_all();
+  }
+  while (!cancel_ && try_more_operators()) {
+  }
   const std::lock_guard lock(mutex_);
-  if (!records.empty()) records_ = std::move(records);
   done_ = !cancel_;
   searched_.notify_all();
+}
+
+// False when nothing waits any more, or nothing more comes of it.
+bool Process::try_more_operators() {
+  try {
+    const std::lock_guard alone(find_mutex_);
+    ProbeOptions how = how_to_probe();
+    how.interrupt = &interrupt_;
+    const bool go_on = try_more(&found_, how);
+    if (cancel_) return false;
+    std::vector<PluginRecord> records = publish_found();
+    for (const ProbedPlugin& plugin : found_)
+      if (waiting_operators(plugin.record).empty()) demand_.forget(plugin.record.id);
+    const std::lock_guard lock(mutex_);
+    records_ = std::move(records);
+    searched_.notify_all();
+    return go_on;
+  } catch (const std::exception& e) {
+    char text[256];
+    std::snprintf(text, sizeof(text), "the trial of operators ended early: %s", e.what());
+    core::log_line(RLK_LOG_ERROR, "rlk", text);
+    return false;
+  }
+}
+
+bool Process::want(const std::string& plugin, const std::string& op) {
+  if (is_forked()) return false;
+  {
+    const std::lock_guard lock(mutex_);
+    if (done_ || cancel_) return false;
+  }
+  demand_.want(plugin, op);
+  return true;
 }
 
 rlk_status Process::reload(std::vector<Registrar::Change>* changes, rlk_error* error) {
@@ -294,9 +387,14 @@ rlk_status Process::reload(std::vector<Registrar::Change>* changes, rlk_error* e
     return core::fail(error, RLK_UNSUPPORTED,
                       "rlk_runtime_reload: this process is a fork of the one that loaded the plugins, and loads none");
   }
-  const std::lock_guard one_at_a_time(reload_mutex_);
   wait_for_search();
-  std::vector<PluginRecord> records = find_and_publish();
+  interrupt_ = true;
+  const std::lock_guard alone(find_mutex_);
+  interrupt_ = false;
+  find_again();
+  std::vector<PluginRecord> records = publish_found();
+  for (const PluginRecord& record : records) warn_of_time_out(record);
+  for (const std::string& doubt : doubts_of(config_, records)) core::log_line(RLK_LOG_WARN, "policy", doubt);
   *changes = registrar_.changes();
   for (const Registrar::Change& change : *changes) log_change(change);
   const std::lock_guard lock(mutex_);
@@ -326,22 +424,82 @@ std::vector<PluginRecord> Process::records() const {
 rlk_status Process::check_required(rlk_error* error) {
   const auto required = environment_.get("RLK_REQUIRE");
   if (!required) return RLK_OK;
-  wait_for_search();
-  for (const std::string& backend : split(*required, ',')) {
+  return require(*required, environment_.origin("RLK_REQUIRE") + "=" + *required, 0, error);
+}
+
+rlk_status Process::require(const std::string& wanted, const std::string& who, double seconds, rlk_error* error) {
+  using Clock = std::chrono::steady_clock;
+  const auto deadline = seconds <= 0 ? Clock::time_point::max()
+                                     : Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                                                          std::chrono::duration<double>(std::min(seconds, 1e6)));
+  if (!wait_for_search_until(deadline))
+    return core::failf(error, RLK_TIMEOUT, "%s: the plugins were not found within %g s", who.c_str(), seconds);
+  const std::vector<Required> all = required_of(wanted);
+  for (const auto& [backend, operators] : all) {
+    for (const std::string& op : operators) {
+      if (core::find_declaration(op) != nullptr) continue;
+      return core::failf(error, RLK_INVALID_ARGUMENT, "%s: there is no operator '%s'; rlk-plugins ops lists them",
+                         who.c_str(), op.c_str());
+    }
     const auto now = registry_.current();
     if (now->find_device(backend, 0) != nullptr) continue;
     const core::RejectedPlugin* rejected = now->find_rejected(backend);
-    const std::string who = environment_.origin("RLK_REQUIRE");
     if (rejected == nullptr) {
       return core::failf(error, RLK_NOT_FOUND,
-                         "%s=%s: no plugin for '%s' was found; set RLK_ADD_PLUGIN_PATH to its folder, or see "
+                         "%s: no plugin for '%s' was found; set RLK_ADD_PLUGIN_PATH to its folder, or see "
                          "rlk-plugins doctor",
-                         who.c_str(), required->c_str(), backend.c_str());
+                         who.c_str(), backend.c_str());
     }
-    return core::failf(error, RLK_NOT_FOUND, "%s=%s: plugin '%s' is not usable: %s: %s", who.c_str(), required->c_str(),
-                       rejected->id.c_str(), rejected->reason_code.c_str(), rejected->reason.c_str());
+    return core::failf(error, RLK_NOT_FOUND, "%s: plugin '%s' is not usable: %s: %s", who.c_str(), rejected->id.c_str(),
+                       rejected->reason_code.c_str(), rejected->reason.c_str());
+  }
+  // All are asked for before one is waited for.
+  const auto is_named = [&](const core::Candidate& candidate) {
+    return std::any_of(all.begin(), all.end(), [&](const Required& one) {
+      return one.backend == candidate.on->backend &&
+             std::find(one.operators.begin(), one.operators.end(), candidate.decl->name) != one.operators.end();
+    });
+  };
+  const auto now = registry_.current();
+  for (const core::Candidate& candidate : now->candidates)
+    if (is_named(candidate) && is_untried(candidate)) registry_.want(candidate);
+  for (const auto& [backend, operators] : all) {
+    for (const std::string& op : operators) {
+      const rlk_status status = require_operator(backend, op, who, deadline, error);
+      if (status != RLK_OK) return status;
+    }
   }
   return RLK_OK;
+}
+
+// Of the backend's devices: one implementation that was verified is enough.
+rlk_status Process::require_operator(const std::string& backend, const std::string& op, const std::string& who,
+                                     std::chrono::steady_clock::time_point deadline, rlk_error* error) {
+  for (;;) {
+    const bool is_last_look = std::chrono::steady_clock::now() >= deadline;
+    bool is_there = false, waits = false;
+    std::string why;
+    const auto now = registry_.current();
+    for (const core::Candidate& candidate : now->candidates) {
+      if (candidate.on->backend != backend || candidate.decl->name != op) continue;
+      is_there = true;
+      waits |= is_untried(candidate) && registry_.want(candidate);
+      for (const core::UnitResult* unit : candidate.units) {
+        if (unit->verdict == core::UnitResult::Verdict::verified) return RLK_OK;
+        if (why.empty()) why = unit->reason_code + ", " + unit->reason;
+      }
+    }
+    if (waits && is_last_look) {
+      return core::failf(error, RLK_TIMEOUT, "%s: '%s' of '%s' has not been tried yet; more time, or what is known of it: "
+                         "rlk-plugins scope %s", who.c_str(), op.c_str(), backend.c_str(), backend.c_str());
+    }
+    if (!waits) {
+      return core::failf(error, RLK_UNSUPPORTED, "%s: '%s' is not verified on '%s': %s", who.c_str(), op.c_str(),
+                         backend.c_str(), !is_there ? "no plugin brings it" : why.empty() ? "nothing of it was tried" : why.c_str());
+    }
+    std::unique_lock lock(mutex_);
+    searched_.wait_for(lock, std::chrono::milliseconds(50));
+  }
 }
 
 }  // namespace rlk::loader

@@ -5,6 +5,7 @@
 #include <sys/types.h>
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
@@ -14,7 +15,9 @@
 
 #include "core/dispatch/call/registry.hpp"
 #include "loader/api/config.hpp"
+#include "loader/discover/discover.hpp"
 #include "loader/host/services.hpp"
+#include "loader/probe/probe.hpp"
 #include "loader/register/first_use.hpp"
 #include "loader/register/register.hpp"
 #include "loader/store/compared.hpp"
@@ -41,7 +44,8 @@ public:
 
   core::Registry& registry() { return registry_; }
   const Config& config() const { return config_; }
-  // One more runtime. The CPU is published when this returns; with wait, every plugin has its verdict. [thread-safe]
+  // One more runtime. The CPU is published when this returns; with wait, every plugin has its verdict, and of those
+  // with many operators some may wait for their trial (RLK_VERIFY=lazy, the default). [thread-safe]
   void start(bool wait);
   // One runtime less. After the last one a search that still runs behind is ended; the next runtime searches again.
   // [thread-safe]
@@ -51,8 +55,13 @@ public:
   rlk_status reload(std::vector<Registrar::Change>* changes, rlk_error* error);
   // Present records, the built-in CPU first. [thread-safe]
   std::vector<PluginRecord> records() const;
-  // RLK_NOT_FOUND with the plugin's stored reason when a backend named by RLK_REQUIRE has no device. Waits.
+  // What RLK_REQUIRE names, as require() has it, without a limit of time.
   rlk_status check_required(rlk_error* error);
+  // "cuda:logp,attention,rocm": backends, and operators of the backend before them. RLK_NOT_FOUND with the plugin's
+  // stored reason when a backend has no device; for an operator that it lacks, or that was not verified,
+  // RLK_UNSUPPORTED. Waits until what is named has been tried, RLK_TIMEOUT when that takes longer than `seconds` (0: no
+  // limit). `who` stands in the messages. [thread-safe]
+  rlk_status require(const std::string& wanted, const std::string& who, double seconds, rlk_error* error);
 
 private:
   // The one of this process, under the mutex. Never destroyed: see above.
@@ -62,8 +71,17 @@ private:
   // The kernel cache and the tracer of all plugins. Under the mutex of this process's one.
   void serve_plugins();
   void wait_for_search();
+  bool wait_for_search_until(std::chrono::steady_clock::time_point deadline);
   void search();
-  std::vector<PluginRecord> find_and_publish();
+  ProbeOptions how_to_probe();
+  SearchOptions where_to_look() const;
+  void find(Trial trial);
+  void find_again();
+  std::vector<PluginRecord> publish_found();
+  bool try_more_operators();
+  bool want(const std::string& plugin, const std::string& op);
+  rlk_status require_operator(const std::string& backend, const std::string& op, const std::string& who,
+                              std::chrono::steady_clock::time_point deadline, rlk_error* error);
   // A fork of the process that made this one. A search that was under way is not in it, nor is another begun: what the
   // fork finds in the registry serves it.
   bool is_forked() const;
@@ -79,11 +97,15 @@ private:
   Registrar registrar_;
   const pid_t pid_;
   bool has_kernel_cache_ = false, has_tracer_ = false, hears_the_end_ = false;
-  std::mutex reload_mutex_;           // held by the one reload
-  mutable std::mutex mutex_;          // of what follows
-  std::condition_variable searched_;  // done_ or ending_ changed
+  Demand demand_;
+  std::mutex find_mutex_;             // held by who finds, tries and publishes: of found_ and the registrar
+  std::vector<ProbedPlugin> found_;   // as they were found, before they were published
+  std::atomic<bool> interrupt_{false};  // the search is to let a reload go first
+  mutable std::mutex mutex_;            // of what follows
+  std::condition_variable searched_;    // one of these changed
   int runtimes_ = 0;
-  bool done_ = false;    // every plugin has its verdict
+  bool looked_ = false;  // every plugin has its verdict
+  bool done_ = false;    // and no operator waits that this process will try
   bool ending_ = false;  // release waits for the search that it cancelled
   std::vector<PluginRecord> records_;
   std::vector<RuntimeEvidence> evidence_;

@@ -122,6 +122,18 @@ rlk_status rlk_runtime_create(const rlk_runtime_options* options, rlk_runtime** 
   });
 }
 
+rlk_status rlk_runtime_require(rlk_runtime* runtime, const char* wanted, double seconds, rlk_error* error) {
+  RLK_REQUIRE_ARGUMENT(runtime);
+  RLK_REQUIRE_ARGUMENT(wanted);
+  return guarded(error, [&]() -> rlk_status {
+    if (!(seconds >= 0)) {
+      return failf(error, RLK_INVALID_ARGUMENT, "rlk_runtime_require: seconds is %g; expected 0 (no limit) or more",
+                   seconds);
+    }
+    return runtime->process->require(wanted, std::string("rlk_runtime_require(\"") + wanted + "\")", seconds, error);
+  });
+}
+
 rlk_status rlk_runtime_destroy(rlk_runtime* runtime, rlk_error* error) {
   return guarded(error, [&]() -> rlk_status {
     if (runtime == nullptr) return RLK_OK;

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "loader/api/config.hpp"
 #include "loader/cli/child.hpp"
 #include "loader/cli/documents.hpp"
 #include "loader/cli/output.hpp"
@@ -164,7 +165,12 @@ void check_plugins(const Environment& environment, const Judgement& judgement, C
                        fmt::format("asks for '{}', which is no backend or plugin here{}", who, suggestion(who, known)),
                        "correct or unset it: the calls go elsewhere"});
   }
-  for (const std::string& backend : loader::split(environment.get("RLK_REQUIRE").value_or(""), ',')) {
+  for (const loader::Required& required : loader::required_of(environment.get("RLK_REQUIRE").value_or(""))) {
+    const std::string& backend = required.backend;
+    for (const std::string& op : required.operators) {
+      if (core::find_declaration(op) != nullptr) continue;
+      checks->push_back({Status::problem, "RLK_REQUIRE", "there is no operator '" + op + "'", "rlk-plugins ops lists them"});
+    }
     const bool there = std::any_of(judgement.records.begin(), judgement.records.end(), [&](const PluginRecord& record) {
       return record.backend == backend &&
              (record.state == loader::State::registered || record.state == loader::State::partial);

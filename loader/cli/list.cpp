@@ -37,6 +37,7 @@ std::string ids_of_backend(const std::vector<PluginRecord>& records, const Plugi
 int run_probe(const Arguments& arguments) {
   const std::string id = arguments.operand(0);
   JudgeRequest request;
+  request.all = true;
   request.fresh = arguments.has("fresh");
   const auto on_verdict = [&](const PluginRecord& record) {
     if (arguments.json() || record.is_place || (!id.empty() && record.id != id)) return;
@@ -51,7 +52,7 @@ int run_probe(const Arguments& arguments) {
     if (!arguments.json()) std::fprintf(output(), "\n");
     return show(arguments, judgement);
   }
-  Judgement judgement = judge_plugins({});
+  Judgement judgement = judge_plugins(request.fresh ? JudgeRequest() : request);
   const PluginRecord before = find_record(judgement.records, id);
   if (request.fresh) {
     request.select = ids_of_backend(judgement.records, before);
@@ -70,9 +71,10 @@ Verb verb_list() {
       "Plugins are probed in child processes; what was measured before is remembered. States: registered (in use),\n"
       "partial (in use, but for some operators or dtypes), absent (no such hardware or runtime here; nothing is\n"
       "broken), rejected (not used; the reason says why), shadowed (another file of the same identity was found\n"
-      "first; see its own line), deferred (tried again later), quarantined (switched off after a failure at run time). "
-      "Below the\n"
-      "plugins stand places that were named and not found, or not searched, and files passed over for their names.",
+      "first; see its own line), deferred (tried again later), quarantined (switched off after a failure at run time).\n"
+      "Of a plugin with many operators few are tried at first: the others are waiting until a program wants them, or\n"
+      "until `rlk-plugins probe` tries all. Below the plugins stand places that were named and not found, or not\n"
+      "searched, and files passed over for their names.",
       "rlk-plugins list",
       {},
       {},
@@ -83,7 +85,7 @@ Verb verb_probe() {
   return {
       "probe",
       "Judges the plugins, or one of them, and tells each verdict as it comes.",
-      "",
+      "Every operator is tried, also those that `list` shows as waiting.",
       "rlk-plugins probe --fresh cuda",
       {{"ID", false}},
       {{"fresh", nullptr, "measure anew and try everything, of the built-in CPU too; nothing remembered is believed"}},

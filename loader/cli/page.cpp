@@ -94,12 +94,12 @@ void add_plugin(std::string* out, const ordered_json& plugin, const ordered_json
   line(out, "devices", devices);
   const ordered_json ops = plugin.value("ops", ordered_json::object());
   std::map<std::string_view, int64_t> counts;
-  for (const char* kind : {"verified", "partial", "unsupported", "quarantined"})
+  for (const char* kind : {"verified", "partial", "unsupported", "quarantined", "waiting"})
     counts[kind] = ops.value(kind, int64_t{0});
   counts["failed"] = std::min(counts["partial"], failed_operators(scopes, plugin.value("id", "")));
   counts["partial"] -= counts["failed"];
   std::string operators;
-  for (const char* kind : {"verified", "partial", "failed", "unsupported", "quarantined"}) {
+  for (const char* kind : {"verified", "partial", "failed", "unsupported", "quarantined", "waiting"}) {
     const int64_t count = counts[kind];
     if (count > 0) operators += (operators.empty() ? "" : ", ") + fmt::format("{} {}", count, kind);
   }

@@ -35,6 +35,10 @@ std::string reason_text(const PluginRecord& record) {
 }
 
 std::string tried_text(const PluginRecord& record) {
+  if (const size_t waiting = waiting_operators(record).size(); waiting > 0) {
+    return fmt::format("{} operators are tried when a program wants them; to try all now: rlk-plugins probe {}", waiting,
+                       shell_word(record.id));
+  }
   if (record.tried != loader::kTriedCanary) return {};
   return "tried on this machine: a canary, one call of each operator and dtype; the rest when rlk was built. To try "
          "everything here: rlk-plugins probe --fresh " +
@@ -112,6 +116,7 @@ void print_list(const std::vector<PluginRecord>& records) {
     if (failed > 0) operators += fmt::format(", {} failed", failed);
     if (counts.unsupported > 0) operators += fmt::format(", {} unsupported", counts.unsupported);
     if (counts.quarantined > 0) operators += fmt::format(", {} quarantined", counts.quarantined);
+    if (counts.waiting > 0) operators += fmt::format(", {} waiting", counts.waiting);
     if (record.units.empty()) operators.clear();
     std::string devices;
     if (!record.devices.empty()) {

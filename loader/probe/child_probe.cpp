@@ -30,7 +30,7 @@ constexpr struct {
                 {"owner", 120}, {"enumerate", 60}, {"query", 10},    {"smoke", 240}};
 constexpr double kShortestPhaseSeconds = 1.0;  // below that a busy machine alone looks like a hang
 constexpr double kSilenceSeconds = 60.0;       // a hang shows here; a slow machine makes progress and has more time
-constexpr double kSmokeSeconds = 200.0;        // the test itself stops here, before it would be killed
+constexpr double kFirstSilenceSeconds = 10.0;  // of an operator that others wait for: it is tried again, after them
 
 // The child's last word wins where the plugin was examined; who the plugin is and who found it stays ours.
 void take(PluginRecord child, PluginRecord* record) {
@@ -63,6 +63,34 @@ void describe_end(ChildOutcome outcome, PluginRecord* record) {
       return from_outside ? end(State::deferred, reason::kKilled) : end(State::rejected, reason::kCrashed);
     }
   }
+}
+
+// The child has told what waits: from then on it tries operators.
+bool has_begun(const PluginRecord& record) {
+  return !record.units.empty();
+}
+
+// The child was killed while it tried one: that which is the first to wait.
+void give_up_operator(std::vector<std::string> order, const std::string& why, bool for_good, PluginRecord* record) {
+  const std::vector<std::string> waiting = waiting_operators(*record);
+  order.insert(order.end(), waiting.begin(), waiting.end());  // those that were not asked for come last
+  const auto tried = std::find_if(order.begin(), order.end(), [&](const std::string& op) {
+    return std::find(waiting.begin(), waiting.end(), op) != waiting.end();
+  });
+  if (tried == order.end()) return;
+  for (core::UnitResult& unit : record->units) {
+    if (unit.op != *tried || !is_waiting(unit)) continue;
+    unit.reason_code = for_good ? reason::kTimedOut.code : core::kPutOff;
+    unit.reason = for_good ? why : "tried again after the others: " + why;
+    if (for_good) unit.verdict = core::UnitResult::Verdict::failed;
+  }
+}
+
+// Whether anything is left of the plugin without the operators that showed no sign of life.
+bool stands_without(const PluginRecord& record) {
+  return std::any_of(record.units.begin(), record.units.end(), [](const core::UnitResult& unit) {
+    return is_waiting(unit) || unit.verdict == core::UnitResult::Verdict::verified;
+  });
 }
 
 std::string note_of_left(const std::vector<std::string>& left) {
@@ -111,13 +139,15 @@ std::string find_prober(const Environment& environment) {
   return {};
 }
 
-std::string encode_request(const PluginRecord& record, const std::vector<OwnerCandidate>& owners, double smoke_seconds,
-                           bool canary) {
+std::string encode_request(const PluginRecord& record, const ChildProbe& probe) {
   json request = {{"record", record_to_text(record)},
-                  {"smoke_seconds", smoke_seconds},
-                  {"canary", canary},
+                  {"smoke_seconds", probe.smoke_seconds * probe.scale},
+                  {"canary", probe.canary},
+                  {"by_operator", probe.by_operator},
+                  {"operators", probe.operators},
+                  {"wanted", probe.wanted},
                   {"owners", json::array()}};
-  for (const OwnerCandidate& owner : owners)
+  for (const OwnerCandidate& owner : probe.owners)
     request["owners"].push_back({{"id", owner.id}, {"path", exact_json(owner.path)}});
   return request.dump(-1, ' ', false, json::error_handler_t::replace);
 }
@@ -131,6 +161,11 @@ bool decode_request(const std::string& text, PluginRecord* record, ExamineOption
   }
   options->smoke_seconds = request["smoke_seconds"].get<double>();
   options->suite.canary = request.value("canary", json()) == true;
+  options->by_operator = request.value("by_operator", json()) == true;
+  for (const auto& [name, list] : {std::pair("operators", &options->operators), {"wanted", &options->wanted}}) {
+    for (const json& op : request.value(name, json::array()))
+      if (op.is_string()) list->push_back(op.get<std::string>());
+  }
   for (const json& owner : request["owners"]) {
     if (!owner.is_object() || !owner.value("id", json()).is_string() ||
         !(owner.value("path", json()).is_string() || owner.value("path", json()).is_object())) {
@@ -151,14 +186,22 @@ void probe_in_child(const ChildProbe& probe, PluginRecord* record) {
   for (std::string& word : parent_words()) command.arguments.push_back(std::move(word));
   for (const auto& [name, value] : probe.environment.values) command.environment.push_back(name + "=" + value);
   command.budgets = phase_budgets(probe.scale);
-  command.silence_seconds = std::max(kSilenceSeconds * probe.scale, kShortestPhaseSeconds);
+  const bool is_second_try = !probe.operators.empty() && core::is_put_off(record->units, probe.operators.front());
+  const double silence = probe.by_operator && !is_second_try ? kFirstSilenceSeconds : kSilenceSeconds;
+  command.silence_seconds = std::max(silence * probe.scale, kShortestPhaseSeconds);
   command.cancel = probe.cancel;
-  command.request = encode_request(*record, probe.owners, kSmokeSeconds * probe.scale, probe.canary);
+  command.request = encode_request(*record, probe);
 
   PluginRecord latest = *record;
   std::string error;
+  const auto tries = [&] { return probe.by_operator && latest.state == State::capability_checked; };
+  if (probe.enough) command.enough = [&] { return tries() && probe.enough(); };
   ChildOutcome outcome = run_child(command, [&](std::string_view message) {
-    record_from_text(message, &latest, &error);  // one that cannot be read changes nothing; the last one decides
+    // One that cannot be read changes nothing; the last one decides.
+    if (!record_from_text(message, &latest, &error) || !tries() || !probe.on_tried || !has_begun(latest)) return;
+    PluginRecord now = latest;
+    conclude(&now, Place::child);
+    probe.on_tried(now);
   });
   if (outcome.end == ChildEnd::finished && !record_from_text(outcome.result, &latest, &error)) {
     outcome.end = ChildEnd::garbled;
@@ -166,7 +209,13 @@ void probe_in_child(const ChildProbe& probe, PluginRecord* record) {
   }
   latest.output = std::move(outcome.output);
   if (!outcome.left.empty()) latest.notes.push_back(note_of_left(outcome.left));
+  const bool was_trying = tries() && has_begun(latest);
   take(std::move(latest), record);
+  if (was_trying && outcome.end == ChildEnd::timed_out) {
+    give_up_operator(probe.operators.empty() ? probe.wanted : probe.operators, outcome.text, is_second_try, record);
+    if (stands_without(*record)) return conclude(record, Place::child);
+  }
+  if (was_trying && outcome.end == ChildEnd::cancelled) return conclude(record, Place::child);
   describe_end(std::move(outcome), record);
 }
 

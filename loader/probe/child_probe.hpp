@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -23,21 +24,32 @@ std::vector<PhaseBudget> phase_budgets(double scale);
 // installs it. Empty when there is none.
 std::string find_prober(const Environment& environment);
 
+// The test itself stops then, before it would be killed. Scaled, as the phases are.
+inline constexpr double kSmokeSeconds = 200.0;
+
 struct ChildProbe {
   std::string prober;  // absolute path of the executable
   Environment environment;
   double scale = 1.0;  // of all time budgets
   std::vector<OwnerCandidate> owners;
   bool canary = false;  // of a built-in: only a canary is tried
+  // One operator after another, as ExamineOptions has it: some of those that wait, or all for a first look.
+  bool by_operator = false;
+  std::vector<std::string> operators, wanted;
+  double smoke_seconds = kSmokeSeconds;  // for all operators
+  // By operator: when it answers true between the first operator's begin and the last one's end, the rest waits.
+  std::function<bool()> enough = nullptr;
+  // By operator: what would be said of the plugin if the child ended now, after each of them.
+  std::function<void(const PluginRecord&)> on_tried = nullptr;
   const std::atomic<bool>* cancel = nullptr;
 };
 
-// Takes a screened (or built-in) record to smoke_tested, partial, rejected or deferred.
+// Takes a screened (or built-in) record to smoke_tested, partial, rejected or deferred. Its units are what is known.
+// By operator, one that shows no sign of life is put off while others wait, and fails when it is tried again.
 void probe_in_child(const ChildProbe& probe, PluginRecord* record);
 
 // The request as the prober reads it. False with `error` when the text is none.
-std::string encode_request(const PluginRecord& record, const std::vector<OwnerCandidate>& owners, double smoke_seconds,
-                           bool canary = false);
+std::string encode_request(const PluginRecord& record, const ChildProbe& probe);
 bool decode_request(const std::string& text, PluginRecord* record, ExamineOptions* options, std::string* error);
 
 }  // namespace rlk::loader

@@ -5,6 +5,8 @@
 #include <link.h>
 
 #include <algorithm>
+#include <chrono>
+#include <iterator>
 #include <map>
 #include <set>
 #include <tuple>
@@ -184,7 +186,11 @@ private:
   void smoke() {
     core::ConformanceOptions suite = options_.suite;
     suite.canary &= record_.path.empty();  // no build of rlk has tried a file
-    record_.units = tried(suite);
+    if (options_.by_operator && !suite.canary) {
+      try_by_operator(suite);
+      return conclude(&record_, options_.place);
+    }
+    record_.units = tried(suite, options_.smoke_seconds);
     if (suite.canary) {
       std::vector<UnitResult> failed;
       for (const UnitResult& unit : record_.units)
@@ -200,10 +206,64 @@ private:
                                         failed.front().reason));
     core::ConformanceOptions everything = options_.suite;
     everything.canary = false;
-    record_.units = merge_units({failed, tried(everything)});
+    record_.units = merge_units({failed, tried(everything, options_.smoke_seconds)});
   }
 
-  std::vector<UnitResult> tried(const core::ConformanceOptions& suite) {
+  // What is known so far is reported after each operator: whoever ends this process has it.
+  void try_by_operator(core::ConformanceOptions suite) {
+    using Clock = std::chrono::steady_clock;
+    const bool is_first_look = options_.operators.empty();
+    std::vector<std::string> order = options_.operators;
+    if (is_first_look) {
+      suite.op = "device";  // no operator has this name: the device alone is tried
+      record_.units = tried(suite, options_.smoke_seconds);
+      if (!record_.units.empty()) {  // it is broken, and so is every operator
+        record_.units = tried(options_.suite, options_.smoke_seconds);
+        return;
+      }
+      order = let_all_wait();
+      std::stable_partition(order.begin(), order.end(), [&](const std::string& op) {
+        return std::find(options_.wanted.begin(), options_.wanted.end(), op) != options_.wanted.end();
+      });
+    }
+    suite.device = false;
+    report_tried();
+    const auto begin = Clock::now();
+    for (const std::string& op : order) {
+      const double left = options_.smoke_seconds - std::chrono::duration<double>(Clock::now() - begin).count();
+      if (options_.smoke_seconds > 0 && left <= 0) return;
+      suite.op = op;
+      std::vector<UnitResult> units = tried(suite, options_.smoke_seconds > 0 ? left : 0);
+      const bool is_cut = std::any_of(units.begin(), units.end(),
+                                      [](const UnitResult& unit) { return unit.reason_code == kUnitNotReached; });
+      // Half a test is none. One that had the whole time and was cut has its verdict.
+      if (is_cut && (is_first_look || op != order.front())) return;
+      std::erase_if(record_.units, [&](const UnitResult& unit) { return unit.op == op; });
+      record_.units.insert(record_.units.end(), std::make_move_iterator(units.begin()),
+                           std::make_move_iterator(units.end()));
+      report_tried();
+    }
+  }
+
+  // This may be the last word of this process.
+  void report_tried() {
+    record_.loaded_files = loaded_files();
+    report();
+  }
+
+  // A unit for each implementation. Returns their operators, in the plugin's order.
+  std::vector<std::string> let_all_wait() {
+    for (uint32_t i = 0; i < live_.api->n_implementations; ++i) {
+      UnitResult& unit = record_.units.emplace_back();
+      unit.op = text_of(live_.api->implementations[i]->op);
+      unit.implementation = text_of(live_.api->implementations[i]->name);
+      unit.reason_code = core::kWaiting;
+      unit.reason = "not tried yet";
+    }
+    return waiting_operators(record_);
+  }
+
+  std::vector<UnitResult> tried(const core::ConformanceOptions& suite, double seconds) {
     record_.tried = suite.canary ? kTriedCanary : kTriedEverything;
     const bool attached = owner_.api != nullptr;
     const Live& owner = attached ? owner_ : live_;
@@ -220,7 +280,7 @@ private:
       target.owner_flags = owner.devices[i]->properties().flags;
       target.owner_memory_bytes = owner.devices[i]->properties().memory_bytes;
       core::ConformanceOptions conformance = suite;
-      conformance.budget_s = options_.smoke_seconds;
+      conformance.budget_s = seconds;
       conformance.progress = options_.on_activity;
       results.push_back(core::run_conformance(target, conformance));
     }
@@ -287,6 +347,7 @@ void conclude(PluginRecord* record, Place place) {
   std::vector<const UnitResult*> verified;
   std::vector<const UnitResult*> failed;
   std::vector<const UnitResult*> unreached;
+  const bool some_wait = std::any_of(record->units.begin(), record->units.end(), core::is_waiting);
   for (const UnitResult& unit : record->units) {
     if (unit.verdict == UnitResult::Verdict::verified) verified.push_back(&unit);
     if (unit.verdict == UnitResult::Verdict::failed) failed.push_back(&unit);
@@ -300,15 +361,15 @@ void conclude(PluginRecord* record, Place place) {
   };
   record->advance(State::smoke_tested, place);
   if (!unreached.empty() && failed.empty()) {
-    record->stop(verified.empty() ? State::deferred : State::partial, place, reason::kTimedOut,
+    record->stop(verified.empty() && !some_wait ? State::deferred : State::partial, place, reason::kTimedOut,
                  fmt::format("the smoke test's time was up before {}{} ({})", unreached.size(), of_all,
                              operators_of(unreached)));
-    if (!verified.empty()) record->broken = false;  // what was tested is right: a slow machine, nobody's fault
-  } else if (!failed.empty() && !verified.empty()) {
+    if (record->state == State::partial) record->broken = false;  // what was tested is right: a slow machine, nobody's fault
+  } else if (!failed.empty() && (!verified.empty() || some_wait)) {
     record->stop(
         State::partial, place, reason::kSomeFailed,
         fmt::format("{}{} failed ({}), first {}", failed.size(), of_all, operators_of(failed), first(*failed.front())));
-  } else if (verified.empty() && !record->units.empty()) {
+  } else if (verified.empty() && !some_wait && !record->units.empty()) {
     const UnitResult& example = failed.empty() ? record->units.front() : *failed.front();
     record->stop(State::rejected, place, reason::kNothingVerified,
                  fmt::format("none{} was verified: {} failed, the others were declined; {}", of_all, failed.size(),

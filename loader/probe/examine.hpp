@@ -30,6 +30,11 @@ struct ExamineOptions {
   // ours.
   core::ConformanceOptions suite;
   double smoke_seconds = 0.0;  // what is not reached in this time stays unverified; 0: no limit
+  // One operator after another, and what is not reached waits. The units that the record has already stay, but for
+  // those of `operators`, which are tried in this order; an empty list means all in the plugin's order, but the wanted ones before the others and the
+  // device before all.
+  bool by_operator = false;
+  std::vector<std::string> operators, wanted;
   Place place = Place::child;
   std::function<void(const std::string& phase)> on_phase;
   std::function<void(const std::string& activity)> on_activity;  // before each case of the smoke test

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <chrono>
 #include <exception>
 #include <filesystem>
 #include <map>
@@ -29,6 +30,13 @@
 
 namespace rlk::loader {
 namespace {
+
+// For the operators of a plugin at the first start: all of a small one. Scaled, as the phases are.
+constexpr double kFirstLookSeconds = 2.0;
+// How often what another process found out becomes this one's, where no call waits for it.
+constexpr int64_t kSecondsToPublish = 10;
+using Clock = std::chrono::steady_clock;
+constexpr auto kBetweenQuestions = std::chrono::milliseconds(100);  // whether an operator is wanted now
 
 class Pipeline {
 public:
@@ -152,6 +160,7 @@ private:
     group->identity = hash_bytes(all);
     for (ProbedPlugin* plugin : group->plugins) {
       const Job job = {plugin, *group};
+      if (options_.trial == Trial::more && options_.waiting.count(plugin->record.id) == 0) continue;
       if (is_asked_for() && Verdict(this, job).remembered()) {
         finished(*plugin);
       } else {
@@ -214,15 +223,33 @@ private:
       if (canary) key.tried = kTriedCanary;
     }
 
-    // Takes it over.
+    // Takes it over, if it says what is asked for.
     bool remembered() {
       const ResultCache& cache = pipeline.cache_;
-      auto known = pipeline.options_.fresh ? std::nullopt : cache.find(key, waited_since);
+      known = pipeline.options_.fresh ? std::nullopt : cache.find(key, waited_since);
       if (!known && canary) known = cache.find(whole, waited_since);  // somebody else's canary failed
-      if (!known) return false;
+      if (!known || !says_enough()) return false;
       take(std::move(*known), &record);
       pipeline.log_verdict(record, "remembered", key);
       return true;
+    }
+
+    bool says_enough() const {
+      const std::vector<std::string> waiting = waiting_operators(*known);
+      const Trial trial = pipeline.trial_of(record);
+      if (waiting.empty() || trial == Trial::first_look) return true;
+      if (trial == Trial::all) return false;
+      const auto seen = pipeline.options_.waiting.find(record.id);
+      if (seen == pipeline.options_.waiting.end()) return true;
+      // Another process tries it. Each answer is a new generation for every call, so one of few operators is worth it
+      // only for those that are wanted, and now and then.
+      const size_t tried = seen->second.size() - std::min(seen->second.size(), waiting.size());
+      if (tried == 0) return false;
+      const std::vector<std::string> wanted = pipeline.wanted_of(record.id, seen->second);
+      const bool has_wanted = std::any_of(wanted.begin(), wanted.end(), [&](const std::string& op) {
+        return std::find(waiting.begin(), waiting.end(), op) == waiting.end();
+      });
+      return has_wanted || !waited_since || pipeline.cache_.seconds_now() - *waited_since >= kSecondsToPublish;
     }
 
     const Pipeline& pipeline;
@@ -231,7 +258,13 @@ private:
     const ResultKey whole;
     bool canary = false;
     std::optional<int64_t> waited_since;
+    std::optional<PluginRecord> known;  // what was found last, and does not say enough
   };
+
+  std::vector<std::string> wanted_of(const std::string& id, const std::vector<std::string>& waiting) const {
+    return options_.demand != nullptr ? options_.demand->wanted_of(id, waiting) : std::vector<std::string>();
+  }
+
 
   void probe(const Job& job) {
     PluginRecord& record = job.plugin->record;
@@ -250,7 +283,8 @@ private:
     const int64_t begin = cache_.seconds_now();
     const auto waiting = [&] {
       verdict.waited_since = begin;  // not before: who gets the lock at once has waited for nobody
-      return verdict.remembered();
+      const bool is_interrupted = options_.interrupt != nullptr && options_.interrupt->load(std::memory_order_relaxed);
+      return verdict.remembered() || is_interrupted;
     };
     const double wait_seconds = total_seconds();
     const auto lock = FileLock::acquire(lock_path(*options_.store, record.id), wait_seconds, options_.cancel, waiting);
@@ -267,7 +301,25 @@ private:
     child.owners = job.owners();
     child.canary = canary;
     child.cancel = options_.cancel;
-    probe_in_child(child, &record);
+    const PluginRecord as_screened = record;
+    int64_t stored_at = 0;
+    child.on_tried = [&](const PluginRecord& now) {
+      if (cache_.seconds_now() == stored_at) return;
+      stored_at = cache_.seconds_now();
+      cache_.store(key, now);  // other processes wait for it, and this one may end
+    };
+    for (;;) {
+      try_by_operator(verdict, &child);
+      if (child.by_operator && verdict.known) record.units = verdict.known->units;
+      probe_in_child(child, &record);
+      // It was stopped before it had tried anything: what was known stands.
+      if (record.reason_code == reason::kCancelled.code && verdict.known) {
+        record = as_screened;
+        take(std::move(*verdict.known), &record);
+      }
+      if (trial_of(record) != Trial::all || !has_moved(verdict.known, record)) break;
+      verdict.known = std::exchange(record, as_screened);
+    }
     const std::string tight = describe_tight_limits(key.limits);
     if (record.broken && !tight.empty())
       record.notes.push_back("the probe ran under limits that may explain this: " + tight);
@@ -277,6 +329,45 @@ private:
       cache_.store(key, record);
     }
     log_verdict(record, "probed now", key);
+  }
+
+  Trial trial_of(const PluginRecord& record) const {
+    const bool is_known = options_.waiting.count(record.id) > 0;
+    return options_.trial == Trial::all && is_known ? Trial::first_look : options_.trial;
+  }
+
+  // Some operators wait still, and fewer than before.
+  static bool has_moved(const std::optional<PluginRecord>& before, const PluginRecord& now) {
+    if (!before || (now.state != State::smoke_tested && now.state != State::partial)) return false;
+    const size_t left = waiting_operators(now).size();
+    return left > 0 && left < waiting_operators(*before).size();
+  }
+
+  // What the child is to try, and when it has done enough.
+  void try_by_operator(const Verdict& verdict, ChildProbe* child) const {
+    const PluginRecord& record = verdict.record;
+    if (verdict.canary || (trial_of(record) == Trial::all && !verdict.known)) return;
+    child->by_operator = true;
+    if (!verdict.known) {
+      child->smoke_seconds = kFirstLookSeconds;
+      if (options_.demand != nullptr) child->wanted = options_.demand->all_of(record.id);
+      return;
+    }
+    std::vector<std::string> waiting = waiting_operators(*verdict.known);
+    // One that was put off is tried when no other waits.
+    const auto is_put_off = [&](const std::string& op) { return core::is_put_off(verdict.known->units, op); };
+    if (!std::all_of(waiting.begin(), waiting.end(), is_put_off)) std::erase_if(waiting, is_put_off);
+    child->operators = wanted_of(record.id, waiting);
+    const bool are_wanted = !child->operators.empty();
+    if (!are_wanted) child->operators = waiting;
+    if (options_.trial != Trial::more) return;
+    // Wanted while others are tried: those can wait.
+    child->enough = [this, are_wanted, id = record.id, waiting, asked = Clock::now()]() mutable {
+      if (options_.interrupt != nullptr && options_.interrupt->load(std::memory_order_relaxed)) return true;
+      if (are_wanted || Clock::now() - asked < kBetweenQuestions) return false;
+      asked = Clock::now();
+      return !wanted_of(id, waiting).empty();
+    };
   }
 
   void log_verdict(const PluginRecord& record, const char* how, const ResultKey& key) const {
@@ -372,6 +463,18 @@ bool probe_mode_of(const Environment& environment, ProbeMode* mode) {
   if (value == "inprocess") *mode = ProbeMode::inprocess;
   if (value == "off") *mode = ProbeMode::off;
   return value == "isolated" || *mode != ProbeMode::isolated;
+}
+
+bool is_eager_of(const Environment& environment, bool* eager) {
+  const std::string value = environment.get("RLK_VERIFY").value_or("lazy");
+  *eager = value == "eager";
+  return *eager || value == "lazy";
+}
+
+bool is_eager(const Environment& environment) {
+  bool eager = false;
+  is_eager_of(environment, &eager);
+  return eager;
 }
 
 PluginRecord built_in_record(std::string_view id) {

@@ -5,10 +5,12 @@
 
 #include <atomic>
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
 #include "loader/discover/environment.hpp"
+#include "loader/probe/demand.hpp"
 #include "loader/screen/screen.hpp"
 #include "loader/store/known_bad.hpp"
 #include "loader/store/record.hpp"
@@ -24,6 +26,13 @@ enum class ProbeMode : uint8_t {
 // RLK_PROBE; isolated when it is unset. False, with `mode` isolated, when the value is none of the three.
 bool probe_mode_of(const Environment& environment, ProbeMode* mode);
 
+// Which operators of a plugin's file are tried before its verdict stands. The others wait; their turn comes with `more`.
+enum class Trial : uint8_t {
+  all,         // every one
+  first_look,  // those that a short time allows: all of a small plugin, few of one with a hundred
+  more         // of those that wait some more: the wanted ones, where there are such
+};
+
 struct ProbeOptions {
   Environment environment = Environment::of_process();
   const rlk_host* host = nullptr;  // what plugins are given; also names the versions
@@ -35,8 +44,14 @@ struct ProbeOptions {
   std::vector<std::string> use_known_bad;
   // Do not believe remembered results (new ones are stored), and try everything of the built-in too.
   bool fresh = false;
+  Trial trial = Trial::all;
+  Demand* demand = nullptr;  // which operators are wanted of whom; `first_look` and `more` look at it
+  // The plugins that the caller has verdicts of, with the operators that wait. `more` tries no other, and of `all` these
+  // are left out: a first look is enough for them.
+  std::map<std::string, std::vector<std::string>> waiting;
   unsigned max_children = 0;                             // at the same time; 0: one per processor, at most 8
   const std::atomic<bool>* cancel = nullptr;             // ends what is running; undone records become deferred
+  const std::atomic<bool>* interrupt = nullptr;          // `more`: enough was tried for now
   std::function<void(const PluginRecord&)> on_finished;  // per plugin, from any thread, one at a time
 };
 
@@ -46,6 +61,11 @@ struct ProbedPlugin {
   Screened screened;      // empty for a built-in
   std::string content{};  // hash of the file; empty for a built-in, and where nothing was read of it
 };
+
+// RLK_VERIFY: "eager", and a start has every operator of every plugin tried before it goes on; "lazy", which is the
+// default: few are, and the others when they are wanted, and behind. False, with `eager` false, when the value is neither.
+bool is_eager_of(const Environment& environment, bool* eager);
+bool is_eager(const Environment& environment);
 
 // The record of a plugin that is linked in, to be probed like a discovered one.
 PluginRecord built_in_record(std::string_view id);

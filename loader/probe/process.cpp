@@ -38,7 +38,7 @@ constexpr size_t kLongestName = 256;  // of a phase or an activity, in bytes
 constexpr size_t kMostLeft = 16;      // processes that are named
 constexpr Clock::duration kLeast = std::chrono::milliseconds(1);
 constexpr int kReadsWhenLate = 64;                        // of 64 KiB each
-constexpr auto kTick = std::chrono::milliseconds(20);     // how soon an end without an end-of-file is seen
+constexpr auto kPollTime = std::chrono::milliseconds(20);     // how soon an end without an end-of-file is seen
 constexpr auto kExitAllowance = std::chrono::seconds(5);  // between the result and the process being gone
 constexpr auto kKillAllowance = std::chrono::seconds(5);  // between SIGKILL and the process being gone
 
@@ -131,9 +131,10 @@ private:
     while (true) {
       if (command_.cancel != nullptr && command_.cancel->load(std::memory_order_relaxed))
         return end(ChildEnd::cancelled, "stopped " + where());
+      if (command_.enough && command_.enough()) return end(ChildEnd::cancelled, "stopped " + where());
       pollfd polled[2] = {{socket_.get(), static_cast<short>(unsent_.empty() ? POLLIN : POLLIN | POLLOUT), 0},
                           {output_open_ ? output_.get() : -1, POLLIN, 0}};
-      poll(polled, 2, static_cast<int>(kTick.count()));
+      poll(polled, 2, static_cast<int>(kPollTime.count()));
       send_request();
       read_output();
       const bool open = read_frames();

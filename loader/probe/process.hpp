@@ -24,6 +24,8 @@ struct ChildCommand {
   // Longest time without any frame, inside a phase's budget; 0: no such limit.
   double silence_seconds = 0.0;
   const std::atomic<bool>* cancel = nullptr;  // when it becomes true the child is killed
+  // Is asked all the time. When it answers true the child is killed: its messages said enough. May be empty.
+  std::function<bool()> enough = nullptr;
 };
 
 enum class ChildEnd {
@@ -31,7 +33,7 @@ enum class ChildEnd {
   exited,       // ended by exit() without a result
   crashed,      // ended by a signal
   timed_out,    // killed: a budget was used up
-  cancelled,    // killed: the caller asked for it
+  cancelled,    // killed: the caller asked for it, or had enough
   garbled,      // killed: it sent something that is no frame
   not_started,  // the program could not be started
 };

@@ -1,6 +1,7 @@
 // Names of states and the two ways in which a record changes its state.
 #include "loader/store/record.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <map>
 #include <utility>
@@ -80,6 +81,7 @@ OperatorCounts count_operators(const PluginRecord& record) {
     bool verified = false;
     bool failed = false;
     bool quarantined = false;
+    bool waiting = false;
   };
   std::map<std::string_view, Seen> operators;
   for (const core::UnitResult& unit : record.units) {
@@ -87,6 +89,7 @@ OperatorCounts count_operators(const PluginRecord& record) {
     seen.verified |= unit.verdict == core::UnitResult::Verdict::verified;
     seen.failed |= unit.verdict == core::UnitResult::Verdict::failed;
     seen.quarantined |= unit.reason_code == reason::kQuarantined.code;
+    seen.waiting |= is_waiting(unit);
   }
   OperatorCounts counts;
   for (const auto& [op, seen] : operators) {
@@ -94,6 +97,8 @@ OperatorCounts count_operators(const PluginRecord& record) {
       ++counts.quarantined;
     } else if (seen.failed) {
       ++counts.partial;
+    } else if (seen.waiting) {
+      ++counts.waiting;
     } else if (seen.verified) {
       ++counts.verified;
     } else {
@@ -101,6 +106,17 @@ OperatorCounts count_operators(const PluginRecord& record) {
     }
   }
   return counts;
+}
+
+std::vector<std::string> waiting_operators(const PluginRecord& record) {
+  std::vector<std::string> found;
+  for (const char* code : {core::kWaiting, core::kPutOff}) {
+    for (const core::UnitResult& unit : record.units) {
+      if (is_waiting(unit) && unit.reason_code == code && std::find(found.begin(), found.end(), unit.op) == found.end())
+        found.push_back(unit.op);
+    }
+  }
+  return found;
 }
 
 }  // namespace rlk::loader

@@ -112,8 +112,11 @@ struct OperatorCounts {
   uint32_t partial = 0;      // a unit failed
   uint32_t unsupported = 0;  // every unit declined
   uint32_t quarantined = 0;
+  uint32_t waiting = 0;  // not tried yet
 };
 OperatorCounts count_operators(const PluginRecord& record);
+// The operators that have not been tried yet, in the order of the units: those that were put off last.
+std::vector<std::string> waiting_operators(const PluginRecord& record);
 
 struct HostIdentity {
   std::string version;

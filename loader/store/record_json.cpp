@@ -336,7 +336,8 @@ std::string list_to_json(const HostIdentity& host, const std::vector<PluginRecor
     entry["ops"] = {{"verified", counts.verified},
                     {"partial", counts.partial},
                     {"unsupported", counts.unsupported},
-                    {"quarantined", counts.quarantined}};
+                    {"quarantined", counts.quarantined},
+                    {"waiting", counts.waiting}};
     out["plugins"].push_back(std::move(entry));
   }
   // Only where there is one: a machine in order has the three members above.

@@ -126,11 +126,20 @@ std::string protocol(const std::string& bytes, const testing::TempFolder&) {
   return decoder.broken() && decoder.error().empty() ? "broken without a word" : "";
 }
 
+loader::ChildProbe a_probe() {
+  loader::ChildProbe probe;
+  probe.owners = {{"cuda", "/opt/cuda.so"}};
+  probe.canary = true;
+  probe.by_operator = true;
+  probe.operators = {"logp", "add"};
+  return probe;
+}
+
 Seeds protocol_seeds() {
   using loader::FrameKind;
   const std::string record = loader::record_to_text(a_record());
   return {
-      loader::encode_frame(FrameKind::request, loader::encode_request(a_record(), {{"cuda", "/opt/cuda.so"}}, 5, true)),
+      loader::encode_frame(FrameKind::request, loader::encode_request(a_record(), a_probe())),
       loader::encode_frame(FrameKind::phase, "create") + loader::encode_frame(FrameKind::beat, "add f32") +
           loader::encode_frame(FrameKind::message, record) + loader::encode_frame(FrameKind::result, record)};
 }

@@ -80,7 +80,7 @@ class Verdicts(command.Case):
                     self.assertLessEqual({"index", "name", "arch", "memory_bytes"}, set(device))
                 for item in plugin["evidence"]:
                     self.assertLessEqual({"kind", "value", "supports"}, set(item))
-                self.assertEqual(set(plugin["ops"]), {"verified", "partial", "unsupported", "quarantined"})
+                self.assertEqual(set(plugin["ops"]), {"verified", "partial", "unsupported", "quarantined", "waiting"})
                 if plugin["id"] != "cpu":
                     self.assertEqual(plugin["source"], "RLK_PLUGIN_PATH")
                     self.assertEqual(plugin["path"],
@@ -93,9 +93,9 @@ class Verdicts(command.Case):
         self.assertIn("libacme_runtime.so.3", self.by_id["missing_library"]["reason"])
 
     def test_operators_are_counted(self):
-        self.assertEqual(self.by_id["golden"]["ops"], {"verified": 4, "partial": 0, "unsupported": 0, "quarantined": 0})
+        self.assertEqual(self.by_id["golden"]["ops"], {"verified": 4, "partial": 0, "unsupported": 0, "quarantined": 0, "waiting": 0})
         self.assertEqual(self.by_id["liar_bf16"]["ops"],
-                         {"verified": 1, "partial": 1, "unsupported": 0, "quarantined": 0})
+                         {"verified": 1, "partial": 1, "unsupported": 0, "quarantined": 0, "waiting": 0})
 
     # Whoever asks about one plugin is not made to wait for those that hang: their time-outs are remembered only shortly.
     def ask(self, *words, **variables):

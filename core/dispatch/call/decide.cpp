@@ -204,6 +204,7 @@ rlk_status Dispatcher::decide(const Call& call, const Snapshot& snapshot, const 
   Selection selection;
   if (const rlk_status s = select(snapshot, policy_, request, &selection, error); s != RLK_OK) return s;
   for (const Option& option : selection.options) {
+    if (option.reason_code == kWaiting && option.candidate != nullptr) registry_.want(*option.candidate);
     if (option.verdict != Verdict::failed || option.reason_code != name_of_status(RLK_PLUGIN_EXCEPTION)) continue;
     quarantine(*option.candidate, first_dtype(call.bound), RLK_PLUGIN_EXCEPTION, option.reason);
   }

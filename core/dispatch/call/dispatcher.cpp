@@ -232,6 +232,8 @@ rlk_status Dispatcher::find_or_decide(const Call& call, const Snapshot& snapshot
           canaries_.find_wrong(snapshot, call.stream.device().entry, call.decl(), first_dtype(call.bound)))
         return find_or_decide(call, *this->snapshot(), out, error);
       const rlk_status status = decide(call, snapshot, key, &decision, &plan, &out->planned_now, error);
+      if (status == RLK_UNSUPPORTED && wait_for_trial(call, snapshot))
+        return find_or_decide(call, *this->snapshot(), out, error);
       if (status != RLK_OK) return status;
     }
     out->from = std::make_shared<const Found>(Found{std::move(decision), plan.plan()});

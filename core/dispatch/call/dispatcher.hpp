@@ -117,6 +117,8 @@ private:
   rlk_status plan_for(const Call& call, const Snapshot& snapshot, const PlanKey& key, const CallRequest& request,
                       Option& option, bool ask_now, std::shared_ptr<PlanList>* list, EnteredPlan* plan,
                       bool* planned_now, rlk_error* error);
+  // untried.cpp: for a call that nothing serves, until what could has been tried. False: nothing will be.
+  bool wait_for_trial(const Call& call, const Snapshot& snapshot);
   // Asks until the plan is there or cannot be had, which the option then says.
   rlk_status wait_for_plan(const Call& call, const Snapshot& snapshot, const PlanKey& key, const CallRequest& request,
                            Option& option, std::shared_ptr<PlanList>* list, EnteredPlan* plan, bool* planned_now,

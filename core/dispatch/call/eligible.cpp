@@ -3,6 +3,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cstring>
 
 namespace rlk::core {
@@ -102,11 +103,22 @@ Refusal refuse_unverified(const Candidate& candidate, const BoundCall& call, con
       return {"NUMERICS", fmt::format("{} is verified as {}; demanded is {}", name,
                                       text_of_numerics(unit.result->numerics), text_of_numerics(numerics))};
     }
+    if (is_untried(candidate)) {
+      return {kWaiting,
+              fmt::format("{} has not been tried on this machine yet; it is tried next, behind the calls, and serves when "
+                          "it is verified. RLK_REQUIRE={}:{} has the start wait for that",
+                          candidate.decl->name, candidate.on->backend, candidate.decl->name)};
+    }
     return {"NOT_VERIFIED", name + " was not verified on this machine"};
   };
   Refusal refusal = check("");
   for (size_t i = 0; i < features.size() && refusal.code.empty(); ++i) refusal = check(features[i]);
   return refusal;
+}
+
+bool is_untried(const Candidate& candidate) {
+  return std::any_of(candidate.units.begin(), candidate.units.end(),
+                     [](const UnitResult* unit) { return is_waiting(*unit); });
 }
 
 Refusal note_of_canary(const Candidate& candidate, const BoundCall& call, const std::vector<std::string>& features,

@@ -47,6 +47,7 @@ std::string Quarantined::who() const {
 struct Registry::State {
   std::function<void(const ComparedClass&)> compared_listener;
   std::function<void(const UncomparedClass&)> uncompared_listener;
+  std::function<bool(const std::string& plugin, const std::string& op)> want_listener;
   std::atomic<const Snapshot*> current{nullptr};  // the newest
   std::mutex mutex;                               // of everything below
   std::shared_ptr<const Snapshot> newest;
@@ -429,6 +430,21 @@ void Registry::note_uncompared(const UncomparedClass& uncompared) {
     listener = state_->uncompared_listener;
   }
   if (listener) listener(uncompared);
+}
+
+bool Registry::want(const Candidate& untried) {
+  if (end_has_begun()) return false;
+  std::function<bool(const std::string&, const std::string&)> listener;
+  {
+    const std::lock_guard lock(state_->mutex);
+    listener = state_->want_listener;
+  }
+  return listener && listener(untried.plugin->id, untried.decl->name);
+}
+
+void Registry::on_want(std::function<bool(const std::string& plugin, const std::string& op)> listener) {
+  const std::lock_guard lock(state_->mutex);
+  state_->want_listener = std::move(listener);
 }
 
 }  // namespace rlk::core

@@ -193,6 +193,11 @@ public:
   void note_uncompared(const UncomparedClass& uncompared);
   void on_uncompared(std::function<void(const UncomparedClass&)> listener);
 
+  // A call asked for an implementation whose operator has not been tried yet. False when it will not be tried for this
+  // process. [thread-safe]
+  bool want(const Candidate& untried);
+  void on_want(std::function<bool(const std::string& plugin, const std::string& op)> listener);
+
 private:
   struct State;
   std::unique_ptr<State> state_;

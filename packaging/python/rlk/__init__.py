@@ -11,7 +11,7 @@ import importlib
 import typing
 
 from rlk._location import cmake_dir, include
-from rlk._questions import Report, counters, doctor, explain, list, ops_json, reload
+from rlk._questions import Report, counters, doctor, explain, list, ops_json, reload, require
 from rlk._runtime import Runtime, Stream, runtime, version
 from rlk.errors import (AbiMismatch, Absent, ArgumentTypeError, BackendError, CaptureForbids, DataError, DeviceLost, Error,
                         Internal, InvalidArgument, NotFound, OutOfMemory, PluginException, Timeout, Unsupported, WrongResult)
@@ -19,7 +19,7 @@ from rlk.errors import (AbiMismatch, Absent, ArgumentTypeError, BackendError, Ca
 __all__ = ["AbiMismatch", "Absent", "ArgumentTypeError", "BackendError", "CaptureForbids", "DataError", "DeviceLost",
            "Error", "Internal", "InvalidArgument", "NotFound", "OutOfMemory", "PluginException", "Report", "Runtime",
            "Stream", "Timeout", "Unsupported", "WrongResult", "cmake_dir", "counters", "doctor", "explain", "include",
-           "list", "ops", "ops_json", "reload", "runtime", "version"]
+           "list", "ops", "ops_json", "reload", "require", "runtime", "version"]
 
 if typing.TYPE_CHECKING:
     from rlk import integrations, ops, torch  # noqa: F401

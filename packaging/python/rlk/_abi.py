@@ -58,6 +58,7 @@ _FUNCTIONS = {
     "rlk_version": (c_char_p, []),
     "rlk_runtime_create": (_STATUS, [POINTER(RuntimeOptions), POINTER(c_void_p), POINTER(Error)]),
     "rlk_runtime_destroy": (_STATUS, [c_void_p, POINTER(Error)]),
+    "rlk_runtime_require": (_STATUS, [c_void_p, c_char_p, c_double, POINTER(Error)]),
     "rlk_runtime_reload": (_STATUS, [c_void_p, POINTER(c_void_p), POINTER(Error)]),
     "rlk_device_count": (_STATUS, [c_void_p, c_char_p, POINTER(c_uint32), POINTER(Error)]),
     "rlk_device_describe": (_STATUS, [c_void_p, c_char_p, c_uint32, POINTER(DeviceProperties), POINTER(Error)]),

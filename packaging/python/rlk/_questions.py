@@ -58,6 +58,15 @@ def list(runtime=None):
                   f"rlk {host['version']}, plugin ABI {host['abi']}")
 
 
+def require(wanted, timeout=None, runtime=None):
+    """Waits until backends, or operators of them, can be used: require("cuda:logp,attention"). Operators of a large plugin
+    are tried when a call first asks for them, and behind; until then the next implementation serves. Raises NotFound for a
+    backend without a device, Unsupported for an operator that is not there or did not pass its test, Timeout after
+    `timeout` seconds (None: no limit)."""
+    errors.check(_runtime.library().rlk_runtime_require, (runtime or _runtime.runtime())._alive(), wanted.encode(),
+                 float(timeout or 0))
+
+
 def reload(runtime=None):
     """Takes plugins whose files were replaced (by renaming a new file over the old one) into use: each is verified and then
     serves new calls; a new file that is refused changes nothing. A stream that you made, rlk.runtime().stream(...), stays

@@ -86,7 +86,8 @@ RLK_API rlk_status rlk_set_thread_pool(const rlk_thread_pool* pool, rlk_error* e
 /* docs/cluster.md has the variables that say where plugins are looked for (RLK_PLUGIN_PATH, RLK_REQUIRE, ...). */
 typedef struct rlk_runtime_options {
   uint32_t struct_size;
-  uint32_t wait_for_probes; /* 1: return when every plugin is judged; 0: serve from the CPU at once, probe behind */
+  uint32_t wait_for_probes; /* 1: return when every plugin is judged; 0: serve from the CPU at once, probe behind. Of a
+                               plugin with many operators most are then still to be tried: see rlk_runtime_require */
   const char* plugin_path;  /* NULL: RLK_PLUGIN_PATH */
   const char* config_path;  /* NULL: RLK_CONFIG */
   const rlk_device_allocator* device_allocator; /* NULL: rlk's own. Copied; lives as long as the runtime */
@@ -98,6 +99,13 @@ typedef struct rlk_runtime_options {
    RLK_REQUIRE names its backend. Runtimes of one process share plugins and policy file: a later one that names another
    plugin_path or config_path is refused (UNSUPPORTED). */
 RLK_API rlk_status rlk_runtime_create(const rlk_runtime_options* options, rlk_runtime** out, rlk_error* error);
+/* Waits until backends, or operators of them, can be used: "cuda", "cuda:logp,attention,rocm". Operators of a large
+   plugin are tried in another process when a call first asks for them, and behind; until then the next implementation
+   serves (WAITING in rlk_explain and in the fallbacks of rlk_counters). This has the named ones tried first and returns
+   when one implementation of each is verified on the backend. RLK_NOT_FOUND: a backend has no device here;
+   RLK_UNSUPPORTED: an operator is not there, or did not pass its test; RLK_TIMEOUT: more than `seconds` passed (0: no
+   limit). [thread-safe] */
+RLK_API rlk_status rlk_runtime_require(rlk_runtime* runtime, const char* wanted, double seconds, rlk_error* error);
 RLK_API rlk_status rlk_runtime_destroy(rlk_runtime* runtime, rlk_error* error); /* after its streams and memory */
 
 /* Looks for plugins again, as the start did, and returns when every plugin has its verdict; calls go on meanwhile.

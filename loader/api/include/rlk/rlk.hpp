@@ -277,6 +277,10 @@ public:
     detail::check(rlk_event_wrap, handle_, backend, ordinal, native, &handle);
     return Event(handle);
   }
+  // Waits until "cuda:logp,attention" can be used, as rlk_runtime_require says; seconds 0 is no limit.
+  void require(const char* wanted, double seconds = 0) const {
+    detail::check(rlk_runtime_require, handle_, wanted, seconds);
+  }
   // Takes files of plugins that were replaced into use, as rlk_runtime_reload says; the report is JSON.
   std::string reload() const {
     char* report = nullptr;
