@@ -72,9 +72,9 @@ struct ConformanceOptions {
   // an implementation whose whole subset the build's tests have tried, on a device that threads use at the same time.
   bool canary = false;
   bool device = true;  // first whether the device keeps its promises; false where that was seen before
-  std::string op;     // only this operator; empty: all
-  std::string dtype;  // only this dtype of the first variable; empty: all
-  std::string only;   // only cases with these words in their title (as progress has it); empty: all
+  std::string op;      // only this operator; empty: all
+  std::string dtype;   // only this dtype of the first variable; empty: all
+  std::string only;    // only cases with these words in their title (as progress has it); empty: all
   // Only cases for which this is true, with their title. May be empty.
   std::function<bool(const rlk_implementation&, const std::string&)> picks;
   bool graph_replay = false;  // also run every capturable case captured and replayed

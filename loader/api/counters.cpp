@@ -340,7 +340,8 @@ std::string Counts::staged() const {
 
 std::string prometheus_of_plugins(const std::vector<PluginRecord>& records) {
   std::string out =
-      "# HELP rlk_operators Operators of a plugin that is in use, by what is known of them.\n# TYPE rlk_operators gauge\n";
+      "# HELP rlk_operators Operators of a plugin that is in use, by what is known of them.\n# TYPE rlk_operators "
+      "gauge\n";
   for (const PluginRecord& record : records) {
     if (record.state != State::registered && record.state != State::partial) continue;
     const OperatorCounts counts = count_operators(record);

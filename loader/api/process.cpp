@@ -490,12 +490,17 @@ rlk_status Process::require_operator(const std::string& backend, const std::stri
       }
     }
     if (waits && is_last_look) {
-      return core::failf(error, RLK_TIMEOUT, "%s: '%s' of '%s' has not been tried yet; more time, or what is known of it: "
-                         "rlk-plugins scope %s", who.c_str(), op.c_str(), backend.c_str(), backend.c_str());
+      return core::failf(error, RLK_TIMEOUT,
+                         "%s: '%s' of '%s' has not been tried yet; more time, or what is known of it: "
+                         "rlk-plugins scope %s",
+                         who.c_str(), op.c_str(), backend.c_str(), backend.c_str());
     }
     if (!waits) {
       return core::failf(error, RLK_UNSUPPORTED, "%s: '%s' is not verified on '%s': %s", who.c_str(), op.c_str(),
-                         backend.c_str(), !is_there ? "no plugin brings it" : why.empty() ? "nothing of it was tried" : why.c_str());
+                         backend.c_str(),
+                         !is_there     ? "no plugin brings it"
+                         : why.empty() ? "nothing of it was tried"
+                                       : why.c_str());
     }
     std::unique_lock lock(mutex_);
     searched_.wait_for(lock, std::chrono::milliseconds(50));

@@ -98,9 +98,11 @@ Judgement judge_plugins(const JudgeRequest& request, const std::function<void(co
     throw Failure("RLK_CONFIG: " + problem);
   }
   if (!request.select.empty()) environment.values["RLK_PLUGINS_SELECT"] = request.select;
-  loader::ChildCommand command = child_command(
-      environment,
-      json({{"do", "judge"}, {"all", request.all}, {"fresh", request.fresh}, {"verdicts", static_cast<bool>(on_verdict)}}).dump());
+  loader::ChildCommand command = child_command(environment, json({{"do", "judge"},
+                                                                  {"all", request.all},
+                                                                  {"fresh", request.fresh},
+                                                                  {"verdicts", static_cast<bool>(on_verdict)}})
+                                                                .dump());
   const double scale = loader::timeout_scale_of(environment);
   command.budgets = {{kFindPhase, kFindSeconds * scale}, {kRegisterPhase, kRegisterSeconds * scale}};
 

@@ -169,7 +169,8 @@ void check_plugins(const Environment& environment, const Judgement& judgement, C
     const std::string& backend = required.backend;
     for (const std::string& op : required.operators) {
       if (core::find_declaration(op) != nullptr) continue;
-      checks->push_back({Status::problem, "RLK_REQUIRE", "there is no operator '" + op + "'", "rlk-plugins ops lists them"});
+      checks->push_back(
+          {Status::problem, "RLK_REQUIRE", "there is no operator '" + op + "'", "rlk-plugins ops lists them"});
     }
     const bool there = std::any_of(judgement.records.begin(), judgement.records.end(), [&](const PluginRecord& record) {
       return record.backend == backend &&

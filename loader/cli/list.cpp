@@ -71,7 +71,8 @@ Verb verb_list() {
       "Plugins are probed in child processes; what was measured before is remembered. States: registered (in use),\n"
       "partial (in use, but for some operators or dtypes), absent (no such hardware or runtime here; nothing is\n"
       "broken), rejected (not used; the reason says why), shadowed (another file of the same identity was found\n"
-      "first; see its own line), deferred (tried again later), quarantined (switched off after a failure at run time).\n"
+      "first; see its own line), deferred (tried again later), quarantined (switched off after a failure at run "
+      "time).\n"
       "Of a plugin with many operators few are tried at first: the others are waiting until a program wants them, or\n"
       "until `rlk-plugins probe` tries all. Below the plugins stand places that were named and not found, or not\n"
       "searched, and files passed over for their names.",

@@ -36,8 +36,8 @@ std::string reason_text(const PluginRecord& record) {
 
 std::string tried_text(const PluginRecord& record) {
   if (const size_t waiting = waiting_operators(record).size(); waiting > 0) {
-    return fmt::format("{} operators are tried when a program wants them; to try all now: rlk-plugins probe {}", waiting,
-                       shell_word(record.id));
+    return fmt::format("{} operators are tried when a program wants them; to try all now: rlk-plugins probe {}",
+                       waiting, shell_word(record.id));
   }
   if (record.tried != loader::kTriedCanary) return {};
   return "tried on this machine: a canary, one call of each operator and dtype; the rest when rlk was built. To try "

@@ -140,12 +140,9 @@ std::string find_prober(const Environment& environment) {
 }
 
 std::string encode_request(const PluginRecord& record, const ChildProbe& probe) {
-  json request = {{"record", record_to_text(record)},
-                  {"smoke_seconds", probe.smoke_seconds * probe.scale},
-                  {"canary", probe.canary},
-                  {"by_operator", probe.by_operator},
-                  {"operators", probe.operators},
-                  {"wanted", probe.wanted},
+  json request = {{"record", record_to_text(record)}, {"smoke_seconds", probe.smoke_seconds * probe.scale},
+                  {"canary", probe.canary},           {"by_operator", probe.by_operator},
+                  {"operators", probe.operators},     {"wanted", probe.wanted},
                   {"owners", json::array()}};
   for (const OwnerCandidate& owner : probe.owners)
     request["owners"].push_back({{"id", owner.id}, {"path", exact_json(owner.path)}});

@@ -213,6 +213,9 @@ private:
   void try_by_operator(core::ConformanceOptions suite) {
     using Clock = std::chrono::steady_clock;
     const bool is_first_look = options_.operators.empty();
+    const auto is_wanted = [&](const std::string& op) {
+      return std::find(options_.wanted.begin(), options_.wanted.end(), op) != options_.wanted.end();
+    };
     std::vector<std::string> order = options_.operators;
     if (is_first_look) {
       suite.op = "device";  // no operator has this name: the device alone is tried
@@ -222,18 +225,18 @@ private:
         return;
       }
       order = let_all_wait();
-      std::stable_partition(order.begin(), order.end(), [&](const std::string& op) {
-        return std::find(options_.wanted.begin(), options_.wanted.end(), op) != options_.wanted.end();
-      });
+      std::stable_partition(order.begin(), order.end(), is_wanted);
     }
     suite.device = false;
     report_tried();
     const auto begin = Clock::now();
     for (const std::string& op : order) {
-      const double left = options_.smoke_seconds - std::chrono::duration<double>(Clock::now() - begin).count();
-      if (options_.smoke_seconds > 0 && left <= 0) return;
+      double left = options_.smoke_seconds - std::chrono::duration<double>(Clock::now() - begin).count();
+      const bool must_be = is_first_look && is_wanted(op);
+      if (options_.smoke_seconds > 0 && left <= 0 && !must_be) return;
+      if (is_first_look) left += options_.smoke_seconds;  // one that has begun may end
       suite.op = op;
-      std::vector<UnitResult> units = tried(suite, options_.smoke_seconds > 0 ? left : 0);
+      std::vector<UnitResult> units = tried(suite, options_.smoke_seconds > 0 && !must_be ? left : 0);
       const bool is_cut = std::any_of(units.begin(), units.end(),
                                       [](const UnitResult& unit) { return unit.reason_code == kUnitNotReached; });
       // Half a test is none. One that had the whole time and was cut has its verdict.
@@ -364,7 +367,8 @@ void conclude(PluginRecord* record, Place place) {
     record->stop(verified.empty() && !some_wait ? State::deferred : State::partial, place, reason::kTimedOut,
                  fmt::format("the smoke test's time was up before {}{} ({})", unreached.size(), of_all,
                              operators_of(unreached)));
-    if (record->state == State::partial) record->broken = false;  // what was tested is right: a slow machine, nobody's fault
+    if (record->state == State::partial)
+      record->broken = false;  // what was tested is right: a slow machine, nobody's fault
   } else if (!failed.empty() && (!verified.empty() || some_wait)) {
     record->stop(
         State::partial, place, reason::kSomeFailed,

@@ -31,8 +31,8 @@ struct ExamineOptions {
   core::ConformanceOptions suite;
   double smoke_seconds = 0.0;  // what is not reached in this time stays unverified; 0: no limit
   // One operator after another, and what is not reached waits. The units that the record has already stay, but for
-  // those of `operators`, which are tried in this order; an empty list means all in the plugin's order, but the wanted ones before the others and the
-  // device before all.
+  // those of `operators`, which are tried in this order; an empty list means all in the plugin's order, but the wanted
+  // ones before the others and the device before all.
   bool by_operator = false;
   std::vector<std::string> operators, wanted;
   Place place = Place::child;

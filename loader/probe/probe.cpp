@@ -265,7 +265,6 @@ private:
     return options_.demand != nullptr ? options_.demand->wanted_of(id, waiting) : std::vector<std::string>();
   }
 
-
   void probe(const Job& job) {
     PluginRecord& record = job.plugin->record;
     if (options_.mode == ProbeMode::off)

@@ -26,7 +26,8 @@ enum class ProbeMode : uint8_t {
 // RLK_PROBE; isolated when it is unset. False, with `mode` isolated, when the value is none of the three.
 bool probe_mode_of(const Environment& environment, ProbeMode* mode);
 
-// Which operators of a plugin's file are tried before its verdict stands. The others wait; their turn comes with `more`.
+// Which operators of a plugin's file are tried before its verdict stands. The others wait; their turn comes with
+// `more`.
 enum class Trial : uint8_t {
   all,         // every one
   first_look,  // those that a short time allows: all of a small plugin, few of one with a hundred
@@ -46,8 +47,8 @@ struct ProbeOptions {
   bool fresh = false;
   Trial trial = Trial::all;
   Demand* demand = nullptr;  // which operators are wanted of whom; `first_look` and `more` look at it
-  // The plugins that the caller has verdicts of, with the operators that wait. `more` tries no other, and of `all` these
-  // are left out: a first look is enough for them.
+  // The plugins that the caller has verdicts of, with the operators that wait. `more` tries no other, and of `all`
+  // these are left out: a first look is enough for them.
   std::map<std::string, std::vector<std::string>> waiting;
   unsigned max_children = 0;                             // at the same time; 0: one per processor, at most 8
   const std::atomic<bool>* cancel = nullptr;             // ends what is running; undone records become deferred
@@ -63,7 +64,8 @@ struct ProbedPlugin {
 };
 
 // RLK_VERIFY: "eager", and a start has every operator of every plugin tried before it goes on; "lazy", which is the
-// default: few are, and the others when they are wanted, and behind. False, with `eager` false, when the value is neither.
+// default: few are, and the others when they are wanted, and behind. False, with `eager` false, when the value is
+// neither.
 bool is_eager_of(const Environment& environment, bool* eager);
 bool is_eager(const Environment& environment);
 

@@ -37,10 +37,10 @@ constexpr uint64_t kMaxProtocolBytes = uint64_t{512} << 20;
 constexpr size_t kLongestName = 256;  // of a phase or an activity, in bytes
 constexpr size_t kMostLeft = 16;      // processes that are named
 constexpr Clock::duration kLeast = std::chrono::milliseconds(1);
-constexpr int kReadsWhenLate = 64;                        // of 64 KiB each
-constexpr auto kPollTime = std::chrono::milliseconds(20);     // how soon an end without an end-of-file is seen
-constexpr auto kExitAllowance = std::chrono::seconds(5);  // between the result and the process being gone
-constexpr auto kKillAllowance = std::chrono::seconds(5);  // between SIGKILL and the process being gone
+constexpr int kReadsWhenLate = 64;                         // of 64 KiB each
+constexpr auto kPollTime = std::chrono::milliseconds(20);  // how soon an end without an end-of-file is seen
+constexpr auto kExitAllowance = std::chrono::seconds(5);   // between the result and the process being gone
+constexpr auto kKillAllowance = std::chrono::seconds(5);   // between SIGKILL and the process being gone
 
 // A descriptor out of the way of 0 to 4, which the child's own are copied to.
 UniqueFd move_up(int fd) {

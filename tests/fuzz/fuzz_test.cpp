@@ -138,10 +138,9 @@ loader::ChildProbe a_probe() {
 Seeds protocol_seeds() {
   using loader::FrameKind;
   const std::string record = loader::record_to_text(a_record());
-  return {
-      loader::encode_frame(FrameKind::request, loader::encode_request(a_record(), a_probe())),
-      loader::encode_frame(FrameKind::phase, "create") + loader::encode_frame(FrameKind::beat, "add f32") +
-          loader::encode_frame(FrameKind::message, record) + loader::encode_frame(FrameKind::result, record)};
+  return {loader::encode_frame(FrameKind::request, loader::encode_request(a_record(), a_probe())),
+          loader::encode_frame(FrameKind::phase, "create") + loader::encode_frame(FrameKind::beat, "add f32") +
+              loader::encode_frame(FrameKind::message, record) + loader::encode_frame(FrameKind::result, record)};
 }
 
 // A verdict and a quarantine as the store keeps them, then the store's own file around them.

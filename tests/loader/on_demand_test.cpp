@@ -1,5 +1,5 @@
-// Operators that are tried when a call first asks for them (RLK_VERIFY=lazy): of a plugin with more than a hundred, some
-// slow, one wrong, one that hangs, used by processes while they are tried. Each test is a process of its own.
+// Operators that are tried when a call first asks for them (RLK_VERIFY=lazy): of a plugin with more than a hundred,
+// some slow, one wrong, one that hangs, used by processes while they are tried. Each test is a process of its own.
 #include <gtest/gtest.h>
 #include <rlk/ops/add.h>
 #include <rlk/rlk.hpp>

@@ -299,7 +299,8 @@ TEST(ListJson, HasThePublishedShape) {
                                         {"pci_bus_id", "0000:17:00.0"},
                                         {"numa_node", 1}}));
   EXPECT_EQ(plugin["evidence"][1], json({{"kind", "pci_id"}, {"value", "10de:2330"}, {"supports", false}}));
-  EXPECT_EQ(plugin["ops"], json({{"verified", 1}, {"partial", 1}, {"unsupported", 0}, {"quarantined", 0}, {"waiting", 0}}));
+  EXPECT_EQ(plugin["ops"],
+            json({{"verified", 1}, {"partial", 1}, {"unsupported", 0}, {"quarantined", 0}, {"waiting", 0}}));
 }
 
 }  // namespace

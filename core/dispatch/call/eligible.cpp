@@ -104,10 +104,11 @@ Refusal refuse_unverified(const Candidate& candidate, const BoundCall& call, con
                                       text_of_numerics(unit.result->numerics), text_of_numerics(numerics))};
     }
     if (is_untried(candidate)) {
-      return {kWaiting,
-              fmt::format("{} has not been tried on this machine yet; it is tried next, behind the calls, and serves when "
-                          "it is verified. RLK_REQUIRE={}:{} has the start wait for that",
-                          candidate.decl->name, candidate.on->backend, candidate.decl->name)};
+      return {
+          kWaiting,
+          fmt::format("{} has not been tried on this machine yet; it is tried next, behind the calls, and serves when "
+                      "it is verified. RLK_REQUIRE={}:{} has the start wait for that",
+                      candidate.decl->name, candidate.on->backend, candidate.decl->name)};
     }
     return {"NOT_VERIFIED", name + " was not verified on this machine"};
   };

@@ -18,7 +18,8 @@ constexpr std::chrono::milliseconds kPause{5};
 std::vector<const Candidate*> untried_for(const Snapshot& snapshot, const Call& call) {
   std::vector<const Candidate*> found;
   for (const Candidate& candidate : snapshot.candidates) {
-    if (candidate.decl != &call.decl() || candidate.on != &call.stream.device().entry || !is_untried(candidate)) continue;
+    if (candidate.decl != &call.decl() || candidate.on != &call.stream.device().entry || !is_untried(candidate))
+      continue;
     if (call.options.pin.empty() || call.options.pin.starts_with(candidate.plugin->id)) found.push_back(&candidate);
   }
   return found;

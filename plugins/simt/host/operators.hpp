@@ -38,8 +38,8 @@ struct AttentionSimt {
   static std::unique_ptr<sdk::Plan> plan(Device& device, const sdk::Call<Op>& call);
 };
 
-// The maps of ../operators come first: they are many and tried in no time.
-using SharedOperators =
-    decltype(std::tuple_cat(std::declval<Maps>(), std::declval<std::tuple<Logp, LogpBackward, AttentionSimt>>()));
+// In the order in which they are tried where no call has asked for one: what every step of a training wants comes first.
+using SharedOperators = decltype(std::tuple_cat(std::declval<std::tuple<Logp, LogpBackward>>(), std::declval<Maps>(),
+                                                std::declval<std::tuple<AttentionSimt>>()));
 
 }  // namespace rlk::simt::host

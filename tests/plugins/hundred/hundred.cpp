@@ -7,8 +7,8 @@
 #include <thread>
 #include <vector>
 
-#include "core/declaration/declaration.hpp"
 #include "../golden/operators.hpp"
+#include "core/declaration/declaration.hpp"
 
 namespace {
 
@@ -44,8 +44,7 @@ public:
   using Device = golden_plugin::Device;
   using Stream = golden_plugin::Stream;
   using Event = golden_plugin::Event;
-  using Implementations =
-      std::tuple<Some<ops::Attention>, Some<ops::LogpBackward>, Some<ops::Logp>, Some<ops::Add>>;
+  using Implementations = std::tuple<Some<ops::Attention>, Some<ops::LogpBackward>, Some<ops::Logp>, Some<ops::Add>>;
 
   explicit Hundred(const rlk::sdk::Host&) {}
   rlk::sdk::Verdict probe(rlk::sdk::Evidence& evidence) override {
@@ -92,9 +91,9 @@ const rlk_plugin* with_all_operators(const rlk_plugin& small) {
 
 #define HUNDRED_TEXT_(x) #x
 #define HUNDRED_TEXT(x) HUNDRED_TEXT_(x)
-#define HUNDRED_NOTE                                                                                      \
-  "abi=" HUNDRED_TEXT(RLK_ABI_MAJOR) "." HUNDRED_TEXT(RLK_ABI_MINOR) ";draft=" HUNDRED_TEXT(RLK_ABI_DRAFT) \
-                                                     ";id=hundred;backend=hundred;version=1.0.0"
+#define HUNDRED_NOTE                                                                         \
+  "abi=" HUNDRED_TEXT(RLK_ABI_MAJOR) "." HUNDRED_TEXT(RLK_ABI_MINOR) ";draft=" HUNDRED_TEXT( \
+      RLK_ABI_DRAFT) ";id=hundred;backend=hundred;version=1.0.0"
 
 __attribute__((used, retain, section(".note.rlk"),
                aligned(4))) static const rlk::sdk::detail::Note<sizeof(HUNDRED_NOTE)>
