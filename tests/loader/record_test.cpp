@@ -281,6 +281,19 @@ TEST(OperatorCounts, CountEachOperatorOnce) {
   EXPECT_EQ(count_operators(record).quarantined, 4u);
 }
 
+TEST(OperatorCounts, WhatWasNotTriedWaits) {
+  PluginRecord record;
+  record.units = {unit("a", UnitResult::Verdict::declined), unit("b", UnitResult::Verdict::declined, ""),
+                  unit("c", UnitResult::Verdict::declined, ""), unit("d", UnitResult::Verdict::verified)};
+  record.units[1].reason_code = core::kPutOff;
+  record.units[2].reason_code = core::kWaiting;
+  const OperatorCounts counts = count_operators(record);
+  EXPECT_EQ(counts.waiting, 2u);
+  EXPECT_EQ(counts.unsupported, 1u);
+  EXPECT_EQ(counts.verified, 1u);
+  EXPECT_EQ(waiting_operators(record), (std::vector<std::string>{"c", "b"})) << "one that was put off comes last";
+}
+
 TEST(ListJson, HasThePublishedShape) {
   const json document = json::parse(list_to_json({"0.1.0", "1.0"}, {full_record()}));
   EXPECT_EQ(document["schema"], 1);

@@ -14,6 +14,7 @@
 #include "core/dispatch/trust/process_end.hpp"
 #include "framework/fs.hpp"
 #include "framework/process.hpp"
+#include "loader/probe/demand.hpp"
 #include "loader/store/breadcrumbs.hpp"
 #include "loader/store/file.hpp"
 
@@ -387,6 +388,29 @@ TEST_F(StoreTest, ContentHashesAreRememberedByIdentityOnceTheFileHasSettled) {
   folder.file("plugin.so", "CONTENT");
   EXPECT_EQ(content_hash(&store, file), hash_file(file));
   EXPECT_EQ(content_hash(&store, folder / "none"), std::nullopt);
+}
+
+TEST(DemandTest, ProcessesKnowOfEachOthersAndTheMostWantedComesFirst) {
+  using Names = std::vector<std::string>;
+  const TempFolder folder;
+  Store store(folder.folder("cache", 0700));
+  const Names waiting = {"add", "gae", "logp", "mul"};
+  Demand mine(&store), theirs(&store);
+  EXPECT_EQ(mine.wanted_of("cuda", waiting), Names());
+  mine.want("cuda", "mul");
+  mine.want("cuda", "mul");
+  mine.want("cuda", "logp");
+  theirs.want("cuda", "logp");
+  theirs.want("rocm", "add");
+  EXPECT_EQ(theirs.wanted_of("cuda", waiting), (Names{"logp", "mul"}));
+  EXPECT_EQ(mine.wanted_of("cuda", {"mul", "gae"}), Names{"mul"});
+  EXPECT_EQ(theirs.wanted_of("rocm", waiting), Names{"add"});
+  mine.forget("cuda");
+  EXPECT_EQ(mine.wanted_of("cuda", waiting), Names());
+  Store memory("");
+  Demand alone(&memory);
+  alone.want("cuda", "gae");
+  EXPECT_EQ(alone.wanted_of("cuda", waiting), Names{"gae"});
 }
 
 }  // namespace

@@ -373,6 +373,25 @@ TEST_F(ConfigTest, WhatIsWrongIsNamedWithItsLine) {
   }
 }
 
+TEST(Required, OperatorsBelongToTheBackendBeforeThem) {
+  const auto text_of = [](const std::string& value) {
+    std::string text;
+    for (const loader::Required& one : loader::required_of(value)) {
+      text += "[" + one.backend;
+      for (const std::string& op : one.operators) text += " " + op;
+      text += "]";
+    }
+    return text;
+  };
+  EXPECT_EQ(text_of(""), "");
+  EXPECT_EQ(text_of("cuda"), "[cuda]");
+  EXPECT_EQ(text_of("cuda,rocm"), "[cuda][rocm]");
+  EXPECT_EQ(text_of("cuda:logp,attention,rocm"), "[cuda logp attention][rocm]");
+  EXPECT_EQ(text_of("cuda:logp,rocm:add,mul"), "[cuda logp][rocm add mul]");
+  EXPECT_EQ(text_of("cuda,logp"), "[cuda][logp]") << "an operator needs a backend: this is one that there is not";
+  EXPECT_EQ(text_of("cuda:logq"), "[cuda logq]") << "told when it is looked for";
+}
+
 // The folder of a policy file may have any bytes in its name, and reasons name the file.
 TEST(Explain, AReasonThatIsNoUtf8IsADocumentToo) {
   core::Explanation explanation;
