@@ -236,7 +236,8 @@ __device__ __forceinline__ void put_probabilities(Row& row, RowName<g> grad, Row
   } else {
     const LogitBase<double> base(scale.lse, scale.temperature);
     row.map_but(target, RareLane(), to(grad), from(logits), [&](auto, bool is_target, double v) {
-      return is_target ? of_target : gain * exp2_fast(base.log2_of(v));
+      const double all = v == -INFINITY ? 0 : gain * exp2_fast(base.log2_of(v));
+      return is_target ? of_target : all;
     });
   }
 }
