@@ -230,8 +230,8 @@ __device__ __forceinline__ void put_probabilities(Row& row, RowName<g> grad, Row
                                                   double of_target, double gain, const LogitScale& scale) {
   // Each thread has read what it needs of the row before another writes.
   row.wait();
-  // A large gain times a small power is in range.
-  if (Row::kLong || !(::fabs(gain) >= 0x1p100)) {
+  // A large gain times a small power is in range; an infinite one leaves what is impossible alone.
+  if (!(::fabs(gain) >= (Row::kLong ? INFINITY : 0x1p100))) {
     put_logit_gradients(row, grad, row.source(logits), target, of_target, gain, scale);
   } else {
     const LogitBase<double> base(scale.lse, scale.temperature);
