@@ -45,13 +45,16 @@ constexpr __device__ __host__ int row_matrices() {
   for (int i = 0; i < Op::kTensors; ++i) matrices += Op::kind(i) == RowKind::in ? 1 : 0;
   return matrices;
 }
-// Blocks that a multiprocessor is to hold: those that map a row need registers for what they make of a pack.
+// Blocks that a multiprocessor is to hold: those that map a row need registers for what they make of a pack, but where
+// little of it is kept because one matrix streams through.
 template <class Op>
 constexpr __device__ __host__ int row_blocks() {
+  int written = 0, streamed = 0;
   for (int i = 0; i < Op::kTensors; ++i) {
-    if (Op::kind(i) == RowKind::out || Op::kind(i) == RowKind::wide_out) return 2;
+    written += Op::kind(i) == RowKind::out || Op::kind(i) == RowKind::wide_out ? 1 : 0;
+    streamed += Op::kind(i) == RowKind::streamed ? 1 : 0;
   }
-  return 3;
+  return written > 0 && streamed != 1 ? 2 : 3;
 }
 
 template <class T>
