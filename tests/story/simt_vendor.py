@@ -14,8 +14,10 @@ DTYPES = ("f32", "bf16", "f16", "f64")
 DTYPES_OF = {"logp_merge": ("f32", "f64"), "moe_align_block_size": ("i32", "i64")}  # of operators that have others
 # Of logp and its backward; of policy_loss and its, where tokens are chosen among those of the whole batch.
 CPU_ALONE = ("keep_mask", "sum_p2", "kind=clip_cov", "kind=kl_cov", "top_entropy_quantile")
-# Of operators with some thousand cases those that an ordinary run tries, by words of their titles.
-CASES_OF = {"policy_loss": "kind=cispo", "policy_loss_backward": "kind=cispo"}
+# Of operators with some thousand cases, or long ones, those that an ordinary run tries, by words of their titles.
+CASES_OF = {"policy_loss": "kind=cispo", "policy_loss_backward": "kind=cispo", "grpo_loss": "ref_logits",
+            "grpo_loss_backward": "ref_logp", "topk_kl": "logp_clamp", "topk_kl_backward": "logp_clamp",
+            "jsd": "student_kl"}
 
 
 def mapped_operators():

@@ -9,6 +9,8 @@
   { RowsArgument::Kind::out, #name, call.name }
 #define RLK_SIMT_ROWS_IS_in(name) \
   { RowsArgument::Kind::in, #name, call.name }
+#define RLK_SIMT_ROWS_IS_streamed(name) \
+  { RowsArgument::Kind::streamed, #name, call.name }
 #define RLK_SIMT_ROWS_IS_or_one(name) \
   { RowsArgument::Kind::or_one, #name, call.name }
 #define RLK_SIMT_ROWS_IS_or_zero(name) \
@@ -23,14 +25,22 @@
   { RowsArgument::Kind::ids_of_row, #name, call.name }
 #define RLK_SIMT_ROWS_IS_kept(name) \
   { RowsArgument::Kind::kept, #name, nullptr }
+#define RLK_SIMT_ROWS_IS_kept_of_block(name) \
+  { RowsArgument::Kind::kept_of_block, #name, nullptr }
 #define RLK_SIMT_ROWS_IS_of_column(name) \
   { RowsArgument::Kind::of_column, #name, call.name }
 #define RLK_SIMT_ROWS_IS_wide_out(name) \
   { RowsArgument::Kind::wide_out, #name, call.name }
 #define RLK_SIMT_ROWS_IS_integer_of_row(name) \
   { RowsArgument::Kind::integer_of_row, #name, call.name }
+#define RLK_SIMT_ROWS_IS_integers_of_row(name) \
+  { RowsArgument::Kind::integers_of_row, #name, call.name }
 #define RLK_SIMT_ROWS_IS_of_call(name) \
   { RowsArgument::Kind::of_call, #name, call.name }
+#define RLK_SIMT_ROWS_IS_integers_of_call(name) \
+  { RowsArgument::Kind::integers_of_call, #name, call.name }
+#define RLK_SIMT_ROWS_IS_of_block(name) \
+  { RowsArgument::Kind::of_block, #name, call.name }
 #define RLK_SIMT_ROWS_IS_kept_once(name) \
   { RowsArgument::Kind::kept_once, #name, nullptr }
 #define RLK_SIMT_ROWS_ARGUMENT(argument) RLK_SIMT_CAT(RLK_SIMT_ROWS_IS_, argument),
@@ -66,4 +76,8 @@
   RLK_SIMT_ROWS_DECLARE(OP, arguments, (RLK_SIMT_ROWS_MADE made, RowsAll::after))
 #define RLK_SIMT_ALL_THEN_ROWS(OP, arguments, made, text, ...) \
   RLK_SIMT_ROWS_DECLARE(OP, arguments, (RLK_SIMT_ROWS_MADE made, RowsAll::before))
+#define RLK_SIMT_ROWS_BETWEEN(OP, arguments, made, before, after, ...) \
+  RLK_SIMT_ROWS_DECLARE(OP, arguments, (RLK_SIMT_ROWS_MADE made, RowsAll::around))
+#define RLK_SIMT_ROWS_BY(OP, arguments, made, ...) \
+  RLK_SIMT_ROWS_DECLARE(OP, arguments, (RLK_SIMT_ROWS_MADE made, RowsAll::never))
 #define RLK_SIMT_ROWS_SUMS(OP, arguments, numbers, sums, ...) RLK_SIMT_ROWS_WITH(OP, arguments, numbers, )

@@ -34,6 +34,10 @@ simt::RowTensor row_tensor(const RowsArgument& argument) {
   out.dtype = static_cast<int32_t>(sdk::dtype_of(tensor));
   int32_t last = tensor.ndim - 1;
   if (argument.kind == Kind::of_call) return out;
+  if (argument.kind == Kind::of_block) {
+    out.outer = stride_of(tensor, last);
+    return out;
+  }
   if (argument.has_columns()) out.column = stride_of(tensor, last--);
   out.row = stride_of(tensor, last);
   out.outer = stride_of(tensor, last - 1);
@@ -52,7 +56,7 @@ RowsCall::RowsCall(std::initializer_list<RowsArgument> all, std::initializer_lis
 
 const rlk_tensor& RowsCall::matrix() const {
   const RowsArgument* const found =
-      std::find_if(arguments, arguments + count, [](const RowsArgument& one) { return one.kind == Kind::in; });
+      std::find_if(arguments, arguments + count, [](const RowsArgument& one) { return one.is_read(); });
   if (found == arguments + count || found->tensor == nullptr) {
     throw sdk::Error(RLK_INVALID_ARGUMENT, "a tensor that the operator needs is absent");
   }
@@ -75,7 +79,7 @@ sdk::Support support_of_rows(const Device& device, const RowsCall& call) {
     const RowsArgument& argument = call.arguments[i];
     if (argument.tensor == nullptr) continue;
     const sdk::Dtype own = sdk::dtype_of(*argument.tensor);
-    const bool is_integer = argument.kind == Kind::integer_of_row;
+    const bool is_integer = argument.is_integer();
     const sdk::Refusal refused =
         argument.is_id() ? sdk::refuse_dtype(argument.tensor, argument.name, {sdk::Dtype::i32, sdk::Dtype::i64})
         : is_integer
@@ -95,7 +99,7 @@ sdk::Support support_of_rows(const Device& device, const RowsCall& call) {
   }
   sdk::Support answer = sdk::Support::yes("rows", numerics_of(call), RLK_SUPPORT_PREFERRED);
   answer.cost_us = (call.has_sums() ? 3 : 1) * (kLaunchUs + device.bytes_us(bytes));
-  if (call.all_rows != RowsAll::never) answer.cost_us += kLaunchUs;
+  if (call.all_rows != RowsAll::never) answer.cost_us += (call.all_rows == RowsAll::around ? 2 : 1) * kLaunchUs;
   if (call.keeps()) answer.workspace_bound = UINT64_MAX;
   return answer;
 }
@@ -106,6 +110,7 @@ simt::RowArgs arguments_of_rows(const RowsCall& call, int wave) {
   args.columns = call.columns();
   args.rows = product(matrix.shape, matrix.ndim - 1);
   args.inner = matrix.ndim == 3 ? matrix.shape[1] : args.rows;
+  args.blocks = matrix.ndim == 3 ? matrix.shape[0] : 1;
   std::copy(std::begin(call.numbers), std::end(call.numbers), args.number);
   args.dtype = static_cast<int32_t>(call.dtype());
   const int64_t size = 16 / sdk::bytes_of(call.dtype());
@@ -137,12 +142,15 @@ uint64_t place_kept(const RowsCall& call, simt::RowArgs& args, void* workspace) 
   for (int i = 0; i < call.count; ++i) {
     sums += call.arguments[i].kind == Kind::of_column ? 1 : 0;
     const bool is_once = call.arguments[i].kind == Kind::kept_once;
-    if (call.arguments[i].kind != Kind::kept && !is_once) continue;
-    const uint64_t own_bytes = is_once ? simt::kRowKeptOnce * sizeof(double) : row_bytes;
+    const bool is_of_block = call.arguments[i].kind == Kind::kept_of_block;
+    if (call.arguments[i].kind != Kind::kept && !is_once && !is_of_block) continue;
+    const uint64_t own_bytes = is_once       ? simt::kRowKeptOnce * sizeof(double)
+                               : is_of_block ? static_cast<uint64_t>(args.blocks) * sizeof(double)
+                                             : row_bytes;
     bytes += align_256(own_bytes);
     args.tensor[i].dtype = simt::kMapF64;
-    args.tensor[i].outer = is_once ? 0 : args.inner;
-    args.tensor[i].row = is_once ? 0 : 1;
+    args.tensor[i].outer = is_once ? 0 : is_of_block ? 1 : args.inner;
+    args.tensor[i].row = is_once || is_of_block ? 0 : 1;
     args.tensor[i].column = is_once ? 1 : 0;
     if (workspace != nullptr) args.tensor[i].data = at.take<double>(own_bytes);
   }
@@ -169,6 +177,9 @@ RowsPlan::RowsPlan(Device& device, const RowsKernels& kernels, const RowsCall& c
   if (call.keeps()) workspace_bound = UINT64_MAX;
   const std::string prefix = kernels.prefix;
   if (call.all_rows != RowsAll::never) all_ = device.kernel(kernels.image, prefix + "all");
+  first_ = call.all_rows == RowsAll::around   ? device.kernel(kernels.image, prefix + "first")
+           : call.all_rows == RowsAll::before ? all_
+                                              : nullptr;
   if (!call.has_sums()) return;
   chunks_ = device.kernel(kernels.image, prefix + (call.dtype() == sdk::Dtype::f64 ? "chunks_f64" : "chunks_f32"));
   totals_ = device.kernel(kernels.image, prefix + "totals");
@@ -185,9 +196,9 @@ void RowsPlan::launch(sdk::Stream& stream, const RowsCall& call, const sdk::Run&
   place_kept(call, args, run.workspace());
   const PlaceScope scope(place_);
   const StreamHandle handle = own(stream).handle();
-  if (call.all_rows == RowsAll::before) launch_grid(all_, 1, simt::kRowAllThreads, 0, handle, args);
+  if (first_ != nullptr) launch_grid(first_, 1, simt::kRowAllThreads, 0, handle, args);
   launch_walking(kernel_, blocks_of_rows(args, wave_), threads_of_rows(args, wave_), 0, handle, args);
-  if (call.all_rows == RowsAll::after) launch_grid(all_, 1, simt::kRowAllThreads, 0, handle, args);
+  if (all_ != nullptr && first_ != all_) launch_grid(all_, 1, simt::kRowAllThreads, 0, handle, args);
   if (!call.has_sums()) return;
   const int64_t packs = ceil_divide(args.columns, 16 / sdk::bytes_of(call.dtype()));
   launch_walking(chunks_, ceil_divide(packs, simt::kRowSumThreads) * args.chunks, simt::kRowSumThreads, 0, handle,

@@ -20,24 +20,35 @@ struct RowsArgument {
     out,
     wide_out,
     in,
+    streamed,
     or_one,
     or_zero,
     of_row,
     integer_of_row,
+    integers_of_row,
     id_of_row,
     list_of_row,
     ids_of_row,
     kept,
     of_column,
+    of_block,
+    kept_of_block,
     of_call,
+    integers_of_call,
     kept_once
   };
 
-  bool is_matrix() const noexcept { return kind == Kind::out || kind == Kind::wide_out || kind == Kind::in; }
-  // Ids that are written; integer_of_row is read, and may be a mask.
+  bool is_read() const noexcept { return kind == Kind::in || kind == Kind::streamed; }
+  bool is_matrix() const noexcept { return kind == Kind::out || kind == Kind::wide_out || is_read(); }
+  // Ids that are written.
   bool is_id() const noexcept { return kind == Kind::id_of_row || kind == Kind::ids_of_row; }
+  // That are read, and may be a mask.
+  bool is_integer() const noexcept {
+    return kind == Kind::integer_of_row || kind == Kind::integers_of_row || kind == Kind::integers_of_call;
+  }
   bool has_columns() const noexcept {
-    return kind != Kind::of_row && kind != Kind::integer_of_row && kind != Kind::id_of_row && kind != Kind::of_call;
+    return kind != Kind::of_row && kind != Kind::integer_of_row && kind != Kind::id_of_row && kind != Kind::of_call &&
+           kind != Kind::of_block;
   }
   // One of the matrices' dtype, or of its accumulator's.
   bool is_of_dtype() const noexcept { return kind != Kind::of_row && kind != Kind::of_call; }
@@ -48,7 +59,7 @@ struct RowsArgument {
 };
 
 // When one block does what is done of all rows (../skeleton/rows_all.cuh).
-enum class RowsAll { never, before, after };
+enum class RowsAll { never, before, after, around };
 
 // A call of an operator of rows: its arguments, one of them an input that is a matrix.
 struct RowsCall {
@@ -63,7 +74,7 @@ struct RowsCall {
     asks_f64 = made.asks_f64();
   }
 
-  const rlk_tensor& matrix() const;  // the first of kind `in`
+  const rlk_tensor& matrix() const;  // the first that is read
   sdk::Dtype dtype() const { return sdk::dtype_of(matrix()); }
   int64_t columns() const { return matrix().shape[matrix().ndim - 1]; }
 
@@ -100,7 +111,7 @@ protected:
   uint64_t workspace_of(const RowsCall& call) const;
 
 private:
-  FunctionHandle kernel_, chunks_ = nullptr, totals_ = nullptr, all_ = nullptr;
+  FunctionHandle kernel_, chunks_ = nullptr, totals_ = nullptr, first_ = nullptr, all_ = nullptr;
   Place place_;
   int wave_;
 };

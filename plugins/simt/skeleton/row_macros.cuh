@@ -5,6 +5,7 @@
 #define RLK_SIMT_ROWS_NAME_out(name) name
 #define RLK_SIMT_ROWS_NAME_wide_out(name) name
 #define RLK_SIMT_ROWS_NAME_in(name) name
+#define RLK_SIMT_ROWS_NAME_streamed(name) name
 #define RLK_SIMT_ROWS_NAME_or_one(name) name
 #define RLK_SIMT_ROWS_NAME_or_zero(name) name
 #define RLK_SIMT_ROWS_NAME_of_row(name) name
@@ -12,13 +13,18 @@
 #define RLK_SIMT_ROWS_NAME_list_of_row(name) name
 #define RLK_SIMT_ROWS_NAME_ids_of_row(name) name
 #define RLK_SIMT_ROWS_NAME_integer_of_row(name) name
+#define RLK_SIMT_ROWS_NAME_integers_of_row(name) name
 #define RLK_SIMT_ROWS_NAME_kept(name) name
+#define RLK_SIMT_ROWS_NAME_kept_of_block(name) name
 #define RLK_SIMT_ROWS_NAME_of_column(name) name
 #define RLK_SIMT_ROWS_NAME_of_call(name) name
+#define RLK_SIMT_ROWS_NAME_integers_of_call(name) name
+#define RLK_SIMT_ROWS_NAME_of_block(name) name
 #define RLK_SIMT_ROWS_NAME_kept_once(name) name
 #define RLK_SIMT_ROWS_KIND_out(name) RowKind::out
 #define RLK_SIMT_ROWS_KIND_wide_out(name) RowKind::wide_out
 #define RLK_SIMT_ROWS_KIND_in(name) RowKind::in
+#define RLK_SIMT_ROWS_KIND_streamed(name) RowKind::streamed
 #define RLK_SIMT_ROWS_KIND_or_one(name) RowKind::or_one
 #define RLK_SIMT_ROWS_KIND_or_zero(name) RowKind::or_zero
 #define RLK_SIMT_ROWS_KIND_of_row(name) RowKind::of_row
@@ -26,9 +32,13 @@
 #define RLK_SIMT_ROWS_KIND_list_of_row(name) RowKind::list_of_row
 #define RLK_SIMT_ROWS_KIND_ids_of_row(name) RowKind::ids_of_row
 #define RLK_SIMT_ROWS_KIND_integer_of_row(name) RowKind::integer_of_row
+#define RLK_SIMT_ROWS_KIND_integers_of_row(name) RowKind::integers_of_row
 #define RLK_SIMT_ROWS_KIND_kept(name) RowKind::kept
+#define RLK_SIMT_ROWS_KIND_kept_of_block(name) RowKind::kept_of_block
 #define RLK_SIMT_ROWS_KIND_of_column(name) RowKind::of_column
 #define RLK_SIMT_ROWS_KIND_of_call(name) RowKind::of_call
+#define RLK_SIMT_ROWS_KIND_integers_of_call(name) RowKind::integers_of_call
+#define RLK_SIMT_ROWS_KIND_of_block(name) RowKind::of_block
 #define RLK_SIMT_ROWS_KIND_kept_once(name) RowKind::kept_once
 
 #define RLK_SIMT_ROWS_PLACE(argument) RLK_SIMT_CAT(RLK_SIMT_ROWS_NAME_, argument),
@@ -71,5 +81,9 @@
   RLK_SIMT_ROWS_DEFINE(OP, arguments, (RLK_SIMT_EACH(RLK_SIMT_ROWS_NUMBER, RLK_SIMT_ROWS_LIST numbers)), false, (), \
                        __VA_ARGS__)
 #define RLK_SIMT_ROWS(OP, arguments, ...) RLK_SIMT_ROWS_DEFINE(OP, arguments, (), false, (), __VA_ARGS__)
+// made: as rows_all.cuh's, of one row.
+#define RLK_SIMT_ROWS_BY(OP, arguments, made, ...) \
+  RLK_SIMT_ROWS_DEFINE(OP, arguments, (RLK_SIMT_ROWS_MADE_OF made), true, (), __VA_ARGS__)
+#define RLK_SIMT_ROWS_MADE_OF(Type, name, ...) [[maybe_unused]] const Type name = simt::made_of<Type>(rlk_number);
 #define RLK_SIMT_ROWS_CAUSAL(OP, arguments, ...) \
   RLK_SIMT_ROWS_DEFINE(OP, arguments, (), false, (static constexpr bool kCausal = true;), __VA_ARGS__)

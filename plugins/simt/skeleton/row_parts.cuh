@@ -12,16 +12,21 @@ enum class RowKind {
   out,
   wide_out,
   in,
+  streamed,
   or_one,
   or_zero,
   of_row,
   integer_of_row,
+  integers_of_row,
   id_of_row,
   list_of_row,
   ids_of_row,
   kept,
   of_column,
+  of_block,
+  kept_of_block,
   of_call,
+  integers_of_call,
   kept_once
 };
 
@@ -29,20 +34,27 @@ struct RowDefaults {
   static constexpr bool kCausal = false;  // row s of a block of S rows ends at column s + columns - S
 };
 
-// Matrices that are read.
+// A matrix that is read.
+constexpr __device__ __host__ bool is_read(RowKind kind) {
+  return kind == RowKind::in || kind == RowKind::streamed;
+}
+// How many are kept in registers.
 template <class Op>
 constexpr __device__ __host__ int row_matrices() {
   int matrices = 0;
   for (int i = 0; i < Op::kTensors; ++i) matrices += Op::kind(i) == RowKind::in ? 1 : 0;
   return matrices;
 }
-// Blocks that a multiprocessor is to hold: those that map a row need registers for what they make of a pack.
+// Blocks that a multiprocessor is to hold: those that map a row need registers for what they make of a pack, but where
+// little of it is kept because one matrix streams through.
 template <class Op>
 constexpr __device__ __host__ int row_blocks() {
+  int written = 0, streamed = 0;
   for (int i = 0; i < Op::kTensors; ++i) {
-    if (Op::kind(i) == RowKind::out || Op::kind(i) == RowKind::wide_out) return 2;
+    written += Op::kind(i) == RowKind::out || Op::kind(i) == RowKind::wide_out ? 1 : 0;
+    streamed += Op::kind(i) == RowKind::streamed ? 1 : 0;
   }
-  return 3;
+  return written > 0 && streamed != 1 ? 2 : 3;
 }
 
 template <class T>
@@ -193,6 +205,15 @@ struct RowAny {
   __device__ __forceinline__ void add(const RowAny& other) { value |= other.value; }
   __device__ __forceinline__ RowAny of_lane(int lanes) const { return {wave_xor(value, lanes)}; }
 };
+
+// What the host made of the call.
+template <class Made>
+__device__ __forceinline__ Made made_of(const double* numbers) {
+  static_assert(sizeof(Made) <= kRowNumbers * sizeof(double), "kRowNumbers");
+  Made made;
+  __builtin_memcpy(&made, numbers, sizeof(made));
+  return made;
+}
 
 struct RowPowers {
   double largest, sum;

@@ -9,11 +9,13 @@
 // RLK_SIMT_ROWS_WITH(OP, arguments, (eps), ...) names parameters, which are doubles. An argument is
 //
 //   out(y), in(x)                  a matrix of the operator's dtype; out may be absent
+//   streamed(logits)               one of which nothing is kept in registers (logits.cuh); may be absent
 //   or_one(weight), or_zero(bias)  a matrix or a number for each column, and what stands for it where it is absent;
 //                                  the operator's dtype or its accumulator
 //   of_row(rstd)                   a number for each row that is put; may be absent
 //   id_of_row(index)               an integer for each row, of either width
 //   list_of_row(weights), ids_of_row(ids)   several of them for each row
+//   integer_of_row(ids), integers_of_row(ids)   the same, but read: int32, int64 or u8; may be absent
 //   kept(rstd), of_column(grad)    of sums over rows (row_sums.cuh): a number for each row that is put in memory of the
 //                                  call, and a sum
 //
@@ -299,9 +301,23 @@ public:
     return tensor.data == nullptr ? absent : row_number(tensor, at_[i] + column * tensor.column);
   }
   template <int i>
-  __device__ __forceinline__ int64_t integer(RowName<i>, int64_t absent) const {
+  __device__ __forceinline__ int64_t integer(RowName<i>, int64_t absent, int64_t j = 0) const {
     const RowTensor& tensor = args_.tensor[i];
-    return tensor.data == nullptr ? absent : row_integer(tensor, at_[i]);
+    return tensor.data == nullptr ? absent : row_integer(tensor, at_[i] + j * tensor.column);
+  }
+  // By the thread that comes here.
+  template <int i>
+  __device__ __forceinline__ void set(RowName<i>, int64_t column, double value) const {
+    const RowTensor& tensor = args_.tensor[i];
+    put_row_number(tensor, at_[i] + column * tensor.column, value);
+  }
+  // The sum of f(j) over numbers of a list, each of them one thread's, and what f does besides.
+  template <class F>
+  __device__ __forceinline__ double sum_of_list(int64_t count, const F& f) {
+    RowSum<true> total;
+#pragma unroll 1
+    for (int64_t j = place_; j < count; j += args_.group) total.add(f(j));
+    return reduce(total).value();
   }
   template <int i>
   __device__ __forceinline__ bool has(RowName<i>) const {
@@ -322,7 +338,7 @@ public:
   __device__ __forceinline__ void read_all(int64_t pack, double (&out)[kTensors][kSize]) const {
 #pragma unroll
     for (int i = 0; i < kTensors; ++i) {
-      if (Op::kind(i) == RowKind::in) read_as<double, T>(i, pack, out[i]);
+      if (is_read(Op::kind(i))) read_as<double, T>(i, pack, out[i]);
       if (Op::kind(i) != RowKind::kept) continue;
       const double number = static_cast<const double*>(args_.tensor[i].data)[at_[i]];
 #pragma unroll
@@ -334,7 +350,24 @@ public:
   }
   static constexpr bool kLong = sizeof(T) == 8, kHalf = sizeof(T) == 2;
 
-private:
+  // What passes are made of, those of other files too.
+  using Element = T;
+  static constexpr bool kInPacks = kPacks;
+  __device__ __forceinline__ int place() const {
+    return place_;
+  }
+  __device__ __forceinline__ int group() const {
+    return args_.group;
+  }
+  // A matrix's own row.
+  struct Source {
+    const T* data;
+    int64_t column;
+  };
+  template <int i>
+  __device__ __forceinline__ Source source(RowName<i>) const {
+    return {static_cast<const T*>(args_.tensor[i].data) + at_[i], args_.tensor[i].column};
+  }
   template <bool of>
   struct Is {
     static constexpr bool value = of;
@@ -431,7 +464,7 @@ private:
     const RowTensor& tensor = args_.tensor[i];
     const int64_t column = pack * kSize + part * Pack<U>::kSize, left = seen_ - column;
     Pack<U> out;
-    if (kPacks && (Op::kind(i) == RowKind::in || tensor.in_packs != 0)) {
+    if (kPacks && (is_read(Op::kind(i)) || tensor.in_packs != 0)) {
       out.bits = *reinterpret_cast<const uint4*>(static_cast<const U*>(tensor.data) + at_[i] + column);
       return out;
     }
@@ -459,7 +492,7 @@ private:
       held_[i][p].unpack(wide);
 #pragma unroll
       for (int e = 0; e < kSize; ++e) out[e] = static_cast<V>(wide[e]);
-    } else if constexpr (Op::kind(i) == RowKind::in) {
+    } else if constexpr (is_read(Op::kind(i))) {
       read_as<V, T>(i, pack, out);
     } else {
       const RowTensor& tensor = args_.tensor[i];
@@ -557,6 +590,7 @@ private:
     return mine;
   }
 
+private:
   const RowArgs& args_;
   const int place_;
   const int64_t packs_;

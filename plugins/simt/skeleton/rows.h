@@ -6,8 +6,8 @@
 
 namespace rlk::simt {
 
-constexpr int kRowTensors = 10;  // arguments of an operator, in the order in which its file names them
-constexpr int kRowNumbers = 8;
+constexpr int kRowTensors = 18;  // arguments of an operator, in the order in which its file names them
+constexpr int kRowNumbers = 16;
 constexpr int kRowThreads = 256;      // of a block where a wave has a row, and the most where a block has one
 constexpr int kRowSumThreads = 128;   // of a block that sums packs of columns over a chunk of rows
 constexpr int kRowTotalColumns = 32;  // of a block of kRowThreads that sums chunks
@@ -18,7 +18,7 @@ constexpr int kRowSmallestWave = 32;  // of any device
 // Packs of 16 bytes that a thread keeps of each matrix that is read: more hide the memory's latency and share the cost
 // of a sum over threads, and take registers.
 constexpr int row_held(int matrices) {
-  return matrices == 1 ? 8 : 4;
+  return matrices <= 1 ? 8 : 4;
 }
 
 struct RowTensor {
@@ -31,7 +31,7 @@ struct RowTensor {
 
 struct RowArgs {
   int64_t rows, columns;
-  int64_t inner;               // rows of a block of rows
+  int64_t inner, blocks;       // rows of a block of rows, and how many blocks there are
   double number[kRowNumbers];  // the operator's parameters, or what the host made of them
   int32_t dtype;               // of the matrices
   int32_t in_packs;            // all matrices are

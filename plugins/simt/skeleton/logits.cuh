@@ -1,0 +1,277 @@
+// Rows of logits over a temperature: their log-sum-exp in one pass, and the gradient that a token's log-probability
+// gives them in another.
+#pragma once
+
+#include "rows.cuh"
+
+#if defined(RLK_SIMT_ROWS_ON_DEVICE)
+
+#include <float.h>
+
+#include "../logp.cuh"
+
+namespace rlk::simt {
+
+constexpr double kLogitsLog2e = 1.4426950408889634074;
+
+// Packs of a thread that are under way while it computes with as many.
+template <class Row>
+constexpr int kLogitTile = !Row::kInPacks ? 1
+                           : Row::kLong   ? 2
+                                          : 4;
+
+// Pack `place` of a row: what is beyond the row is -inf.
+template <class Row>
+__device__ __forceinline__ Pack<typename Row::Element> logit_pack(const Row& row, const typename Row::Source& source,
+                                                                  int64_t place) {
+  using T = typename Row::Element;
+  const T lowest = Narrow<T>::of(-Accumulator<T>(INFINITY));
+  const int64_t column = place * Row::kSize;
+  Pack<T> out;
+  if constexpr (Row::kInPacks) {
+    if (place < row.packs()) {
+      out.bits = load_stream(source.data + column);
+      return out;
+    }
+  }
+  T element[Row::kSize];
+#pragma unroll
+  for (int e = 0; e < Row::kSize; ++e) {
+    element[e] = Row::kInPacks || column + e >= row.columns() ? lowest : source.data[(column + e) * source.column];
+  }
+  __builtin_memcpy(&out.bits, element, sizeof(out.bits));
+  return out;
+}
+// Calls visit(the first of its places, tile) with every kLogitTile packs of this thread.
+template <class Row, class Visit>
+__device__ __forceinline__ void each_logit_tile(const Row& row, const typename Row::Source& source,
+                                                const Visit& visit) {
+  constexpr int kTile = kLogitTile<Row>;
+  Pack<typename Row::Element> next[kTile];
+  const auto load = [&](int64_t first) {
+#pragma unroll
+    for (int u = 0; u < kTile; ++u) next[u] = logit_pack(row, source, first + u * row.group());
+  };
+  load(row.place());
+#pragma unroll 1
+  for (int64_t first = row.place(); first < row.packs(); first += kTile * row.group()) {
+    Pack<typename Row::Element> tile[kTile];
+#pragma unroll
+    for (int u = 0; u < kTile; ++u) tile[u] = next[u];
+    load(first + kTile * row.group());
+    visit(first, tile);
+  }
+}
+
+// The largest logit, and the sum of exp((x - largest) / temperature). The difference comes first: it is exact where the
+// power is not small.
+template <class Row>
+__device__ __forceinline__ RowPowers logit_powers(Row& row, const typename Row::Source& source, double temperature) {
+  using A = typename Row::A;
+  constexpr int kSize = Row::kSize, kTile = kLogitTile<Row>;
+  const A scale = static_cast<A>(kLogitsLog2e / temperature);
+  RowLargest<A> most{-A(INFINITY)};
+  RowSum<Row::kLong> total;
+  const auto rescale = [&](A top) {
+    if (most.value == top || total.sum == 0) return;
+    const double factor = ::exp((static_cast<double>(most.value) - static_cast<double>(top)) / temperature);
+    total.sum *= factor;
+    total.lost *= factor;
+  };
+  each_logit_tile(row, source, [&](int64_t, const Pack<typename Row::Element>(&tile)[kTile]) {
+    const A top = largest(tile);
+    if (top > most.value) {
+      rescale(top);
+      most.value = top;
+    }
+    const A shift = most.value == -A(INFINITY) ? A(0) : most.value;
+#pragma unroll
+    for (int u = 0; u < kTile; ++u) {
+      A term[kSize];
+      tile[u].unpack(term);
+#pragma unroll
+      for (int e = 0; e < kSize; ++e) term[e] = exp2_fast(formula::Mul(formula::Sub(term[e], shift), scale));
+      row.add_terms(total, term);
+    }
+  });
+  const A all = row.reduce(most).value;
+  rescale(all);
+  return {static_cast<double>(all), row.reduce(total).value()};
+}
+
+// Of an active row and its token.
+struct LogitRow {
+  double logp, lse;
+  double largest, log_sum;
+  bool is_empty;  // every logit is -inf: its numbers are NaN
+
+  // Not by lse, which has no digits for the sum where scores are large.
+  __device__ __forceinline__ double logp_of(double logit, double temperature) const {
+    return (logit - largest) / temperature - log_sum;
+  }
+};
+template <class Row>
+__device__ __forceinline__ LogitRow logit_row(Row& row, const typename Row::Source& source, int64_t target,
+                                              double temperature) {
+  const double logit = widen(source.data[target * source.column]);
+  const RowPowers p = logit_powers(row, source, temperature);
+  const bool is_empty = p.sum == 0;
+  if (is_empty) row.report(kDataNoFiniteLogit, 0);
+  const double log_sum = is_empty ? NAN : ::log(p.sum);
+  LogitRow out{0, p.largest / temperature + log_sum, p.largest, log_sum, is_empty};
+  out.logp = out.logp_of(logit, temperature);
+  return out;
+}
+// Of the second model, too, which may be absent: then its numbers are 0. One text for both.
+struct LogitRows {
+  LogitRow first, second;
+};
+template <class Row, int a, int b>
+__device__ __forceinline__ LogitRows logit_rows(Row& row, RowName<a> first, RowName<b> second, int64_t target,
+                                                double temperature) {
+  LogitRows out{{0, 0, 0, 0, false}, {0, 0, 0, 0, false}};
+#pragma unroll 1
+  for (int model = row.has(second) ? 1 : 0; model >= 0; --model) {
+    const LogitRow of = logit_row(row, model == 0 ? row.source(first) : row.source(second), target, temperature);
+    if (model == 0) {
+      out.first = of;
+    } else {
+      out.second = of;
+    }
+  }
+  return out;
+}
+
+// A log-probability by a saved lse: above 0 by what rounding gives, and no more where lse has no digits behind the
+// point.
+__device__ __forceinline__ double logp_by_lse(double logit, double temperature, double lse) {
+  const double logp = logit / temperature - lse;
+  return logp > 1.0 / 64 ? 1.0 / 64 : logp;
+}
+
+// log2 of a probability by lse, which has two parts here: the difference to the high one is exact where the probability
+// is not small.
+template <class V>
+struct LogitBase {
+  V high, low_power, scale;
+
+  __device__ __forceinline__ LogitBase(double lse, double temperature) : scale(V(kLogitsLog2e / temperature)) {
+    constexpr double kMost = sizeof(V) == 4 ? FLT_MAX : DBL_MAX;
+    const double product = lse * temperature;
+    // What is beyond is as far as the largest number. A NaN stays one.
+    const double bounded = product > kMost ? kMost : product < -kMost ? -kMost : product;
+    high = static_cast<V>(bounded);
+    const double rest =
+        (product - static_cast<double>(high)) + (is_finite(product) ? ::fma(lse, temperature, -product) : 0);
+    low_power = static_cast<V>(rest * (kLogitsLog2e / temperature));
+  }
+  __device__ __forceinline__ V log2_of(V logit) const {
+    return formula::MulAdd(formula::Sub(logit, high), scale, -low_power);
+  }
+};
+
+// log p in fp64, below 1 / 64.
+__device__ __forceinline__ double log_probability(double logit, double temperature, double lse) {
+  const double product = lse * temperature;
+  const double log_p = is_finite(product) ? ((logit - product) - ::fma(lse, temperature, -product)) / temperature
+                                          : logit / temperature - lse;
+  return log_p > 1.0 / 64 ? 1.0 / 64 : log_p;
+}
+
+// Whether every logit of a row is -inf, which a sound lse says is not so.
+template <class Row, int x>
+__device__ __forceinline__ bool is_empty_row(Row& row, RowName<x> logits, double lse) {
+  if (lse > -INFINITY) return false;
+  bool any = false;
+  row.template each<typename Row::Rare>(from(logits), [&](auto, int64_t, int count, auto& v) {
+#pragma unroll
+    for (int e = 0; e < Row::kSize; ++e) any = any || (e < count && !(v[x][e] == -INFINITY));
+  });
+  return !row.any(any);
+}
+
+struct LogitScale {
+  double lse, temperature;
+};
+// gain p, and what the target's is.
+template <class Row, int g>
+__device__ __forceinline__ void put_logit_gradients(Row& row, RowName<g>, const typename Row::Source& source,
+                                                    int64_t target, double of_target, double gain,
+                                                    const LogitScale& scale) {
+  using V = typename Row::A;
+  constexpr int kSize = Row::kSize, kTile = kLogitTile<Row>;
+  const LogitBase<V> base(scale.lse, scale.temperature);
+  const V own_gain = static_cast<V>(gain), own = static_cast<V>(of_target);
+  const int64_t its_pack = target / kSize;
+  const int its_place = static_cast<int>(target - its_pack * kSize);
+  each_logit_tile(row, source, [&](int64_t first, const Pack<typename Row::Element>(&tile)[kTile]) {
+#pragma unroll
+    for (int u = 0; u < kTile; ++u) {
+      const int64_t pack = first + u * row.group();
+      if (pack >= row.packs()) break;
+      V y[kSize];
+      tile[u].unpack(y);
+#pragma unroll
+      for (int e = 0; e < kSize; ++e) {
+        y[e] = formula::Mul(own_gain, exp2_fast(base.log2_of(y[e])));
+      }
+      if (pack == its_pack) {
+#pragma unroll
+        for (int e = 0; e < kSize; ++e) y[e] = e == its_place ? own : y[e];
+      }
+      row.store(g, pack, row.count_of(pack), y);
+    }
+  });
+}
+
+// gain p everywhere but at the target, which has its own; a target of -1 is none. grad may be the logits' memory.
+template <class Row, int g, int x>
+__device__ __forceinline__ void put_probabilities(Row& row, RowName<g> grad, RowName<x> logits, int64_t target,
+                                                  double of_target, double gain, const LogitScale& scale) {
+  // Each thread has read what it needs of the row before another writes.
+  row.wait();
+  // A large gain times a small power is in range; an infinite one leaves what is impossible alone.
+  if (!(::fabs(gain) >= (Row::kLong ? INFINITY : 0x1p100))) {
+    put_logit_gradients(row, grad, row.source(logits), target, of_target, gain, scale);
+  } else {
+    const LogitBase<double> base(scale.lse, scale.temperature);
+    row.map_but(target, RareLane(), to(grad), from(logits), [&](auto, bool is_target, double v) {
+      const double all = v == -INFINITY ? 0 : gain * exp2_fast(base.log2_of(v));
+      return is_target ? of_target : all;
+    });
+  }
+}
+
+// The gradient of a row of logits, slope that of the log-probability of its target, whose own is in fp64.
+template <class Row, int g, int x>
+__device__ __forceinline__ void put_logit_gradient(Row& row, RowName<g> grad, RowName<x> logits, int64_t target,
+                                                   double logit, double lse, double slope, double temperature) {
+  const double gain = -slope / temperature;
+  const double of_target = logit == -INFINITY ? 0 : gain * ::expm1(log_probability(logit, temperature, lse));
+  put_probabilities(row, grad, logits, target, of_target, gain, {lse, temperature});
+}
+
+// The first place of a list that is in error.
+struct FirstBadPlace {
+  int64_t place;
+
+  __device__ __forceinline__ void add(const FirstBadPlace& other) { place = other.place < place ? other.place : place; }
+  __device__ __forceinline__ FirstBadPlace of_lane(int lanes) const { return {wave_xor(place, lanes)}; }
+};
+// Whether all ids of a row are columns; else the data error is told.
+template <class Row, int i>
+__device__ __forceinline__ bool are_columns(Row& row, RowName<i> ids, int64_t count) {
+  FirstBadPlace bad{count};
+#pragma unroll 1
+  for (int64_t k = row.place(); k < count; k += row.group()) {
+    const int64_t id = row.integer(ids, 0, k);
+    if (k < bad.place && (id < 0 || id >= row.columns())) bad.place = k;
+  }
+  bad = row.reduce(bad);
+  if (bad.place < count) row.report(kDataIdOutOfRange, row.integer(ids, 0, bad.place));
+  return bad.place == count;
+}
+
+}  // namespace rlk::simt
+
+#endif
