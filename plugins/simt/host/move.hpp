@@ -10,7 +10,9 @@
 #include "operator.hpp"
 
 #include <array>
+#include <cstring>
 #include <initializer_list>
+#include <type_traits>
 
 namespace rlk::simt::host {
 
@@ -52,6 +54,19 @@ MoveCall sums_across(const rlk_tensor* sums, const rlk_tensor* terms, const rlk_
 // One kernel, whose threads each do a unit.
 MoveCall by_units(int64_t units, std::initializer_list<const rlk_tensor*> tensors,
                   std::initializer_list<int64_t> sizes);
+// The same in kernel 0, of blocks that each leave a double in work[0], and kernel 1 of one block, which adds them where
+// there is more than one.
+MoveCall summed_by_blocks(int64_t units, std::initializer_list<const rlk_tensor*> tensors,
+                          std::initializer_list<int64_t> sizes);
+// A call in which a unit's answer depends on how many there are.
+MoveCall of_batch(MoveCall call);
+// And what formulas take of the call.
+template <class Rules>
+MoveCall with_rules(MoveCall call, const Rules& rules) {
+  static_assert(std::is_trivially_copyable_v<Rules> && sizeof(Rules) <= simt::kMoveRules);
+  std::memcpy(call.args.rules, &rules, sizeof(rules));
+  return call;
+}
 // The same, each of a pack of the columns of a row: divisor[0] has the packs of a row, size[0] the columns. The tensors
 // end with columns.
 MoveCall by_packs(int64_t rows, int64_t columns, std::initializer_list<const rlk_tensor*> tensors,

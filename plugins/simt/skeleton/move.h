@@ -6,12 +6,13 @@
 
 namespace rlk::simt {
 
-constexpr int kMoveTensors = 8;
+constexpr int kMoveTensors = 22;
 constexpr int kMoveDims = 5;
 constexpr int kMoveSizes = 10;
 constexpr int kMoveDivisors = 6;
 constexpr int kMoveStages = 4;  // launches of an operator, at most
 constexpr int kMoveThreads = 256;
+constexpr int kMoveRules = 128;    // bytes of what an operator's own formulas take of a call
 constexpr int kMoveItems = 4;      // that a thread takes: their ids are read first, then what the ids name
 constexpr int kMoveChunk = 2048;   // keys that a block sorts
 constexpr int kMoveFew = 8;        // ids of a list that each owner reads itself
@@ -39,6 +40,7 @@ struct MoveArgs {
   MoveDivisor divisor[kMoveDivisors];
   void* work[3];  // parts of the workspace
   DataErrorSink errors;
+  alignas(16) unsigned char rules[kMoveRules];
 };
 
 // What size[] holds. Taking elements by ids (take.cuh):
