@@ -320,6 +320,7 @@ void MovesPlan::launch(sdk::Stream& stream, const sdk::Run& run, MoveCall call) 
   for (int i = 0; i < call.count; ++i) {
     const MoveLaunch& one = call.launches[i];
     call.args.units = one.units;
+    call.args.argument = one.argument;
     launch_walking(kernels_[static_cast<size_t>(one.kernel)], ceil_divide(one.units, one.block_units), one.threads, 0,
                    own(stream).handle(), call.args);
   }

@@ -158,9 +158,11 @@ __device__ __forceinline__ void move_write(const MoveTensor& tensor, int64_t at,
 }  // namespace rlk::simt
 
 // The kernel's text is in rlk::simt.
-#define RLK_SIMT_MOVES_KERNEL(name, ...)                                          \
+#define RLK_SIMT_MOVES_KERNEL(name, ...) RLK_SIMT_MOVES_KERNEL_OF(name, kMoveThreads, __VA_ARGS__)
+// Of blocks of another size.
+#define RLK_SIMT_MOVES_KERNEL_OF(name, threads, ...)                              \
   namespace rlk::simt {                                                           \
-  RLK_SIMT_KERNEL(kMoveThreads)                                                   \
+  RLK_SIMT_KERNEL(threads)                                                        \
   RLK_SIMT_CAT(RLK_SIMT_IMAGE, _moves_##name)(RLK_SIMT_ARGUMENT(MoveArgs) args) { \
     __VA_ARGS__                                                                   \
   }                                                                               \
