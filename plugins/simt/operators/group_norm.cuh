@@ -23,11 +23,12 @@ struct NormPlaces {
   enum { kOut, kX, kWeight, kBias, kGrad = kBias, kGradWeight, kGradBias };
 };
 
-// Of numbers that are all equal, differences to the mean are 0: it is the first of them and the rest.
+// The mean, and what it is off by: a sum over a group loses digits. Of numbers that are all equal, differences to the
+// mean are 0.
 struct NormMoments {
-  double first, rest, rstd;
+  double mean, off, rstd;
 
-  __device__ __forceinline__ double normal(double x) const { return Mul(Sub(Sub(x, first), rest), rstd); }
+  __device__ __forceinline__ double normal(double x) const { return Mul(Sub(Sub(x, mean), off), rstd); }
 };
 
 // The numbers of a group, of sample n and the channels from `channel` on.
@@ -74,14 +75,16 @@ struct NormGroup {
   __device__ __forceinline__ NormMoments moments() const {
     const auto size = static_cast<double>(count);
     const double first = number(NormPlaces::kX, channel, 0);
-    double sum = 0, squares = 0;
+    double sum = 0, off = 0, squares = 0;
     each([&](int64_t c, int64_t s) { sum = Add(sum, Sub(number(NormPlaces::kX, c, s), first)); });
-    const double rest = move_block_sum(sum) / size;
+    const double mean = Add(first, move_block_sum(sum) / size);
     each([&](int64_t c, int64_t s) {
-      const double difference = Sub(Sub(number(NormPlaces::kX, c, s), first), rest);
+      const double difference = Sub(number(NormPlaces::kX, c, s), mean);
+      off = Add(off, difference);
       squares = Add(squares, Mul(difference, difference));
     });
-    return {first, rest, 1 / ::sqrt(move_block_sum(squares) / size + move_rules<NormRules>(args).eps)};
+    off = move_block_sum(off) / size;
+    return {mean, off, 1 / ::sqrt(move_block_sum(squares) / size + move_rules<NormRules>(args).eps)};
   }
 };
 

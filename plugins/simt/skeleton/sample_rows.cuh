@@ -110,7 +110,7 @@ public:
       id = row_.has_rounds() ? drawn_in_rounds(cut) : drawn(cut);
       if (id < 0) status = kSampleNoRound;
       if (me_ == 0 && id >= 0) {
-        const double below = static_cast<double>(row_.score(id)) - static_cast<double>(weight_.max);
+        const double below = static_cast<double>(score_of(id)) - static_cast<double>(weight_.max);
         processed = below / static_cast<double>(weight_.temperature) - ::log(static_cast<double>(cut.sum) * 0x1p-40);
       }
     }
@@ -120,7 +120,8 @@ public:
 private:
   __device__ __forceinline__ uint32_t order_at(int64_t i) const { return static_cast<uint32_t>(tokens_[i].word >> 32); }
   __device__ __forceinline__ uint64_t weight_at(int64_t i) const { return sums_[i] - (i > 0 ? sums_[i - 1] : 0); }
-  __device__ __forceinline__ uint64_t weight_of(int64_t v) const { return weight_(row_.score(v)); }
+  __attribute__((noinline)) __device__ float score_of(int64_t v) const { return row_.score(v); }
+  __device__ __forceinline__ uint64_t weight_of(int64_t v) const { return weight_(score_of(v)); }
   static __device__ __forceinline__ uint64_t token(float x, int64_t v) {
     return static_cast<uint64_t>(sample_order(x)) << 32 | static_cast<uint64_t>(v);
   }
@@ -151,9 +152,7 @@ private:
     }
     if (me_ == 0) shared_.found = vocab_;
     __syncthreads();
-    row_.each(0, vocab_, me_, threads_, [&](int64_t v, float x, auto) {
-      if (x == weight_.max) atomicMin(&shared_.found, static_cast<long long>(v));
-    });
+    walk({kLowest, {}, 0, 0, 0});
     __syncthreads();
     return shared_.found;
   }
@@ -278,26 +277,44 @@ private:
     return limit < 1 ? 1 : limit;
   }
 
-  // function(token, weight) of the active tokens.
-  template <class Function>
-  __device__ __forceinline__ void each_active(const Function& function) const {
+  // What is asked of a row's tokens. One walk for all questions: the loop is made for every dtype.
+  enum Question { kLowest, kSum, kMass, kWeightMass, kMark };
+  struct Walk {
+    Question question;
+    SampleCut cut;
+    uint64_t known;  // of the digits before
+    int low, bits;   // of the digit
+  };
+  __attribute__((noinline)) __device__ uint64_t walk(const Walk& by) const {
+    auto* const mass = reinterpret_cast<unsigned long long*>(sums_);
+    const int above = by.low + by.bits;
+    uint64_t sum = 0;
     row_.each(0, vocab_, me_, threads_, [&](int64_t v, float x, auto) {
       const uint64_t own = token(x, v);
-      if (is_active(own)) function(own, x);
+      if (!is_active(own)) return;
+      if (by.question == kLowest) {
+        if (x == weight_.max) atomicMin(&shared_.found, static_cast<long long>(v));
+        return;
+      }
+      const bool of_mass = by.question == kMass || by.question == kWeightMass;
+      if (of_mass && above < 64 && own >> above != by.known >> above) return;
+      const uint64_t w = by.question == kMass ? 1 : weight_(x);
+      if (of_mass) {
+        if (w > 0) atomicAdd(&mass[own >> by.low & ((1u << by.bits) - 1)], static_cast<unsigned long long>(w));
+      } else if (is_kept(by.cut, own, w)) {
+        sum += w;
+        if (by.question == kMark) *row_.mask(v) = 1;
+      }
     });
+    return sum;
   }
   __device__ __forceinline__ uint64_t kept_sum(const SampleCut& cut) const {
-    uint64_t sum = 0;
-    each_active([&](uint64_t own, float x) {
-      const uint64_t w = weight_(x);
-      sum += is_kept(cut, own, w) ? w : 0;
-    });
-    return sum_of_block(sum);
+    return sum_of_block(walk({kSum, cut, 0, 0, 0}));
   }
 
   // The token with which the mass, of tokens or of weight, reaches the limit, found by its digits; kSampleAll where
   // there is less. With ties, the last of its score.
-  __device__ __forceinline__ uint64_t token_at(bool of_weight, uint64_t limit, bool with_ties) const {
+  __attribute__((noinline)) __device__ uint64_t token_at(bool of_weight, uint64_t limit, bool with_ties) const {
     auto* const mass = reinterpret_cast<unsigned long long*>(sums_);
     constexpr int kDigits = ShortPlace::kDigits, kBits = 11, kLowest = 64 - kBits * (kDigits - 1);
     uint64_t known = 0, before = 0;
@@ -305,11 +322,7 @@ private:
       const int shift = 64 - kBits * (d + 1), low = shift > 0 ? shift : 0, bits = d < kDigits - 1 ? kBits : kLowest;
       for (int i = me_; i < 2048; i += threads_) mass[i] = 0;
       __syncthreads();
-      each_active([&](uint64_t own, float x) {
-        if (d > 0 && own >> (low + bits) != known >> (low + bits)) return;
-        const unsigned long long w = of_weight ? weight_(x) : 1;
-        if (w > 0) atomicAdd(&mass[own >> low & ((1u << bits) - 1)], w);
-      });
+      walk({of_weight ? kWeightMass : kMass, {}, known, low, bits});
       __syncthreads();
       if (me_ == 0) {
         int digit = 0;
@@ -350,9 +363,7 @@ private:
       for (int i = me_; i < kept; i += threads_) *row_.mask(tokens_[i].place()) = 1;
       return;
     }
-    row_.each(0, vocab_, me_, threads_, [&](int64_t v, float x, auto) {
-      if (is_kept(cut, token(x, v), weight_(x))) *row_.mask(v) = 1;
-    });
+    walk({kMark, cut, 0, 0, 0});
   }
 
   __device__ __forceinline__ int64_t drawn_of_all(uint64_t target) const {
@@ -387,7 +398,7 @@ private:
     return first_beyond(
         vocab_, target,
         [&](int64_t v) {
-          const float x = row_.score(v);
+          const float x = score_of(v);
           const uint64_t w = weight_(x);
           return is_kept(cut, token(x, v), w) ? w : 0;
         },
@@ -403,7 +414,7 @@ private:
       const float share = static_cast<const float*>(uniform.data)[k * uniform.stride[0] + row_.n * uniform.stride[1]];
       if (!(share >= 0 && share < 1)) continue;
       const int64_t candidate = drawn_of_all(formula::multiply_high(formula::fixed_point(share), all));
-      const float x = row_.score(candidate);
+      const float x = score_of(candidate);
       if (is_kept(cut, token(x, candidate), weight_(x))) return candidate;
     }
     return -1;
