@@ -386,16 +386,4 @@ DataError sample(const Call& call, const Context& context) {
 
 RLK_CPU_KERNEL(Sample, .run = sample, .operations = operations, .workspace_of_threads = workspace_of_threads);
 
-uint64_t sample_random(uint64_t seed, uint64_t row_id, uint64_t step) {
-  auto k0 = static_cast<uint32_t>(seed), k1 = static_cast<uint32_t>(seed >> 32);
-  uint64_t even = row_id, odd = step;  // (c1, c0) and (c3, c2)
-  for (int round = 0; round < 10; ++round, k0 += 0x9E3779B9u, k1 += 0xBB67AE85u) {
-    const uint64_t a = (even & 0xffffffffu) * 0xD2511F53u, b = (odd & 0xffffffffu) * 0xCD9E8D57u;
-    const uint64_t c0 = (b >> 32) ^ (even >> 32) ^ k0, c2 = (a >> 32) ^ (odd >> 32) ^ k1;
-    even = b << 32 | c0;
-    odd = a << 32 | c2;
-  }
-  return even;
-}
-
 }  // namespace rlk::cpu

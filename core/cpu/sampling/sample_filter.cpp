@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cmath>
 
 #include "core/cpu/sampling/sample_block.hpp"
 
@@ -102,11 +101,6 @@ SampleCut shorter(const SampleCut& a, const SampleCut& b) {
 }
 
 }  // namespace
-
-uint64_t SampleFilter::least() const {
-  constexpr double kOne = 0x1p40;
-  return min_p > 0 ? static_cast<uint64_t>(std::min(std::ceil(static_cast<double>(min_p) * kOne), kOne)) : 0;
-}
 
 SampleCut sample_cut(const SampleFilter& filter, const SampleRow& row, uint64_t all, uint64_t heavy, uint64_t* kept) {
   SampleCut cut;

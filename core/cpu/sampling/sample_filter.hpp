@@ -1,23 +1,14 @@
 // Which tokens of a row are kept: min_p, top_k and top_p on scores and integer weights. Internal to the kernel.
 #pragma once
 
+#include <rlk/formula/sample.hpp>
+
 #include <cstdint>
 #include <limits>
 
 namespace rlk::cpu {
 
-// The upper 64 bits of a product of 64-bit numbers; `low` gets the rest.
-inline uint64_t multiply_high(uint64_t a, uint64_t b, uint64_t* low = nullptr) {
-  __extension__ using Product = unsigned __int128;
-  const Product product = static_cast<Product>(a) * b;
-  if (low != nullptr) *low = static_cast<uint64_t>(product);
-  return static_cast<uint64_t>(product >> 64);
-}
-
-// A number of [0, 1) in units of 2^-64, fraction dropped: scaling by a power of two is exact.
-inline uint64_t fixed_point(float share) {
-  return static_cast<uint64_t>(share * 18446744073709551616.0f);
-}
+using formula::fixed_point, formula::multiply_high;
 
 struct SampleFilter {
   float min_p, top_p;
@@ -26,7 +17,7 @@ struct SampleFilter {
 
   bool by_k(int64_t vocab) const { return top_k > 0 && top_k < vocab; }
   bool by_p() const { return top_p < 1; }
-  uint64_t least() const;  // the least weight that min_p keeps, of 2^40; 0 when it is off
+  uint64_t least() const { return formula::least_weight(min_p); }
 };
 
 // What is counted of the scores in a bin.

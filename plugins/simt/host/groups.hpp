@@ -99,6 +99,14 @@ GroupsCall normalised_groups(const Call& call) {
   groups.rescale = static_cast<int32_t>(call.params.rescale);
   return groups;
 }
+template <class Call>
+GroupsCall several_rewards(const Call& call) {
+  GroupsCall groups = groups_of_rewards(call);
+  groups.weights = call.weights;
+  groups.combine = static_cast<int32_t>(call.params.combine);
+  return groups;
+}
+
 struct GroupsKernels {
   const char* image;
   const char* prefix;  // of the kernels' names

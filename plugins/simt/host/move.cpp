@@ -245,6 +245,22 @@ MoveCall by_units(int64_t units, std::initializer_list<const rlk_tensor*> tensor
   return call;
 }
 
+MoveCall of_batch(MoveCall call) {
+  call.numerics = RLK_NUMERICS_ACCURATE | RLK_NUMERICS_DETERMINISTIC;
+  return call;
+}
+
+MoveCall summed_by_blocks(int64_t units, std::initializer_list<const rlk_tensor*> tensors,
+                          std::initializer_list<int64_t> sizes) {
+  // A sum of nothing is 0, by one block.
+  MoveCall call = of_batch(by_units(std::max<int64_t>(units, 1), tensors, sizes));
+  call.may_work = true;
+  const int64_t blocks = ceil_divide(call.launches[0].units, simt::kMoveThreads);
+  call.work_bytes[0] = static_cast<uint64_t>(blocks) * sizeof(double);
+  if (blocks > 1) call.add({1, blocks, blocks});
+  return call;
+}
+
 MoveCall by_packs(int64_t rows, int64_t columns, std::initializer_list<const rlk_tensor*> tensors,
                   std::initializer_list<int64_t> more_sizes) {
   MoveCall call = by_units(0, tensors, {columns});
@@ -304,6 +320,7 @@ void MovesPlan::launch(sdk::Stream& stream, const sdk::Run& run, MoveCall call) 
   for (int i = 0; i < call.count; ++i) {
     const MoveLaunch& one = call.launches[i];
     call.args.units = one.units;
+    call.args.argument = one.argument;
     launch_walking(kernels_[static_cast<size_t>(one.kernel)], ceil_divide(one.units, one.block_units), one.threads, 0,
                    own(stream).handle(), call.args);
   }

@@ -5,12 +5,15 @@
 #include <rlk/sdk/ops/moe_align_block_size.hpp>
 #include <rlk/sdk/ops/reshape_and_cache.hpp>
 #include <rlk/sdk/ops/rotary_embedding.hpp>
+#include <rlk/sdk/ops/sample.hpp>
 
 #include "../skeleton/move.h"
 #include "operator.hpp"
 
 #include <array>
+#include <cstring>
 #include <initializer_list>
+#include <type_traits>
 
 namespace rlk::simt::host {
 
@@ -19,6 +22,7 @@ struct MoveLaunch {
   int kernel = 0;
   int64_t units = 0, block_units = simt::kMoveThreads;
   int threads = simt::kMoveThreads;
+  int64_t argument = 0;
 };
 
 struct MoveCall {
@@ -37,6 +41,7 @@ struct MoveCall {
 namespace moves {
 
 simt::MoveTensor tensor_of(const rlk_tensor* tensor);
+simt::MoveDivisor divisor_of(int64_t size);
 
 // y[n, k] = x[n, ids[n, k]], or ids[k] for every row.
 MoveCall taken_along(const rlk_tensor* y, const rlk_tensor* x, const rlk_tensor* ids);
@@ -52,6 +57,19 @@ MoveCall sums_across(const rlk_tensor* sums, const rlk_tensor* terms, const rlk_
 // One kernel, whose threads each do a unit.
 MoveCall by_units(int64_t units, std::initializer_list<const rlk_tensor*> tensors,
                   std::initializer_list<int64_t> sizes);
+// The same in kernel 0, of blocks that each leave a double in work[0], and kernel 1 of one block, which adds them where
+// there is more than one.
+MoveCall summed_by_blocks(int64_t units, std::initializer_list<const rlk_tensor*> tensors,
+                          std::initializer_list<int64_t> sizes);
+// A call in which a unit's answer depends on how many there are.
+MoveCall of_batch(MoveCall call);
+// And what formulas take of the call.
+template <class Rules>
+MoveCall with_rules(MoveCall call, const Rules& rules) {
+  static_assert(std::is_trivially_copyable_v<Rules> && sizeof(Rules) <= simt::kMoveRules);
+  std::memcpy(call.args.rules, &rules, sizeof(rules));
+  return call;
+}
 // The same, each of a pack of the columns of a row: divisor[0] has the packs of a row, size[0] the columns. The tensors
 // end with columns.
 MoveCall by_packs(int64_t rows, int64_t columns, std::initializer_list<const rlk_tensor*> tensors,
@@ -60,14 +78,20 @@ MoveCall by_packs(int64_t rows, int64_t columns, std::initializer_list<const rlk
 MoveCall cached(const sdk::Arguments<sdk::ops::ReshapeAndCache>& call);
 // One kernel: pairs of every head are turned by the cosines and sines of the token's position.
 MoveCall turned_by_position(const sdk::Arguments<sdk::ops::RotaryEmbedding>& call);
+// Kernels chunks, merge, and, of top_k, peaks, bound, gather, first: the first `count` numbers of each row of x in
+// order, and where they were.
+MoveCall in_order(const rlk_tensor* y, const rlk_tensor* index, const rlk_tensor* x, int64_t count, bool descending,
+                  bool may_select);
 // Kernels sort, rank, plan, fill: places of ids by id, with each id's padded to whole blocks.
 MoveCall aligned_to_blocks(const sdk::Arguments<sdk::ops::MoeAlignBlockSize>& call);
+// Kernels peaks, bound, gather, draw: a token of each row.
+MoveCall sampled(const sdk::Arguments<sdk::ops::Sample>& call);
 
 }  // namespace moves
 
 struct MoveKernels {
   const char* image;
-  std::array<const char*, simt::kMoveStages> names;  // those that there are first
+  std::array<const char*, simt::kMoveKernels> names;  // those that there are first
 };
 
 class MovesPlan : public sdk::Plan {
@@ -78,7 +102,7 @@ protected:
   void launch(sdk::Stream& stream, const sdk::Run& run, MoveCall call) const;
 
 private:
-  std::array<FunctionHandle, simt::kMoveStages> kernels_{};
+  std::array<FunctionHandle, simt::kMoveKernels> kernels_{};
   Place place_;
 };
 

@@ -5,8 +5,6 @@
 
 namespace rlk::simt::host::moves {
 
-simt::MoveDivisor divisor_of(int64_t size);
-
 // Sizes of lists and keys, and the launches of kernels 0 and 1 that sort them.
 void sort_lists(MoveCall& call, int64_t lists, int64_t ids, int64_t places);
 

@@ -24,4 +24,5 @@
   }
 #define RLK_SIMT_MOVES_BY(OP, call, ...) RLK_SIMT_MOVES(OP, (#OP), call)
 #define RLK_SIMT_MOVES_KERNEL(name, ...)
+#define RLK_SIMT_MOVES_KERNEL_OF(name, threads, ...)
 #define RLK_SIMT_MOVES_UNITS(name, ...)

@@ -73,7 +73,9 @@ struct RewardSamples {
     return id >= 0 && id < args.samples;
   }
   __device__ __forceinline__ bool counts(int64_t i) const { return is_sample(i) && is_member(i); }
-  __device__ __forceinline__ bool is_plain() const { return args.combine == kCombineNormal || args.columns == 1; }
+  __device__ __forceinline__ bool is_plain() const {
+    return args.combine == kCombineNormal || (args.columns == 1 && args.weights.data == nullptr);
+  }
   __device__ __forceinline__ int64_t place(const GridTensor& tensor, int64_t i) const {
     return i * tensor.row + k * tensor.column;
   }

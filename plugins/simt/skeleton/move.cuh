@@ -37,6 +37,51 @@ __device__ __forceinline__ void move_units(const MoveArgs& args, const Function&
   }
 }
 
+template <class Rules>
+__device__ __forceinline__ const Rules& move_rules(const MoveArgs& args) {
+  static_assert(sizeof(Rules) <= kMoveRules, "as many bytes as the arguments have room for");
+  return *reinterpret_cast<const Rules*>(args.rules);
+}
+
+// The sum of a block of kMoveThreads, to all of its threads.
+__device__ inline double move_block_sum(double sum) {
+  __shared__ double part[kMoveThreads / 32];
+  const int me = static_cast<int>(threadIdx.x);
+#pragma unroll
+  for (int lanes = kWave / 2; lanes > 0; lanes /= 2) sum = formula::Add(sum, wave_xor(sum, lanes));
+  if (me % kWave == 0) part[me / kWave] = sum;
+  __syncthreads();
+  sum = part[0];
+  for (int w = 1; w < kMoveThreads / kWave; ++w) sum = formula::Add(sum, part[w]);
+  __syncthreads();
+  return sum;
+}
+// What the units give together, in fp64: function(unit) of all, then put(sum). By summed_by_blocks' kernel 0.
+template <class Function, class Put>
+__device__ __forceinline__ void move_summed(const MoveArgs& args, const Function& function, const Put& put) {
+  const int64_t blocks = (args.units + kMoveThreads - 1) / kMoveThreads;
+  for (int64_t block = blockIdx.x; block < blocks; block += gridDim.x) {
+    const int64_t unit = block * kMoveThreads + threadIdx.x;
+    const double sum = move_block_sum(unit < args.units ? function(unit) : 0.0);
+    if (threadIdx.x != 0) continue;
+    if (blocks == 1) {
+      put(sum);
+    } else {
+      static_cast<double*>(args.work[0])[block] = sum;
+    }
+  }
+}
+// By its kernel 1.
+template <class Put>
+__device__ __forceinline__ void move_total(const MoveArgs& args, const Put& put) {
+  double sum = 0;
+  for (int64_t block = threadIdx.x; block < args.units; block += kMoveThreads) {
+    sum = formula::Add(sum, static_cast<const double*>(args.work[0])[block]);
+  }
+  sum = move_block_sum(sum);
+  if (threadIdx.x == 0) put(sum);
+}
+
 // Calls function(T{}) with a floating dtype.
 template <class Function>
 __device__ __forceinline__ void with_move_type(int64_t dtype, const Function& function) {
@@ -113,9 +158,11 @@ __device__ __forceinline__ void move_write(const MoveTensor& tensor, int64_t at,
 }  // namespace rlk::simt
 
 // The kernel's text is in rlk::simt.
-#define RLK_SIMT_MOVES_KERNEL(name, ...)                                          \
+#define RLK_SIMT_MOVES_KERNEL(name, ...) RLK_SIMT_MOVES_KERNEL_OF(name, kMoveThreads, __VA_ARGS__)
+// Of blocks of another size.
+#define RLK_SIMT_MOVES_KERNEL_OF(name, threads, ...)                              \
   namespace rlk::simt {                                                           \
-  RLK_SIMT_KERNEL(kMoveThreads)                                                   \
+  RLK_SIMT_KERNEL(threads)                                                        \
   RLK_SIMT_CAT(RLK_SIMT_IMAGE, _moves_##name)(RLK_SIMT_ARGUMENT(MoveArgs) args) { \
     __VA_ARGS__                                                                   \
   }                                                                               \

@@ -6,12 +6,14 @@
 
 namespace rlk::simt {
 
-constexpr int kMoveTensors = 8;
+constexpr int kMoveTensors = 22;
 constexpr int kMoveDims = 5;
 constexpr int kMoveSizes = 10;
 constexpr int kMoveDivisors = 6;
-constexpr int kMoveStages = 4;  // launches of an operator, at most
+constexpr int kMoveKernels = 6;  // of an operator, at most
+constexpr int kMoveStages = 26;  // launches of a call, at most
 constexpr int kMoveThreads = 256;
+constexpr int kMoveRules = 128;    // bytes of what an operator's own formulas take of a call
 constexpr int kMoveItems = 4;      // that a thread takes: their ids are read first, then what the ids name
 constexpr int kMoveChunk = 2048;   // keys that a block sorts
 constexpr int kMoveFew = 8;        // ids of a list that each owner reads itself
@@ -35,10 +37,12 @@ struct MoveDivisor {  // map_divide's
 struct MoveArgs {
   MoveTensor tensor[kMoveTensors];  // outputs, then inputs
   int64_t size[kMoveSizes];
-  int64_t units;  // what threads are numbered by
+  int64_t units;     // what threads are numbered by
+  int64_t argument;  // of one launch
   MoveDivisor divisor[kMoveDivisors];
   void* work[3];  // parts of the workspace
   DataErrorSink errors;
+  alignas(16) unsigned char rules[kMoveRules];
 };
 
 // What size[] holds. Taking elements by ids (take.cuh):

@@ -21,10 +21,11 @@
 // have a number for each token and are read, and the others: out(y) has tokens, too, each(reward) and put(loss) are
 // read and written by sequence, or for the batch. A pass names them by their places, counted through both lists.
 //
-// A token's numbers are fp64. It adds to its thread's sums, of which those from kLargest on are maxima (a NaN is the
-// largest); `out` begins as 0. A pass is a launch over chunks of kTokenChunk tokens of a sequence, a block each, and,
-// where it sums something, one of a single block that adds chunks to sequences and sequences to totals. The order
-// depends on lengths alone. kStep tokens of a thread are read before the first is computed.
+// A token's numbers are fp64, and behind them in[kIns] is its place in its sequence. It adds to its thread's sums, of
+// which those from kLargest on are maxima (a NaN is the largest); `out` begins as 0. A pass is a launch over chunks of
+// kTokenChunk tokens of a sequence, a block each, and, where it sums something, one of a single block that adds chunks
+// to sequences and sequences to totals. The order depends on lengths alone. kStep tokens of a thread are read before
+// the first is computed.
 //
 // cu_seqlens are checked by the totals of a pass. Bad ones are reported and make every output NaN; no pass reads or
 // writes beyond the tensors for them. A pass without sums must not be the first one of a packed call.
@@ -243,7 +244,8 @@ __device__ __forceinline__ void token_pass(const TokenArgs& args) {
 #pragma unroll
       for (int s = 0; s < kStep; ++s) {
         if (first + s * kTokenThreads >= end) continue;
-        double in[kIns], out[kOuts > 0 ? kOuts : 1] = {};
+        double in[kIns + 1], out[kOuts > 0 ? kOuts : 1] = {};
+        in[kIns] = static_cast<double>(token[s] - all.begin);
 #pragma unroll
         for (int i = 0; i < kIns; ++i) in[i] = number[i][s];
         Pass::token(state, in, sums, out);

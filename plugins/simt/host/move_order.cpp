@@ -1,0 +1,119 @@
+// Calls of rows in order, and of sample: the settings that the kernels take, and their launches.
+#include "move_parts.hpp"
+
+#include "../skeleton/sample.h"
+
+#include <algorithm>
+
+namespace rlk::simt::host::moves {
+
+MoveCall in_order(const rlk_tensor* y, const rlk_tensor* index, const rlk_tensor* x, int64_t count, bool descending,
+                  bool may_select) {
+  const int64_t rows = x->shape[0], columns = x->shape[1];
+  MoveCall call = by_units(0, {y, index, x}, {columns, count, descending ? 1 : 0});
+  call.count = 0;
+  call.may_work = true;
+  if (columns >= int64_t{1} << 31) call.refusal = sdk::Support::no("SIZE", "a place in a row is a number of 31 bits");
+  const int64_t chunks = ceil_divide(columns, simt::kOrderChunk);
+  const int64_t place_bytes = sdk::dtype_of(*x) == sdk::Dtype::f64 ? 16 : 8;
+  call.args.divisor[simt::kByOrderChunks] = divisor_of(chunks);
+  call.args.divisor[simt::kByOrderColumns] = divisor_of(columns);
+  if (may_select && chunks > 1 && count <= simt::kOrderList) {
+    // Four segments for each wanted place, if they are long enough for a wave to read them at once.
+    const int64_t segment = std::max<int64_t>(
+        {128, ceil_divide(columns, simt::kOrderMostSegments), std::min<int64_t>(512, columns / (4 * count))});
+    const int64_t segments = ceil_divide(columns, segment);
+    call.args.size[simt::kOrderSegment] = segment;
+    call.args.divisor[simt::kByOrderSegments] = divisor_of(segments);
+    call.work_bytes[0] = static_cast<uint64_t>(rows * segments * place_bytes);
+    call.work_bytes[1] = static_cast<uint64_t>(rows * (place_bytes + 16));
+    call.work_bytes[2] = static_cast<uint64_t>(rows * simt::kOrderList * place_bytes);
+    call.add({2, rows * segments, simt::kMoveThreads / 64});  // waves of any width have their segment
+    call.add({3, rows, 1});
+    call.add({4, rows * chunks, 1});
+    call.add({5, rows, 1, columns > 16384 ? simt::kOrderWideThreads : 256});
+    return call;
+  }
+  int threads = 64;  // whole waves of any device, each thread with two places
+  while (threads < simt::kMoveThreads && 2 * threads < columns) threads *= 2;
+  call.add({0, rows * chunks, 1, threads});
+  if (chunks == 1) return call;
+  const auto bytes = static_cast<uint64_t>(rows * columns * place_bytes);
+  call.work_bytes[0] = call.work_bytes[1] = bytes;
+  for (int64_t run = simt::kOrderChunk; run < columns; run *= 2) {
+    call.add({1, rows * columns, simt::kMoveThreads, simt::kMoveThreads, run});
+  }
+  return call;
+}
+
+MoveCall sampled(const sdk::Arguments<sdk::ops::Sample>& call) {
+  const auto& params = call.params;
+  constexpr int64_t kSegment = 512;    // tokens that a wave reads at once, or in a few steps
+  constexpr int64_t kVocab = 1 << 24;  // of which the weights' sum is below 2^64
+  const int64_t segment = std::max(kSegment, ceil_divide(call.V, simt::kOrderMostSegments));
+  const int64_t segments = ceil_divide(call.V, segment);
+  simt::SampleRules rules{};
+  rules.vocab = call.V;
+  rules.segment = segment;
+  rules.rounds = call.uniform_samples != nullptr ? call.uniform_samples->shape[0] : 0;
+  rules.top_k = params.top_k;
+  rules.seed = params.seed;
+  rules.step = params.step;
+  rules.temperature = static_cast<float>(params.temperature);
+  rules.top_p = static_cast<float>(params.top_p);
+  rules.min_p = static_cast<float>(params.min_p);
+  rules.repetition = static_cast<float>(params.repetition_penalty);
+  rules.frequency = static_cast<float>(params.frequency_penalty);
+  rules.presence = static_cast<float>(params.presence_penalty);
+  const auto flag = [](bool is_set) { return static_cast<int8_t>(is_set ? 1 : 0); };
+  rules.has_rounds = flag(call.uniform_samples != nullptr);
+  rules.is_joint = flag(params.filter_order == decltype(params.filter_order)::joint);
+  rules.keeps_k_ties = flag(params.top_k_ties == decltype(params.top_k_ties)::keep);
+  rules.exceeds_p = flag(params.top_p_boundary == decltype(params.top_p_boundary)::exceed);
+  rules.keeps_p_ties = flag(params.top_p_ties == decltype(params.top_p_ties)::keep);
+  rules.min_p_last = flag(params.min_p_order == decltype(params.min_p_order)::last);
+
+  MoveCall out = with_rules(by_units(0,
+                                     {call.ids,
+                                      call.logp,
+                                      call.processed_logp,
+                                      call.status,
+                                      call.success,
+                                      call.keep_mask,
+                                      call.logits,
+                                      call.row_ids,
+                                      call.temperatures,
+                                      call.top_ks,
+                                      call.top_ps,
+                                      call.min_ps,
+                                      call.repetition_penalties,
+                                      call.frequency_penalties,
+                                      call.presence_penalties,
+                                      call.prompt_mask,
+                                      call.output_counts,
+                                      call.allowed,
+                                      call.seeds,
+                                      call.steps,
+                                      call.uniform_samples},
+                                     {}),
+                            rules);
+  if (call.V > kVocab) out.refusal = sdk::Support::no("SIZE", "the weights of 2^24 tokens fill 64 bits");
+  if (call.logp == nullptr && call.processed_logp == nullptr) out.numerics |= RLK_NUMERICS_PORTABLE;
+  out.bytes *= 2;
+  out.may_work = true;
+  out.args.divisor[simt::kBySampleSegments] = divisor_of(segments);
+  const auto rows = static_cast<uint64_t>(call.N);
+  out.work_bytes[0] = rows * static_cast<uint64_t>(segments * simt::kSampleSegmentBytes);
+  out.work_bytes[1] = rows * static_cast<uint64_t>(simt::kSampleStateBytes);
+  out.work_bytes[2] = rows * static_cast<uint64_t>(simt::kSampleList) * sizeof(uint64_t);
+  out.count = 0;
+  const int64_t waves = simt::kMoveThreads / 64;  // of any device
+  out.add({0, call.N * segments, waves});
+  out.add({1, call.N, 1});
+  out.add({2, call.N * segments, waves});
+  // Few tokens are few threads' work.
+  out.add({3, call.N, 1, call.V > 16384 ? simt::kOrderWideThreads : call.V > 512 ? 256 : 64});
+  return out;
+}
+
+}  // namespace rlk::simt::host::moves

@@ -1,0 +1,470 @@
+// What the last kernel of sample does with a row (sample.cuh): a block of at most kOrderWideThreads has it.
+#pragma once
+
+#include "sample.cuh"
+
+#if defined(RLK_SIMT_MOVES_ON_DEVICE)
+
+namespace rlk::simt {
+
+// Tokens in the order of the filters are a score's order, inverted, over an id. A row keeps those up to `last` that
+// weigh `least`; `sum` is their weight.
+struct SampleCut {
+  uint64_t last, least, sum;
+};
+constexpr uint64_t kSampleAll = ~uint64_t{0};
+
+struct SampleShared {
+  uint64_t of_wave[kOrderWideThreads / 32];
+  uint64_t rest, number;
+  long long found;
+  SampleCut cut;
+  int kept, is_settled;  // of the list; whether it answers
+};
+__device__ __forceinline__ SampleShared& sample_shared() {
+  __shared__ SampleShared shared;
+  return shared;
+}
+
+// The sum of what the threads before this one have, and of all.
+__device__ inline uint64_t sum_before(uint64_t own, uint64_t& total) {
+  SampleShared& shared = sample_shared();
+  const int waves = static_cast<int>(blockDim.x) / kWave;
+  const int me = static_cast<int>(threadIdx.x), lane = me % kWave;
+  uint64_t sum = own;
+#pragma unroll
+  for (int lanes = 1; lanes < kWave; lanes *= 2) {
+    const uint64_t before = wave_read(sum, lane >= lanes ? lane - lanes : lane);
+    if (lane >= lanes) sum += before;
+  }
+  if (lane == kWave - 1) shared.of_wave[me / kWave] = sum;
+  __syncthreads();
+  uint64_t before = 0;
+  total = 0;
+  for (int w = 0; w < waves; ++w) {
+    if (w == me / kWave) before = total;
+    total += shared.of_wave[w];
+  }
+  __syncthreads();
+  return before + sum - own;
+}
+__device__ __forceinline__ uint64_t sum_of_block(uint64_t own) {
+  uint64_t total;
+  sum_before(own, total);
+  return total;
+}
+
+// The first i at which the sum of value(0) .. value(i) exceeds the target, which the sum of all does; *rest is what is
+// left of the target before it.
+template <class Value>
+__device__ __forceinline__ int64_t first_beyond(int64_t count, uint64_t target, const Value& value, uint64_t* rest) {
+  SampleShared& shared = sample_shared();
+  const int64_t threads = blockDim.x, each = (count + threads - 1) / threads, begin = threadIdx.x * each;
+  const int64_t end = begin + each < count ? begin + each : count;
+  uint64_t own = 0, total;
+  for (int64_t i = begin; i < end; ++i) own += value(i);
+  uint64_t before = sum_before(own, total);
+  if (before <= target && target - before < own) {
+    int64_t i = begin;
+    for (uint64_t next = value(i); next <= target - before; next = value(i)) {
+      before += next;
+      ++i;
+    }
+    shared.found = i;
+    shared.rest = target - before;
+  }
+  __syncthreads();
+  const int64_t found = shared.found;
+  *rest = shared.rest;
+  __syncthreads();
+  return found;
+}
+
+// One row in the hands of a block: the list of its first tokens, sorted, with the running sum of their weights.
+class SampledRow {
+public:
+  __device__ __forceinline__ SampledRow(const MoveArgs& args, int64_t n)
+      : row_(args, n),
+        work_(args, n),
+        weight_{work_.state.max, row_.temperature()},
+        shared_(sample_shared()),
+        tokens_(shared_places<ShortPlace>()),
+        sums_(reinterpret_cast<uint64_t*>(tokens_ + kSampleList)),
+        me_(static_cast<int>(threadIdx.x)),
+        threads_(static_cast<int>(blockDim.x)),
+        segments_(args.divisor[kBySampleSegments].size),
+        vocab_(row_.rules.vocab) {}
+
+  __device__ __forceinline__ void answer() {
+    int64_t id = -1;
+    int32_t status = work_.state.status;
+    double processed = NAN;
+    if (status == kSampleGreedy) {
+      id = lowest_of_largest();
+      processed = 0;
+      if (me_ == 0 && row_.has_mask()) *row_.mask(id) = 1;
+    } else if (status == kSampleDrawn) {
+      settle();
+      const SampleCut cut = shared_.cut;
+      put_mask(cut);
+      id = row_.has_rounds() ? drawn_in_rounds(cut) : drawn(cut);
+      if (id < 0) status = kSampleNoRound;
+      if (me_ == 0 && id >= 0) {
+        const double below = static_cast<double>(score_of(id)) - static_cast<double>(weight_.max);
+        processed = below / static_cast<double>(weight_.temperature) - ::log(static_cast<double>(cut.sum) * 0x1p-40);
+      }
+    }
+    put(id, status, processed);
+  }
+
+private:
+  __device__ __forceinline__ uint32_t order_at(int64_t i) const { return static_cast<uint32_t>(tokens_[i].word >> 32); }
+  __device__ __forceinline__ uint64_t weight_at(int64_t i) const { return sums_[i] - (i > 0 ? sums_[i - 1] : 0); }
+  __attribute__((noinline)) __device__ float score_of(int64_t v) const { return row_.score(v); }
+  __device__ __forceinline__ uint64_t weight_of(int64_t v) const { return weight_(score_of(v)); }
+  static __device__ __forceinline__ uint64_t token(float x, int64_t v) {
+    return static_cast<uint64_t>(sample_order(x)) << 32 | static_cast<uint64_t>(v);
+  }
+  static __device__ __forceinline__ bool is_active(uint64_t token) {
+    return token < static_cast<uint64_t>(kSampleNothing) << 32;
+  }
+  static __device__ __forceinline__ bool is_kept(const SampleCut& cut, uint64_t token, uint64_t w) {
+    return is_active(token) && token <= cut.last && w >= cut.least;
+  }
+
+  // The list, sorted, if it has all tokens up to the bound.
+  __device__ __forceinline__ int64_t sort_list() {
+    const auto count = static_cast<int64_t>(work_.state.count);
+    if (count > kSampleList) return -1;
+    const int padded = power_of_two(count);
+    for (int i = me_; i < padded; i += threads_) {
+      tokens_[i] = i < count ? ShortPlace{work_.list[i]} : ShortPlace::last();
+    }
+    sort_places(tokens_, padded);
+    return count;
+  }
+
+  __device__ __forceinline__ int64_t lowest_of_largest() {
+    if (sort_list() > 0) {
+      const int64_t id = tokens_[0].place();
+      __syncthreads();
+      return id;
+    }
+    if (me_ == 0) shared_.found = vocab_;
+    __syncthreads();
+    walk({kLowest, {}, 0, 0, 0});
+    __syncthreads();
+    return shared_.found;
+  }
+
+  // What the filters keep.
+  __device__ __forceinline__ void settle() {
+    uint64_t all = 0, heavy = 0;
+    if (row_.asks_all()) {
+      for (int64_t s = me_; s < segments_; s += threads_) {
+        all += work_.segments[s].all;
+        heavy += work_.segments[s].heavy;
+      }
+      all = sum_of_block(all);
+      heavy = sum_of_block(heavy);
+    }
+    const int64_t count = sort_list();
+    if (me_ == 0) shared_.is_settled = 0;
+    if (count > 0) {
+      sum_list(count);
+      if (me_ == 0) settle_by_list(count, all, heavy);
+    }
+    __syncthreads();
+    if (shared_.is_settled == 0) settle_by_row();
+    __syncthreads();
+  }
+
+  __device__ __forceinline__ void sum_list(int64_t count) {
+    for (int i = me_; i < count; i += threads_) sums_[i] = weight_of(tokens_[i].place());
+    __syncthreads();
+    const int64_t each = (count + threads_ - 1) / threads_, begin = me_ * each;
+    const int64_t end = begin + each < count ? begin + each : count;
+    uint64_t own = 0, total;
+    for (int64_t i = begin; i < end; ++i) own += sums_[i];
+    uint64_t sum = sum_before(own, total);
+    for (int64_t i = begin; i < end; ++i) {
+      sum += sums_[i];
+      sums_[i] = sum;
+    }
+    __syncthreads();
+  }
+
+  // How many tokens of the list there are before the first that is_beyond(i).
+  template <class IsBeyond>
+  static __device__ __forceinline__ int64_t count_until(int64_t count, const IsBeyond& is_beyond) {
+    int64_t low = 0, high = count;
+    while (low < high) {
+      const int64_t middle = (low + high) / 2;
+      if (is_beyond(middle)) {
+        high = middle;
+      } else {
+        low = middle + 1;
+      }
+    }
+    return low;
+  }
+  // `kept` of them, and those that equal the last one: all tokens of such a score are listed.
+  __device__ __forceinline__ int64_t with_equals(int64_t kept, int64_t count) const {
+    const uint32_t order = order_at(kept - 1);
+    return count_until(count, [&](int64_t i) { return order_at(i) > order; });
+  }
+
+  // By one thread. Each filter keeps the first tokens; more than the list has is kEveryone. Not settled: it might be.
+  __device__ __forceinline__ void settle_by_list(int64_t count, uint64_t all, uint64_t heavy) {
+    constexpr int64_t kEveryone = int64_t{1} << 62;
+    const SampleRules& rules = row_.rules;
+    const bool is_complete = work_.state.bound >= kSampleNothing, asks_all = row_.asks_all();
+    const uint64_t least = row_.least(), listed = sums_[count - 1];
+    if (is_complete) all = listed;
+    int64_t heavy_ones = kEveryone;
+    bool knows_heavy = true;
+    if (least > 0) {
+      const int64_t found = count_until(count, [&](int64_t i) { return weight_at(i) < least; });
+      knows_heavy = found < count || is_complete;
+      if (knows_heavy) {
+        heavy_ones = found;
+        heavy = sums_[found - 1];
+      }
+    } else {
+      heavy = all;
+    }
+    const int64_t given = rules.min_p_last != 0 ? kEveryone : heavy_ones;
+    int64_t by_k = kEveryone;
+    if (row_.by_k()) {
+      const int64_t k = row_.top_k();
+      if (k <= count) {
+        by_k = rules.keeps_k_ties != 0 ? with_equals(k, count) : k;
+      } else if (!is_complete) {
+        return;
+      }
+    }
+    int64_t by_p = kEveryone;
+    if (row_.by_p()) {
+      const int64_t of = rules.is_joint != 0 || given < by_k ? given : by_k;
+      if (of == kEveryone && !is_complete && !asks_all) return;
+      const uint64_t sum = of <= count ? sums_[of - 1] : rules.min_p_last != 0 ? all : heavy;
+      const uint64_t limit = limit_of(sum);
+      if (listed >= limit) {
+        by_p = 1 + count_until(count, [&](int64_t i) { return sums_[i] >= limit; });
+        if (rules.keeps_p_ties != 0) by_p = with_equals(by_p, count);
+      } else if (!is_complete) {
+        return;
+      }
+    }
+    int64_t kept = by_k < by_p ? by_k : by_p;
+    kept = heavy_ones < kept ? heavy_ones : kept;
+    if (kept == kEveryone) {
+      if (!knows_heavy) return;
+      if (is_complete) kept = count;
+    }
+    shared_.is_settled = 1;
+    shared_.kept = kept == kEveryone ? 0 : static_cast<int>(kept);
+    shared_.cut = {kept == kEveryone ? kSampleAll : tokens_[kept - 1].word, 0,
+                   kept == kEveryone ? all : sums_[kept - 1]};
+  }
+
+  // Of top_p: tokens before which there is less weight than that are kept.
+  __device__ __forceinline__ uint64_t limit_of(uint64_t sum) const {
+    const float share = row_.top_p();
+    uint64_t rest = 0;
+    const uint64_t whole = formula::multiply_high(formula::fixed_point(share > 0 ? share : 0.0f), sum, &rest);
+    const uint64_t limit = whole + (row_.rules.exceeds_p != 0 || rest != 0 ? 1 : 0);
+    return limit < 1 ? 1 : limit;
+  }
+
+  // What is asked of a row's tokens. One walk for all questions: the loop is made for every dtype.
+  enum Question { kLowest, kSum, kMass, kWeightMass, kMark };
+  struct Walk {
+    Question question;
+    SampleCut cut;
+    uint64_t known;  // of the digits before
+    int low, bits;   // of the digit
+  };
+  __attribute__((noinline)) __device__ uint64_t walk(const Walk& by) const {
+    auto* const mass = reinterpret_cast<unsigned long long*>(sums_);
+    const int above = by.low + by.bits;
+    uint64_t sum = 0;
+    row_.each(0, vocab_, me_, threads_, [&](int64_t v, float x, auto) {
+      const uint64_t own = token(x, v);
+      if (!is_active(own)) return;
+      if (by.question == kLowest) {
+        if (x == weight_.max) atomicMin(&shared_.found, static_cast<long long>(v));
+        return;
+      }
+      const bool of_mass = by.question == kMass || by.question == kWeightMass;
+      if (of_mass && above < 64 && own >> above != by.known >> above) return;
+      const uint64_t w = by.question == kMass ? 1 : weight_(x);
+      if (of_mass) {
+        if (w > 0) atomicAdd(&mass[own >> by.low & ((1u << by.bits) - 1)], static_cast<unsigned long long>(w));
+      } else if (is_kept(by.cut, own, w)) {
+        sum += w;
+        if (by.question == kMark) *row_.mask(v) = 1;
+      }
+    });
+    return sum;
+  }
+  __device__ __forceinline__ uint64_t kept_sum(const SampleCut& cut) const {
+    return sum_of_block(walk({kSum, cut, 0, 0, 0}));
+  }
+
+  // The token with which the mass, of tokens or of weight, reaches the limit, found by its digits; kSampleAll where
+  // there is less. With ties, the last of its score.
+  __attribute__((noinline)) __device__ uint64_t token_at(bool of_weight, uint64_t limit, bool with_ties) const {
+    auto* const mass = reinterpret_cast<unsigned long long*>(sums_);
+    constexpr int kDigits = ShortPlace::kDigits, kBits = 11, kLowest = 64 - kBits * (kDigits - 1);
+    uint64_t known = 0, before = 0;
+    for (int d = 0; d < kDigits; ++d) {
+      const int shift = 64 - kBits * (d + 1), low = shift > 0 ? shift : 0, bits = d < kDigits - 1 ? kBits : kLowest;
+      for (int i = me_; i < 2048; i += threads_) mass[i] = 0;
+      __syncthreads();
+      walk({of_weight ? kWeightMass : kMass, {}, known, low, bits});
+      __syncthreads();
+      if (me_ == 0) {
+        int digit = 0;
+        while (digit < 1 << bits && before + mass[digit] < limit) before += mass[digit++];
+        shared_.rest = before;
+        shared_.number = digit == 1 << bits ? kSampleAll : known | static_cast<uint64_t>(digit) << low;
+      }
+      __syncthreads();
+      known = shared_.number;
+      before = shared_.rest;
+      __syncthreads();
+      if (known == kSampleAll) return known;
+    }
+    return with_ties ? known | 0xffffffffu : known;
+  }
+
+  __device__ __forceinline__ void settle_by_row() {
+    const SampleRules& rules = row_.rules;
+    const uint64_t least = row_.least(), of_given = rules.min_p_last != 0 ? 0 : least;
+    SampleCut cut = {kSampleAll, least, 0};
+    if (row_.by_k()) cut.last = token_at(false, static_cast<uint64_t>(row_.top_k()), rules.keeps_k_ties != 0);
+    if (row_.by_p()) {
+      const uint64_t sum = kept_sum({rules.is_joint != 0 ? kSampleAll : cut.last, of_given, 0});
+      const uint64_t by_p = token_at(true, limit_of(sum), rules.keeps_p_ties != 0);
+      cut.last = by_p < cut.last ? by_p : cut.last;
+    }
+    cut.sum = kept_sum(cut);
+    if (me_ == 0) {
+      shared_.cut = cut;
+      shared_.kept = 0;
+    }
+  }
+
+  __device__ __forceinline__ void put_mask(const SampleCut& cut) const {
+    if (!row_.has_mask()) return;
+    const int kept = shared_.kept;
+    if (kept > 0) {
+      for (int i = me_; i < kept; i += threads_) *row_.mask(tokens_[i].place()) = 1;
+      return;
+    }
+    walk({kMark, cut, 0, 0, 0});
+  }
+
+  __device__ __forceinline__ int64_t drawn_of_all(uint64_t target) const {
+    uint64_t rest;
+    const int64_t segment = first_beyond(
+        segments_, target, [&](int64_t s) { return work_.segments[s].all; }, &rest);
+    const int64_t begin = segment * row_.rules.segment, end = begin + row_.rules.segment;
+    return begin + first_beyond((end < vocab_ ? end : vocab_) - begin, rest,
+                                [&](int64_t i) { return weight_of(begin + i); }, &rest);
+  }
+
+  __device__ __forceinline__ int64_t drawn(const SampleCut& cut) const {
+    const uint64_t random = formula::sample_random(static_cast<uint64_t>(row_.integer(kSampleSeeds, row_.rules.seed)),
+                                                   static_cast<uint64_t>(row_.integer(kSampleRowIds, 0)),
+                                                   static_cast<uint64_t>(row_.integer(kSampleSteps, row_.rules.step)));
+    const uint64_t target = formula::multiply_high(random, cut.sum);
+    const int kept = shared_.kept;
+    uint64_t rest;
+    if (kept > 0) {  // of the list, by rising id
+      __syncthreads();
+      const int padded = power_of_two(kept);
+      for (int i = me_; i < padded; i += threads_) {
+        tokens_[i] = i < kept ? ShortPlace{static_cast<uint64_t>(tokens_[i].place()) << 32 | static_cast<uint64_t>(i)}
+                              : ShortPlace::last();
+      }
+      sort_places(tokens_, padded);
+      const int64_t at = first_beyond(
+          kept, target, [&](int64_t i) { return weight_at(tokens_[i].place()); }, &rest);
+      return static_cast<int64_t>(tokens_[at].word >> 32);
+    }
+    if (cut.last == kSampleAll && cut.least == 0 && row_.asks_all()) return drawn_of_all(target);
+    return first_beyond(
+        vocab_, target,
+        [&](int64_t v) {
+          const float x = score_of(v);
+          const uint64_t w = weight_(x);
+          return is_kept(cut, token(x, v), w) ? w : 0;
+        },
+        &rest);
+  }
+
+  __device__ __forceinline__ int64_t drawn_in_rounds(const SampleCut& cut) const {
+    uint64_t all = 0;
+    for (int64_t s = me_; s < segments_; s += threads_) all += work_.segments[s].all;
+    all = sum_of_block(all);
+    const MoveTensor& uniform = row_.args.tensor[kSampleUniform];
+    for (int64_t k = 0; k < row_.rules.rounds; ++k) {
+      const float share = static_cast<const float*>(uniform.data)[k * uniform.stride[0] + row_.n * uniform.stride[1]];
+      if (!(share >= 0 && share < 1)) continue;
+      const int64_t candidate = drawn_of_all(formula::multiply_high(formula::fixed_point(share), all));
+      const float x = score_of(candidate);
+      if (is_kept(cut, token(x, candidate), weight_(x))) return candidate;
+    }
+    return -1;
+  }
+
+  __device__ __forceinline__ void put(int64_t id, int32_t status, double processed) const {
+    const MoveArgs& args = row_.args;
+    const MoveTensor* const tensor = args.tensor;
+    double raw_sum = 0;
+    if (tensor[kSampleLogp].data != nullptr && id >= 0) {  // by one thread of each row, in the order of segments
+      if (me_ == 0) {
+        for (int64_t s = 0; s < segments_; ++s) raw_sum = formula::Add(raw_sum, work_.segments[s].raw_sum);
+      }
+    }
+    if (me_ != 0) return;
+    const auto at = [&](int t) { return row_.n * tensor[t].stride[0]; };
+    if (tensor[kSampleIds].dtype == kMapI64) {
+      static_cast<int64_t*>(tensor[kSampleIds].data)[at(kSampleIds)] = id;
+    } else {
+      static_cast<int32_t*>(tensor[kSampleIds].data)[at(kSampleIds)] = static_cast<int32_t>(id);
+    }
+    if (tensor[kSampleStatus].data != nullptr) {
+      static_cast<int32_t*>(tensor[kSampleStatus].data)[at(kSampleStatus)] = status;
+    }
+    if (tensor[kSampleSuccess].data != nullptr) {
+      static_cast<uint8_t*>(tensor[kSampleSuccess].data)[at(kSampleSuccess)] = id >= 0 ? 1 : 0;
+    }
+    move_put(tensor[kSampleProcessed], at(kSampleProcessed), processed);
+    if (tensor[kSampleLogp].data == nullptr) return;
+    const double logp = id < 0 ? NAN : row_.logit(id) - work_.state.raw_max - ::log(raw_sum);
+    move_put(tensor[kSampleLogp], at(kSampleLogp), logp);
+  }
+
+  const SampleRow row_;
+  const SampleWork work_;
+  const SampleWeights weight_;
+  SampleShared& shared_;
+  ShortPlace* const tokens_;
+  uint64_t* const sums_;
+  const int me_, threads_;
+  const int64_t segments_, vocab_;
+};
+
+__device__ __forceinline__ void sample_draw(const MoveArgs& args) {
+  for (int64_t n = blockIdx.x; n < args.units; n += gridDim.x) {
+    SampledRow(args, n).answer();
+    __syncthreads();
+  }
+}
+
+}  // namespace rlk::simt
+
+#endif
