@@ -2,6 +2,7 @@
 #include "../simt/host/plugin.hpp"
 
 #include "attention_mma.hpp"
+#include "cublaslt.hpp"
 #include "driver.hpp"
 #include "probe.hpp"
 
@@ -12,7 +13,8 @@ public:
   using Implementations =
       decltype(std::tuple_cat(std::declval<simt::host::Maps>(),
                               std::declval<std::tuple<simt::host::Logp, simt::host::LogpBackward, AttentionMma,
-                                                      AttentionMmaAccurate, simt::host::AttentionSimt>>()));
+                                                      AttentionMmaAccurate, simt::host::AttentionSimt>>(),
+                              std::declval<products::Implementations<CublasLt>>()));
   explicit Plugin(const sdk::Host&) {}
   sdk::Verdict probe(sdk::Evidence& evidence) override { return cuda::probe(evidence); }
 };
@@ -26,4 +28,4 @@ const rlk::simt::host::Driver& rlk::simt::host::driver() {
 
 RLK_PLUGIN_WITH_ENVIRONMENT(rlk::cuda::Plugin, "cuda", "cuda", "0.1.0",
                             "operators for NVIDIA devices of sm_80 and later",
-                            "LD_LIBRARY_PATH,CUDA_VISIBLE_DEVICES,MACA_PATH,RLK_CUDA_REMOTE")
+                            "LD_LIBRARY_PATH,CUDA_VISIBLE_DEVICES,CUDA_HOME,CUDA_PATH,MACA_PATH,RLK_CUDA_REMOTE")
