@@ -1,5 +1,6 @@
 // The plugin for NVIDIA devices: what it is called, what it brings.
 #include "../simt/host/plugin.hpp"
+#include "../simt/host/grouped.hpp"
 
 #include "attention_mma.hpp"
 #include "cublaslt.hpp"
@@ -10,11 +11,12 @@ namespace rlk::cuda {
 
 class Plugin final : public simt::host::Plugin {
 public:
-  using Implementations =
-      decltype(std::tuple_cat(std::declval<simt::host::Maps>(),
-                              std::declval<std::tuple<simt::host::Logp, simt::host::LogpBackward, AttentionMma,
-                                                      AttentionMmaAccurate, simt::host::AttentionSimt>>(),
-                              std::declval<products::Implementations<CublasLt>>()));
+  using Implementations = decltype(std::tuple_cat(
+      std::declval<simt::host::Maps>(),
+      std::declval<
+          std::tuple<simt::host::Logp, simt::host::LogpBackward, AttentionMma, AttentionMmaAccurate,
+                     simt::host::AttentionSimt, simt::host::GroupedGemmSimt, simt::host::GroupedGemmBackwardSimt>>(),
+      std::declval<products::Implementations<CublasLt>>()));
   explicit Plugin(const sdk::Host&) {}
   sdk::Verdict probe(sdk::Evidence& evidence) override { return cuda::probe(evidence); }
 };

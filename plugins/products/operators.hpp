@@ -5,6 +5,8 @@
 #include <rlk/sdk/ops/gemm.hpp>
 #include <rlk/sdk/ops/linear.hpp>
 #include <rlk/sdk/ops/linear_backward.hpp>
+#include <rlk/sdk/ops/linear_cross_entropy.hpp>
+#include <rlk/sdk/ops/linear_cross_entropy_backward.hpp>
 #include <rlk/sdk/ops/linear_logp.hpp>
 #include <rlk/sdk/ops/linear_logp_backward.hpp>
 #include <rlk/sdk/ops/matmul.hpp>
@@ -24,6 +26,8 @@ using simt::host::Device;
   X(Gemm)                         \
   X(Linear)                       \
   X(LinearBackward)               \
+  X(LinearCrossEntropy)           \
+  X(LinearCrossEntropyBackward)   \
   X(LinearLogp)                   \
   X(LinearLogpBackward)           \
   X(Matmul)                       \
