@@ -335,6 +335,13 @@ sdk::Support query(Device& device, const sdk::Call<Forward>& call) {
   if (auto refused = sdk::refuse_output(arguments.sum_p2, "sum_p2")) return *refused;
   if (auto refused = sdk::refuse_gaps(arguments.logp, "logp")) return *refused;
   const Scores of(arguments);
+  // Seen on an H200: matrix units cut the sums of f16 products, which have 22 bits, at every step; a logp of fp32 may
+  // be off by 2e-5 and was off by more than twice that. Products of bf16 have 16 bits and stay within it.
+  if (of.dtype == sdk::Dtype::f16 && sdk::dtype_of(*arguments.logp) == sdk::Dtype::f32) {
+    return sdk::Support::no("PRECISION",
+                            "matrix units' sums of f16 products are not exact enough for a logp of f32; "
+                            "ask for it in f16, or pass bf16");
+  }
   InnerForward inner(inner_params(arguments));
   const ForwardParts parts(nullptr, of, arguments, 0, 0);
   describe_inner(inner, arguments, of, parts, 0, of.rows);

@@ -80,7 +80,7 @@ sdk::Refusal refuse_scores(const Device& device, const Arguments& call) {
   if (auto refused = sdk::refuse_gaps(call.mask, "mask")) return refused;
   if (auto refused = sdk::refuse_gaps(call.lse, "lse")) return refused;
   const Scores of(call);
-  // Seen on an H200: the kernels for narrower accesses sum less exactly than an fp32 output's bound asks for.
+  // Seen on an H200: the library's kernels for narrower accesses sum less exactly.
   constexpr uint32_t kWide = 16;
   if (of.is_narrow() && (call.hidden->alignment < kWide || call.weight->alignment < kWide)) {
     return sdk::Support::no("ALIGNMENT", "16-bit hidden and weight must start on 16 bytes", RLK_SUPPORT_IF_CONTIGUOUS);
