@@ -63,7 +63,8 @@ class Cuda(simt_vendor.Vendor):
         self.expect_verified("fake_cuda", {
             "gemm": ("bf16", 8), "matmul": ("f16", 2), "linear": ("bf16", 5), "linear_backward": ("bf16", 4),
             "matmul_backward": ("f16", 3), "grouped_gemm": ("bf16", 2), "grouped_gemm_backward": ("f32", 2),
-            "linear_logp": ("f32", 1), "linear_logp_backward": ("bf16", 1)})
+            "linear_logp": ("f32", 10), "linear_logp_backward": ("bf16", 10), "linear_cross_entropy": ("bf16", 10),
+            "linear_cross_entropy_backward": ("f32", 10)})
 
     def test_calls_through_the_public_api_are_served_by_the_emulated_device(self):
         if not HAS_KERNELS:
