@@ -45,6 +45,9 @@ def classes_of(text):
     names = [word for words in re.findall(r"std::tuple<([^<>]*)>", text) for word in words.split(",")]
     if "SharedOperators" in text:
         names += classes_of(re.search(r"SharedOperators\s*=([^;]*);", shared).group(1))
+    if "products::Implementations" in text:
+        listed = (PLUGINS / "products" / "operators.hpp").read_text()
+        names += re.findall(r"X\((\w+)\)", re.search(r"RLK_PRODUCTS_OPERATORS\(X\)(.*?)\n\n", listed, re.S).group(1))
     if "Maps" in text:
         operators = (path.read_text() for path in sorted((SIMT / "operators").glob("*.cuh")))
         names += [name for source in operators for name in re.findall(PATTERN, source, re.M)]

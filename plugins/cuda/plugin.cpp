@@ -1,7 +1,9 @@
 // The plugin for NVIDIA devices: what it is called, what it brings.
 #include "../simt/host/plugin.hpp"
+#include "../simt/host/grouped.hpp"
 
 #include "attention_mma.hpp"
+#include "cublaslt.hpp"
 #include "driver.hpp"
 #include "probe.hpp"
 
@@ -9,10 +11,12 @@ namespace rlk::cuda {
 
 class Plugin final : public simt::host::Plugin {
 public:
-  using Implementations =
-      decltype(std::tuple_cat(std::declval<simt::host::Maps>(),
-                              std::declval<std::tuple<simt::host::Logp, simt::host::LogpBackward, AttentionMma,
-                                                      AttentionMmaAccurate, simt::host::AttentionSimt>>()));
+  using Implementations = decltype(std::tuple_cat(
+      std::declval<simt::host::Maps>(),
+      std::declval<
+          std::tuple<simt::host::Logp, simt::host::LogpBackward, AttentionMma, AttentionMmaAccurate,
+                     simt::host::AttentionSimt, simt::host::GroupedGemmSimt, simt::host::GroupedGemmBackwardSimt>>(),
+      std::declval<products::Implementations<CublasLt>>()));
   explicit Plugin(const sdk::Host&) {}
   sdk::Verdict probe(sdk::Evidence& evidence) override { return cuda::probe(evidence); }
 };
@@ -26,4 +30,4 @@ const rlk::simt::host::Driver& rlk::simt::host::driver() {
 
 RLK_PLUGIN_WITH_ENVIRONMENT(rlk::cuda::Plugin, "cuda", "cuda", "0.1.0",
                             "operators for NVIDIA devices of sm_80 and later",
-                            "LD_LIBRARY_PATH,CUDA_VISIBLE_DEVICES,MACA_PATH,RLK_CUDA_REMOTE")
+                            "LD_LIBRARY_PATH,CUDA_VISIBLE_DEVICES,CUDA_HOME,CUDA_PATH,MACA_PATH,RLK_CUDA_REMOTE")

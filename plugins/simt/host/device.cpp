@@ -104,6 +104,7 @@ Device::Device(int ordinal) : ordinal_(ordinal), device_(device_of(ordinal)) {
 Device::~Device() {
   try {
     const RelaxedScope scope(place_);
+    kept_.clear();
     kernels_.reset();
   } catch (...) {
     // A lost device cannot free memory; its context is still released below.
@@ -185,6 +186,16 @@ std::unique_ptr<sdk::Event> Device::wrap_event(void* native) {
 FunctionHandle Device::kernel(const char* image, const std::string& name, int dynamic_shared) {
   const RelaxedScope scope(place_);
   return kernels_->get(image, name, dynamic_shared);
+}
+
+std::shared_ptr<void> Device::kept(const void* key, const std::function<std::shared_ptr<void>()>& make) {
+  const std::lock_guard<std::mutex> lock(kept_mutex_);
+  std::shared_ptr<void>& mine = kept_[key];
+  if (mine == nullptr) {
+    const RelaxedScope scope(place_);
+    mine = make();
+  }
+  return mine;
 }
 
 }  // namespace rlk::simt::host

@@ -4,6 +4,7 @@
 #include "calls.hpp"
 #include "kernels.hpp"
 
+#include <functional>
 #include <memory>
 
 namespace rlk::simt::host {
@@ -31,6 +32,10 @@ public:
   // image: a file of kernels. dynamic_shared: the most that any launch of this kernel will ask for.
   FunctionHandle kernel(const char* image, const std::string& name, int dynamic_shared = 0);
 
+  // What a part of the plugin keeps as long as the device is open: made, with the device current, when it is first
+  // asked for. [thread-safe]
+  std::shared_ptr<void> kept(const void* key, const std::function<std::shared_ptr<void>()>& make);
+
   // Why no operator runs on this device.
   const sdk::Refusal& refusal() const noexcept { return refusal_; }
   int simt_width() const noexcept { return simt_width_; }
@@ -51,6 +56,8 @@ private:
   bool memory_pools_ = false;
   double bytes_per_us_ = 1e6, matrix_per_us_ = 1e8;
   std::unique_ptr<Kernels> kernels_;
+  std::mutex kept_mutex_;
+  std::map<const void*, std::shared_ptr<void>> kept_;
 };
 
 }  // namespace rlk::simt::host

@@ -2,7 +2,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "bridge.hpp"
+#include "tests/fakes/runtime/bridge.hpp"
 
 FAKE_EXPORT int cnInit(unsigned flags) {
   FAKE_ENTER("cnInit", kNothing);

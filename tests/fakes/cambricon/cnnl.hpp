@@ -5,7 +5,7 @@
 #include <atomic>
 #include <initializer_list>
 
-#include "bridge.hpp"
+#include "tests/fakes/runtime/bridge.hpp"
 
 namespace fake_cnnl {
 

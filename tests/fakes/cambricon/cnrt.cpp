@@ -2,7 +2,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "bridge.hpp"
+#include "tests/fakes/runtime/bridge.hpp"
 
 #define API FAKE_EXPORT int
 // E checks the device of the thread, R nothing.

@@ -4,6 +4,7 @@
 // that nobody retains is gone: using it then, or leaving streams and events in it, breaks a rule. Beside ../runtime's
 // variables: RLK_FAKE_CUDA_NAME (its devices'), _WIDTH (32), _SHARED (232448), _ARCH (90), _UVA (1: pinned memory has
 // one address).
+#include "tests/fakes/runtime/bridge.hpp"
 #include "tests/fakes/simt/runtime.hpp"
 
 #include <cstdio>
@@ -72,6 +73,20 @@ Direction direction_of(const void* to, const void* from) {
 }
 
 }  // namespace
+
+// For libcublasLt.so.13 beside it.
+FAKE_EXPORT const FakeBridge* fakeBridge() {
+  static const FakeBridge only = {&enter,
+                                  [](const char* rule, const std::string& text) { violation(rule, text); },
+                                  &enqueue,
+                                  &require_device,
+                                  &require_aligned,
+                                  &bytes_at,
+                                  &fake::current_device,
+                                  &fake::device_count,
+                                  &lost};
+  return &only;
+}
 
 #define API FAKE_EXPORT int
 // What begins each: R asks for the runtime, E for a context of this thread; S also that no capture is in the way.

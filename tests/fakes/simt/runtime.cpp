@@ -7,6 +7,9 @@
 #include <cstring>
 
 #include "plugins/simt/args.h"
+#include "plugins/simt/grouped.h"
+#include "plugins/simt/linear_losses.h"
+#include "plugins/simt/products.h"
 #include "plugins/simt/skeleton/groups.h"
 #include "plugins/simt/skeleton/move.h"
 #include "plugins/simt/skeleton/rows.h"
@@ -44,6 +47,12 @@ std::function<void()> bind(const Function& function, const void* arguments) {
 std::function<void()> bind(const Function& function, const void* arguments) {
   const auto starts = [&](const char* prefix) { return function.name.rfind(prefix, 0) == 0; };
   if (function.name.find("_moves_") != std::string::npos) return bind<MoveArgs>(function, arguments);
+  if (starts("products_map_")) return bind<ProductsMapArgs>(function, arguments);
+  if (starts("products_columns_")) return bind<ProductsColumnsArgs>(function, arguments);
+  if (starts("products_rows_")) return bind<ProductsRowsArgs>(function, arguments);
+  if (starts("products_errors")) return bind<ProductsErrorsArgs>(function, arguments);
+  if (starts("grouped_rows_") || starts("grouped_sums_")) return bind<GroupedArgs>(function, arguments);
+  if (starts("linear_losses_")) return bind<LinearLossArgs>(function, arguments);
   if (starts("logp_backward_")) return bind<LogpBackwardArgs>(function, arguments);
   if (starts("logp_")) return bind<LogpArgs>(function, arguments);
   if (starts("attention_")) return bind<AttentionArgs>(function, arguments);

@@ -1,8 +1,9 @@
-// One state for three libraries: libcnrt.so has the framework (../runtime), libcndrv.so and libcnnl.so reach it through
-// this table. client.cpp is the framework's functions over it.
+// One state for a vendor's several libraries: the runtime's has the framework (libcnrt.so, libcuda.so.1), the others
+// (libcndrv.so and libcnnl.so, libcublasLt.so.13) reach it through this table. client.cpp is the framework's functions
+// over it.
 #pragma once
 
-#include "tests/fakes/runtime/streams.hpp"
+#include "streams.hpp"
 
 struct FakeBridge {
   int (*enter)(const char* call, fake::Needs needs);

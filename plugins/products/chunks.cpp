@@ -1,0 +1,96 @@
+// Chunks of rows, and the small kernels around their products.
+#include "chunks.hpp"
+
+#include "../simt/products.h"
+
+#include <algorithm>
+
+namespace rlk::products {
+
+using namespace simt::host;
+
+int64_t chunk_rows_of(int64_t rows, int64_t columns, sdk::Dtype score) {
+  constexpr int64_t kFew = 16, kMany = 128;
+  const int64_t half = ceil_divide(ceil_divide(rows, 2), kFew) * kFew;
+  int64_t fit = static_cast<int64_t>(kScoreBytes) / std::max<int64_t>(columns * sdk::bytes_of(score), 1);
+  if (fit > kMany) fit = fit / kMany * kMany;
+  return std::max<int64_t>(std::min(half, fit), 1);
+}
+
+const void* from_row(const rlk_tensor* tensor, int64_t row) {
+  if (tensor == nullptr || tensor->data == nullptr) return nullptr;
+  return sdk::data_of<const char>(tensor) + row * sdk::bytes_of(sdk::dtype_of(*tensor));
+}
+
+ChunkKernels::ChunkKernels(Device& device, sdk::Dtype dtype)
+    : dtype_(dtype),
+      score_(score_of(dtype)),
+      rows_{device.kernel("products", "products_rows_2"), device.kernel("products", "products_rows_4"),
+            device.kernel("products", "products_rows_8")},
+      errors_(device.kernel("products", "products_errors")),
+      widen_(device, dtype, score_),
+      narrow_(device, score_, dtype),
+      same_(device, score_, score_) {}
+
+void ChunkKernels::launch_rows(const Matrix* from, const Matrix& to, const Active& active, StreamHandle stream) const {
+  simt::ProductsRowsArgs args{};
+  args.y = to.data;
+  args.rows = to.rows;
+  args.columns = to.columns;
+  args.y_stride[0] = to.row_stride;
+  args.y_stride[1] = to.column_stride;
+  if (from != nullptr) {
+    args.x = from->data;
+    args.x_stride[0] = from->row_stride;
+    args.x_stride[1] = from->column_stride;
+  }
+  args.ids = active.ids;
+  args.mask = static_cast<const uint8_t*>(active.mask);
+  args.ignore_index = active.ignore_index;
+  args.ids_are_i64 = active.ids_are_i64 ? 1 : 0;
+  const int64_t bytes = sdk::bytes_of(to.dtype);
+  launch_walking(rows_[bytes == 2 ? 0 : bytes == 4 ? 1 : 2], to.rows, simt::kProductsThreads, 0, stream, args);
+}
+
+void ChunkKernels::copy_active(const Matrix& rows, const Matrix& to, const Active& active, StreamHandle stream) const {
+  launch_rows(&rows, to, active, stream);
+}
+
+void ChunkKernels::clear_ignored(const Matrix& rows, const Active& active, StreamHandle stream) const {
+  launch_rows(nullptr, rows, active, stream);
+}
+
+void ChunkKernels::report(rlk_data_error_record* chunk, int64_t first_row, const sdk::Run& run,
+                          StreamHandle stream) const {
+  if (chunk == nullptr) return;
+  simt::ProductsErrorsArgs args{};
+  args.chunk = reinterpret_cast<simt::DataErrorRecord*>(chunk);
+  args.first_row = first_row;
+  args.errors = error_sink(run);
+  launch_walking(errors_, 1, 1, 0, stream, args);
+}
+
+namespace {
+
+void map(const ElementMap& kernel, const void* from, sdk::Dtype from_dtype, void* to, sdk::Dtype to_dtype,
+         int64_t count, const void* bias, StreamHandle stream) {
+  Elements elements;
+  elements.x = dense(const_cast<void*>(from), from_dtype, 1, count);
+  elements.y = dense(to, to_dtype, 1, count);
+  elements.bias = bias;
+  kernel.run(elements, stream);
+}
+
+}  // namespace
+
+void ChunkKernels::widen(const void* from, void* to, int64_t count, StreamHandle stream) const {
+  map(widen_, from, dtype_, to, score_, count, nullptr, stream);
+}
+void ChunkKernels::narrow(const void* from, void* to, int64_t count, StreamHandle stream) const {
+  map(narrow_, from, score_, to, dtype_, count, nullptr, stream);
+}
+void ChunkKernels::add(const void* part, void* sum, int64_t count, StreamHandle stream) const {
+  map(same_, part, score_, sum, score_, count, sum, stream);
+}
+
+}  // namespace rlk::products

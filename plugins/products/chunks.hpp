@@ -1,0 +1,52 @@
+// What the operators share whose scores are products and are never stored as a whole: rows are taken in chunks.
+#pragma once
+
+#include "inner.hpp"
+
+namespace rlk::products {
+
+using simt::host::StreamHandle;
+
+constexpr uint64_t kScoreBytes = uint64_t{512} << 20;  // of a chunk's scores
+
+// At most half of the rows, so that small cases take the way of large ones.
+int64_t chunk_rows_of(int64_t rows, int64_t columns, sdk::Dtype score);
+
+// Scores are fp32, of fp64 tensors fp64.
+inline sdk::Dtype score_of(sdk::Dtype dtype) {
+  return dtype == sdk::Dtype::f64 ? sdk::Dtype::f64 : sdk::Dtype::f32;
+}
+
+// One row after another, of any tensor of one dimension that is contiguous.
+const void* from_row(const rlk_tensor* tensor, int64_t row);
+
+// The kernels around the chunks.
+class ChunkKernels {
+public:
+  ChunkKernels(Device& device, sdk::Dtype dtype);
+  // A copy of the rows in which those that are ignored are 0: what they hold is not looked at.
+  struct Active {
+    const void* ids;
+    bool ids_are_i64;
+    int64_t ignore_index;
+    const void* mask;  // nullptr: none
+  };
+  void copy_active(const Matrix& rows, const Matrix& to, const Active& active, StreamHandle stream) const;
+  // Rows of a result that are ignored are 0 whatever they were multiplied with.
+  void clear_ignored(const Matrix& rows, const Active& active, StreamHandle stream) const;
+  // What the chunk found goes to the call's record, the row counted from the chunk's first.
+  void report(rlk_data_error_record* chunk, int64_t first_row, const sdk::Run& run, StreamHandle stream) const;
+  // to = from, dense, of `count` numbers.
+  void widen(const void* from, void* to, int64_t count, StreamHandle stream) const;   // to scores
+  void narrow(const void* from, void* to, int64_t count, StreamHandle stream) const;  // from scores
+  // sum += part, of scores.
+  void add(const void* part, void* sum, int64_t count, StreamHandle stream) const;
+
+private:
+  sdk::Dtype dtype_, score_;
+  void launch_rows(const Matrix* from, const Matrix& to, const Active& active, StreamHandle stream) const;
+  simt::host::FunctionHandle rows_[3], errors_;  // rows of elements of 2, 4 and 8 bytes
+  ElementMap widen_, narrow_, same_;
+};
+
+}  // namespace rlk::products

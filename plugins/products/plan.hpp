@@ -1,0 +1,58 @@
+// The plan of an operator that is a list of products, one after another.
+#pragma once
+
+#include <rlk/sdk/arguments.hpp>
+
+#include "product.hpp"
+
+#include <algorithm>
+#include <vector>
+
+namespace rlk::products {
+
+// fp32 is never rounded to fewer digits on the way, and every sum has one order; which one may depend on the other
+// sizes.
+constexpr uint32_t kProductNumerics = RLK_NUMERICS_ACCURATE | RLK_NUMERICS_DETERMINISTIC;
+constexpr const char* kVariant = "library";
+
+// Products: a function from the operator's arguments to the products.
+template <class Op, std::vector<Product> (*Products)(const sdk::Arguments<Op>&)>
+class ProductsPlan final : public sdk::Plan {
+public:
+  ProductsPlan(Device& device, const sdk::Call<Op>& call, uint32_t dynamic, const char* answer = kVariant)
+      : multiplier_(device), place_(device.place()), params_(call.params()) {
+    flags = RLK_PLAN_SHAREABLE | RLK_PLAN_CAPTURABLE;
+    dynamic_symbols = uint64_t{1} << dynamic;
+    workspace_bound = UINT64_MAX;
+    numerics = kProductNumerics;
+    variant = answer;
+    workspace_of(Products(sdk::arguments_of(call)));  // there is an algorithm
+  }
+  uint64_t prepare(const sdk::Run& run) override { return workspace_of(Products(sdk::arguments_of<Op>(run, params_))); }
+  void enqueue(sdk::Stream& stream, const sdk::Run& run) override {
+    const simt::host::PlaceScope scope(place_);
+    for (const Product& product : Products(sdk::arguments_of<Op>(run, params_))) {
+      multiplier_.run(product, simt::host::own(stream).handle(), run.workspace());
+    }
+  }
+
+private:
+  uint64_t workspace_of(const std::vector<Product>& products) {
+    uint64_t bytes = 0;
+    for (const Product& product : products) bytes = std::max(bytes, multiplier_.workspace_of(product));
+    return bytes;
+  }
+
+  Multiplier multiplier_;
+  simt::host::Place place_;
+  const typename Op::Params params_;
+};
+
+inline sdk::Support supported(double cost_us, uint64_t workspace, uint32_t numerics = kProductNumerics) {
+  sdk::Support answer = sdk::Support::yes(kVariant, numerics, RLK_SUPPORT_PREFERRED);
+  answer.workspace_bound = workspace;
+  answer.cost_us = cost_us;
+  return answer;
+}
+
+}  // namespace rlk::products

@@ -1,0 +1,101 @@
+// Scores that are products of hidden states and a vocabulary's rows: what the operators do with a chunk of them.
+#pragma once
+
+#include "chunks.hpp"
+
+#include <algorithm>
+#include <vector>
+
+namespace rlk::products {
+
+// What a chunk of both directions has.
+struct Scores {
+  int64_t rows = 0;  // of a chunk, but for the last one
+  sdk::Dtype dtype = sdk::Dtype::other, score = sdk::Dtype::other;
+  int64_t N = 0, V = 0, D = 0;
+
+  template <class Arguments>
+  explicit Scores(const Arguments& call)
+      : dtype(sdk::dtype_of(*call.hidden)), score(score_of(dtype)), N(call.N), V(call.V), D(call.D) {
+    rows = chunk_rows_of(N, V, score);
+  }
+  bool is_narrow() const { return dtype != score; }
+  uint64_t score_bytes(int64_t count) const { return static_cast<uint64_t>(count * sdk::bytes_of(score)); }
+  uint64_t bytes(int64_t count) const { return static_cast<uint64_t>(count * sdk::bytes_of(dtype)); }
+};
+
+// The bias is a part of the scores, which may be -inf by it alone.
+inline Product scores_product(const Matrix& hidden, const Matrix& weight, const Matrix& scores, const rlk_tensor* bias,
+                              const void* widened) {
+  Product product;
+  if (bias != nullptr) product.bias = {true, widened, 16};
+  product.a = hidden;
+  product.b = weight.transposed();
+  product.y = scores;
+  return product;
+}
+
+// The products of a chunk: scores, parts of grad_hidden, and last grad_weight.
+template <class Arguments, class Parts>
+std::vector<Product> chunk_products(const Arguments& call, const Scores& of, const Parts& parts, int64_t first,
+                                    int64_t rows) {
+  const Matrix weight = matrix_of(*call.weight);
+  const Matrix hidden = dense(parts.hidden, of.dtype, rows, of.D);
+  const Matrix slopes = dense(parts.rounded, of.dtype, rows, of.V);
+  std::vector<Product> products = {
+      scores_product(hidden, weight, dense(parts.scores, of.score, rows, of.V), call.bias, parts.bias)};
+  // fp32 over a whole vocabulary would be one long chain of sums; 16-bit slopes are rounded more than that.
+  constexpr int64_t kLongest = 16384;
+  const int64_t longest = of.dtype == sdk::Dtype::f32 ? kLongest : of.V;
+  for (int64_t v = 0; v < of.V; v += longest) {
+    Product of_hidden;
+    const int64_t count = std::min(longest, of.V - v);
+    of_hidden.a = slopes.columns_from(v, count);
+    of_hidden.b = weight.rows_from(v, count);
+    of_hidden.y = matrix_of(*call.grad_hidden).rows_from(first, rows);
+    of_hidden.has_c = v > 0;
+    of_hidden.c = of_hidden.y;
+    of_hidden.beta = v > 0 ? 1 : 0;
+    products.push_back(of_hidden);
+  }
+  if (call.grad_weight == nullptr) return products;
+  Product of_weight;
+  of_weight.a = slopes.transposed();
+  of_weight.b = hidden;
+  of_weight.y = matrix_of(*call.grad_weight);
+  of_weight.has_c = first > 0;
+  of_weight.c = of_weight.y;
+  of_weight.beta = first > 0 ? 1 : 0;
+  products.push_back(of_weight);
+  return products;
+}
+
+// What all ask, but for their own arguments.
+template <class Arguments>
+sdk::Refusal refuse_scores(const Device& device, const Arguments& call) {
+  if (auto refused = refuse_library(device)) return refused;
+  if (auto refused = simt::host::refuse_dtype(call.hidden, "hidden")) return refused;
+  if (auto refused = sdk::refuse_gaps(call.ids, "ids")) return refused;
+  if (auto refused = sdk::refuse_gaps(call.bias, "bias")) return refused;
+  if (auto refused = sdk::refuse_gaps(call.mask, "mask")) return refused;
+  if (auto refused = sdk::refuse_gaps(call.lse, "lse")) return refused;
+  const Scores of(call);
+  // Seen on an H200: the library's kernels for narrower accesses sum less exactly.
+  constexpr uint32_t kWide = 16;
+  if (of.is_narrow() && (call.hidden->alignment < kWide || call.weight->alignment < kWide)) {
+    return sdk::Support::no("ALIGNMENT", "16-bit hidden and weight must start on 16 bytes", RLK_SUPPORT_IF_CONTIGUOUS);
+  }
+  const Product product = scores_product(matrix_of(*call.hidden), matrix_of(*call.weight),
+                                         dense(nullptr, of.score, of.N, of.V), nullptr, nullptr);
+  return refuse_layout(product, "hidden", "weight", "", "scores");
+}
+
+template <class Arguments>
+double scores_us(const Device& device, const Arguments& call) {
+  const Scores of(call);
+  Product product = scores_product(matrix_of(*call.hidden), matrix_of(*call.weight),
+                                   dense(nullptr, of.dtype, of.N, of.V), nullptr, nullptr);
+  return product_us(device, product) + device.bytes_us(2.0 * static_cast<double>(of.score_bytes(of.N * of.V)));
+}
+
+}  // namespace rlk::products
