@@ -6,7 +6,12 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <exception>
+#include <iterator>
+#include <mutex>
 #include <nlohmann/json.hpp>
+#include <system_error>
+#include <thread>
 #include <utility>
 
 #include "loader/discover/self.hpp"
@@ -174,7 +179,7 @@ bool decode_request(const std::string& text, PluginRecord* record, ExamineOption
   return record_from_text(request["record"].get<std::string>(), record, error);
 }
 
-void probe_in_child(const ChildProbe& probe, PluginRecord* record) {
+bool probe_in_child(const ChildProbe& probe, PluginRecord* record) {
   ChildCommand command;
   command.program = probe.prober;
   // Shown in the process list only; the request is what counts.
@@ -207,13 +212,106 @@ void probe_in_child(const ChildProbe& probe, PluginRecord* record) {
   latest.output = std::move(outcome.output);
   if (!outcome.left.empty()) latest.notes.push_back(note_of_left(outcome.left));
   const bool was_trying = tries() && has_begun(latest);
+  const bool came_so_far = outcome.end == ChildEnd::finished || was_trying || probe.operators.empty();
   take(std::move(latest), record);
   if (was_trying && outcome.end == ChildEnd::timed_out) {
     give_up_operator(probe.operators.empty() ? probe.wanted : probe.operators, outcome.text, is_second_try, record);
-    if (stands_without(*record)) return conclude(record, Place::child);
+    if (stands_without(*record)) {
+      conclude(record, Place::child);
+      return true;
+    }
   }
-  if (was_trying && outcome.end == ChildEnd::cancelled) return conclude(record, Place::child);
+  if (was_trying && outcome.end == ChildEnd::cancelled) {
+    conclude(record, Place::child);
+    return true;
+  }
   describe_end(std::move(outcome), record);
+  return came_so_far && record->state != State::absent;
+}
+
+namespace {
+
+// What `from` says of the operators becomes what `to` says.
+void take_units(const PluginRecord& from, const std::vector<std::string>& operators, PluginRecord* to) {
+  const auto is_named = [&](const core::UnitResult& unit) {
+    return std::find(operators.begin(), operators.end(), unit.op) != operators.end();
+  };
+  std::erase_if(to->units, is_named);
+  std::copy_if(from.units.begin(), from.units.end(), std::back_inserter(to->units), is_named);
+}
+
+void conclude_again(PluginRecord* record) {
+  record->reason_code.clear();
+  record->reason.clear();
+  record->hint.clear();
+  record->broken = false;
+  conclude(record, Place::child);
+}
+
+bool is_usable(const PluginRecord& record) {
+  return record.state == State::smoke_tested || record.state == State::partial;
+}
+
+}  // namespace
+
+bool probe_in_children(size_t count, const ChildProbe& probe, PluginRecord* record) {
+  count = std::min(count, probe.operators.size());
+  if (count < 2) return probe_in_child(probe, record);
+  struct Part {
+    std::vector<std::string> operators;
+    PluginRecord record;
+    bool came_so_far = false;
+  };
+  std::vector<Part> parts(count);
+  for (size_t i = 0; i < probe.operators.size(); ++i) parts[i % count].operators.push_back(probe.operators[i]);
+  std::mutex mutex;  // of what follows
+  PluginRecord sum = *record;
+  std::exception_ptr thrown;
+  const auto try_part = [&](Part& part) {
+    try {
+      ChildProbe mine = probe;
+      mine.operators = part.operators;
+      if (probe.on_tried) {
+        mine.on_tried = [&](const PluginRecord& now) {
+          const std::lock_guard lock(mutex);
+          std::vector<core::UnitResult> units = std::move(sum.units);
+          sum = now;
+          sum.units = std::move(units);
+          take_units(now, part.operators, &sum);
+          conclude_again(&sum);
+          probe.on_tried(sum);
+        };
+      }
+      part.record = *record;
+      part.came_so_far = probe_in_child(mine, &part.record);
+    } catch (...) {  // no memory; a thread that let it out would end the process
+      const std::lock_guard lock(mutex);
+      thrown = std::current_exception();
+    }
+  };
+  std::vector<std::thread> threads;
+  try {
+    for (size_t i = 1; i < count; ++i) threads.emplace_back([&, i] { try_part(parts[i]); });
+  } catch (const std::system_error&) {  // no further thread to be had: what it was to try waits on
+  }
+  try_part(parts[0]);
+  for (std::thread& thread : threads) thread.join();
+  if (thrown) std::rethrow_exception(thrown);
+  const std::vector<core::UnitResult> known = record->units;
+  const PluginRecord* last = nullptr;  // the worst
+  for (const Part& part : parts)
+    if (part.came_so_far && (last == nullptr || !is_usable(part.record))) last = &part.record;
+  if (last == nullptr) {
+    *record = std::move(parts[0].record);
+    return false;
+  }
+  *record = *last;
+  if (!is_usable(*record)) return true;
+  record->units = known;
+  for (const Part& part : parts)
+    if (part.came_so_far) take_units(part.record, part.operators, record);
+  conclude_again(record);
+  return true;
 }
 
 }  // namespace rlk::loader

@@ -45,8 +45,12 @@ struct ChildProbe {
 };
 
 // Takes a screened (or built-in) record to smoke_tested, partial, rejected or deferred. Its units are what is known.
-// By operator, one that shows no sign of life is put off while others wait, and fails when it is tried again.
-void probe_in_child(const ChildProbe& probe, PluginRecord* record);
+// By operator, one that shows no sign of life is put off while others wait, and fails when it is tried again. False
+// when operators were to be tried and the child did not come so far: what was known of the others before is not touched
+// by it.
+bool probe_in_child(const ChildProbe& probe, PluginRecord* record);
+// The same for some of the operators that wait, by several children at once: a trial mostly waits for the device.
+bool probe_in_children(size_t count, const ChildProbe& probe, PluginRecord* record);
 
 // The request as the prober reads it. False with `error` when the text is none.
 std::string encode_request(const PluginRecord& record, const ChildProbe& probe);

@@ -59,8 +59,9 @@ struct ProbeOptions {
 // A record with what the host needs to load the very file that was probed.
 struct ProbedPlugin {
   PluginRecord record;
-  Screened screened;      // empty for a built-in
-  std::string content{};  // hash of the file; empty for a built-in, and where nothing was read of it
+  Screened screened;           // empty for a built-in
+  std::string content{};       // hash of the file; empty for a built-in, and where nothing was read of it
+  bool was_not_tried = false;  // nothing more could be tried of it: the verdict is the one before
 };
 
 // RLK_VERIFY: "eager", and a start has every operator of every plugin tried before it goes on; "lazy", which is the
