@@ -244,6 +244,66 @@ def lookup(n, v, d, dtype):
                extra_reads=(n - v) * d * dtype.itemsize)  # the rows that are asked for, not the table
 
 
+def products(n, k, m, dtype):
+    """flops are what counts of these: the bytes are little beside them."""
+    yield Case("linear", (n, k, m), dtype, lambda: {"x": normal(n, k, dtype=dtype), "w": normal(m, k, dtype=dtype)},
+               lambda x, w: ops.linear(x, w, pin=PIN), lambda x, w: F.linear(x, w))
+
+
+def linear_losses(n, d, v, dtype):
+    def make():
+        return {"h": normal(n, d, dtype=dtype), "w": normal(v, d, dtype=dtype, scale=d ** -0.5), "y": ids(v, n)}
+
+    def in_chunks(h, w, y):
+        rows = 1024
+        return torch.cat([torch.log_softmax(F.linear(part, w).float(), -1).gather(-1, of[:, None])[:, 0]
+                          for part, of in zip(h.split(rows), y.split(rows))])
+    yield Case("linear_logp", (n, d, v), dtype, make, lambda h, w, y: ops.linear_logp(h, w, y, pin=PIN), in_chunks)
+
+
+def selection(n, v, dtype):
+    """What a step of decoding does with its logits."""
+    def make():
+        return {"x": normal(n, v, dtype=dtype, scale=3.0)}
+
+    def torch_sample(x):
+        values, places = torch.topk(x.float(), 50)
+        p = torch.softmax(values, -1)
+        kept = torch.where(p.cumsum(-1) - p < 0.9, p, 0)
+        return places.gather(-1, torch.multinomial(kept, 1))
+
+    row_ids = torch.arange(n, device="cuda")
+    yield Case("sample", (n, v), dtype, make,
+               lambda x: ops.sample(x, row_ids, top_k=50, top_p=0.9, seed=1, pin=PIN), torch_sample)
+    yield Case("top_k", (n, v), dtype, make, lambda x: ops.top_k(x, k=50, pin=PIN), lambda x: torch.topk(x, 50))
+    yield Case("sort", (n, v), dtype, make, lambda x: ops.sort(x, pin=PIN), lambda x: torch.sort(x, stable=True))
+
+
+def grpo(b, t, v, dtype):
+    """From logits: rewards of groups of eight, no reference."""
+    def make():
+        return {"x": normal(b, t, v, dtype=dtype, scale=2.0), "y": ids(v, b, t), "old": -11 + normal(b, t),
+                "rewards": normal(b)}
+
+    def ours(x, y, old, rewards):
+        out = ops.grpo_loss(x, y, old, rewards, samples_per_prompt=8, lse=True, pin=PIN)
+        loss, lse = out[0], out[-1]
+        return loss, ops.grpo_loss_backward(x, y, old, rewards, lse, torch.ones_like(loss), samples_per_prompt=8, pin=PIN)
+
+    def theirs(x, y, old, rewards):
+        x = x.detach().requires_grad_()
+        logp = torch.cat([torch.log_softmax(part.float(), -1).gather(-1, of[..., None])[..., 0]
+                          for part, of in zip(x.split(1), y.split(1))])
+        groups = rewards.view(-1, 8)
+        spread = groups.std(1, correction=0, keepdim=True).clamp(min=1e-6)
+        advantage = ((groups - groups.mean(1, keepdim=True)) / spread).view(-1, 1)
+        ratio = torch.exp(logp - old)
+        loss = -torch.minimum(ratio * advantage, ratio.clamp(0.8, 1.2) * advantage).mean()
+        return loss.detach(), torch.autograd.grad(loss, x)[0]
+    yield Case("grpo_loss", (b, t, v), dtype, make, ours, theirs, suffix=" fwd+bwd",
+               extra_reads=b * t * v * dtype.itemsize)
+
+
 def cases(divisor=1):
     """divisor: of the number of rows."""
     for dtype in (BF16, F32):
@@ -254,6 +314,12 @@ def cases(divisor=1):
     yield from logits(max(1, 2048 // divisor), 151936, BF16)
     yield from tokens(max(8, 512 // divisor), 8192)
     yield from lookup(max(1, 16384 // divisor), 151936, 2048, BF16)
+    yield from products(max(64, 16384 // divisor), 4096, 4096, BF16)
+    yield from products(max(64, 4096 // divisor), 4096, 4096, F32)
+    yield from linear_losses(max(64, 8192 // divisor), 4096 // divisor, 131072 // divisor, BF16)
+    yield from selection(64, 151936, BF16)
+    yield from selection(256, 151936, F32)
+    yield from grpo(8, max(8, 1024 // divisor), 151936 // divisor, BF16)
     yield attention(2, max(64, 4096 // divisor), max(64, 4096 // divisor), BF16)
     yield attention(8, 1, max(64, 32768 // divisor), BF16)
     yield optimizer(max(4096, (1 << 26) // divisor))
