@@ -6,12 +6,7 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <exception>
-#include <iterator>
-#include <mutex>
 #include <nlohmann/json.hpp>
-#include <system_error>
-#include <thread>
 #include <utility>
 
 #include "loader/discover/self.hpp"
@@ -32,7 +27,7 @@ constexpr struct {
   const char* phase;
   double seconds;
 } kBudgets[] = {{"start", 10},  {"load", 30},      {"negotiate", 5}, {"create", 60}, {"probe", 30},
-                {"owner", 120}, {"enumerate", 60}, {"query", 10},    {"smoke", 240}};
+                {"owner", 120}, {"enumerate", 60}, {"query", 10},    {"smoke", 240}, {"operators", 240}};
 constexpr double kShortestPhaseSeconds = 1.0;  // below that a busy machine alone looks like a hang
 constexpr double kSilenceSeconds = 60.0;       // a hang shows here; a slow machine makes progress and has more time
 constexpr double kFirstSilenceSeconds = 10.0;  // of an operator that others wait for: it is tried again, after them
@@ -189,8 +184,9 @@ bool probe_in_child(const ChildProbe& probe, PluginRecord* record) {
   for (const auto& [name, value] : probe.environment.values) command.environment.push_back(name + "=" + value);
   command.budgets = phase_budgets(probe.scale);
   const bool is_second_try = !probe.operators.empty() && core::is_put_off(record->units, probe.operators.front());
-  const double silence = probe.by_operator && !is_second_try ? kFirstSilenceSeconds : kSilenceSeconds;
-  command.silence_seconds = std::max(silence * probe.scale, kShortestPhaseSeconds);
+  command.silence_seconds = std::max(kSilenceSeconds * probe.scale, kShortestPhaseSeconds);
+  if (!is_second_try)
+    command.budgets.back().silence_seconds = std::max(kFirstSilenceSeconds * probe.scale, kShortestPhaseSeconds);
   command.cancel = probe.cancel;
   command.request = encode_request(*record, probe);
 
@@ -227,91 +223,6 @@ bool probe_in_child(const ChildProbe& probe, PluginRecord* record) {
   }
   describe_end(std::move(outcome), record);
   return came_so_far && record->state != State::absent;
-}
-
-namespace {
-
-// What `from` says of the operators becomes what `to` says.
-void take_units(const PluginRecord& from, const std::vector<std::string>& operators, PluginRecord* to) {
-  const auto is_named = [&](const core::UnitResult& unit) {
-    return std::find(operators.begin(), operators.end(), unit.op) != operators.end();
-  };
-  std::erase_if(to->units, is_named);
-  std::copy_if(from.units.begin(), from.units.end(), std::back_inserter(to->units), is_named);
-}
-
-void conclude_again(PluginRecord* record) {
-  record->reason_code.clear();
-  record->reason.clear();
-  record->hint.clear();
-  record->broken = false;
-  conclude(record, Place::child);
-}
-
-bool is_usable(const PluginRecord& record) {
-  return record.state == State::smoke_tested || record.state == State::partial;
-}
-
-}  // namespace
-
-bool probe_in_children(size_t count, const ChildProbe& probe, PluginRecord* record) {
-  count = std::min(count, probe.operators.size());
-  if (count < 2) return probe_in_child(probe, record);
-  struct Part {
-    std::vector<std::string> operators;
-    PluginRecord record;
-    bool came_so_far = false;
-  };
-  std::vector<Part> parts(count);
-  for (size_t i = 0; i < probe.operators.size(); ++i) parts[i % count].operators.push_back(probe.operators[i]);
-  std::mutex mutex;  // of what follows
-  PluginRecord sum = *record;
-  std::exception_ptr thrown;
-  const auto try_part = [&](Part& part) {
-    try {
-      ChildProbe mine = probe;
-      mine.operators = part.operators;
-      if (probe.on_tried) {
-        mine.on_tried = [&](const PluginRecord& now) {
-          const std::lock_guard lock(mutex);
-          std::vector<core::UnitResult> units = std::move(sum.units);
-          sum = now;
-          sum.units = std::move(units);
-          take_units(now, part.operators, &sum);
-          conclude_again(&sum);
-          probe.on_tried(sum);
-        };
-      }
-      part.record = *record;
-      part.came_so_far = probe_in_child(mine, &part.record);
-    } catch (...) {  // no memory; a thread that let it out would end the process
-      const std::lock_guard lock(mutex);
-      thrown = std::current_exception();
-    }
-  };
-  std::vector<std::thread> threads;
-  try {
-    for (size_t i = 1; i < count; ++i) threads.emplace_back([&, i] { try_part(parts[i]); });
-  } catch (const std::system_error&) {  // no further thread to be had: what it was to try waits on
-  }
-  try_part(parts[0]);
-  for (std::thread& thread : threads) thread.join();
-  if (thrown) std::rethrow_exception(thrown);
-  const std::vector<core::UnitResult> known = record->units;
-  const PluginRecord* last = nullptr;  // the worst
-  for (const Part& part : parts)
-    if (part.came_so_far && (last == nullptr || !is_usable(part.record))) last = &part.record;
-  if (last == nullptr) {
-    *record = std::move(parts[0].record);
-    return false;
-  }
-  *record = *last;
-  if (!is_usable(*record)) return true;
-  record->units = known;
-  for (const Part& part : parts)
-    if (part.came_so_far) take_units(part.record, part.operators, record);
-  conclude_again(record);
-  return true;
 }
 
 }  // namespace rlk::loader

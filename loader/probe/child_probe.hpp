@@ -49,8 +49,6 @@ struct ChildProbe {
 // when operators were to be tried and the child did not come so far: what was known of the others before is not touched
 // by it.
 bool probe_in_child(const ChildProbe& probe, PluginRecord* record);
-// The same for some of the operators that wait, by several children at once: a trial mostly waits for the device.
-bool probe_in_children(size_t count, const ChildProbe& probe, PluginRecord* record);
 
 // The request as the prober reads it. False with `error` when the text is none.
 std::string encode_request(const PluginRecord& record, const ChildProbe& probe);

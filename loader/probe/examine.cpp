@@ -228,6 +228,7 @@ private:
       std::stable_partition(order.begin(), order.end(), is_wanted);
     }
     suite.device = false;
+    has_begun_operators_ = true;
     report_tried();
     const auto begin = Clock::now();
     for (const std::string& op : order) {
@@ -273,7 +274,7 @@ private:
     std::vector<std::vector<UnitResult>> results;
     for (size_t i = 0; i < live_.devices.size(); ++i) {
       if (live_.devices[i]->handle() == nullptr) continue;
-      enter("smoke");  // each kind has the whole time
+      enter(has_begun_operators_ ? "operators" : "smoke");  // each kind has the whole time
       core::Target target;
       target.plugin = live_.api;
       target.device = live_.devices[i]->handle();
@@ -295,6 +296,7 @@ private:
   rlk_plugin_entry_v1_fn entry_ = nullptr;
   Live live_;
   Live owner_;
+  bool has_begun_operators_ = false;  // one after another
 };
 
 // The names of operators, each once: "attention, logp".

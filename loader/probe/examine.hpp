@@ -13,9 +13,10 @@
 namespace rlk::loader {
 
 // The phases, in order, by the names that budgets and messages use. "owner" comes after probe for operators-only
-// plugins: the backend's own plugin is loaded to lend its device.
-inline constexpr const char* kPhases[] = {"load",  "negotiate", "create", "probe",
-                                          "owner", "enumerate", "query",  "smoke"};
+// plugins: the backend's own plugin is loaded to lend its device. "smoke" tries the device, and all operators but where
+// they are tried one after another, which is a phase of its own.
+inline constexpr const char* kPhases[] = {"load",      "negotiate", "create", "probe",    "owner",
+                                          "enumerate", "query",     "smoke",  "operators"};
 
 // A plugin that may own the devices of a backend. An empty path means the built-in of that id.
 struct OwnerCandidate {

@@ -35,7 +35,6 @@ namespace {
 constexpr double kFirstLookSeconds = 2.0;
 // How often what another process found out becomes this one's, where no call waits for it.
 constexpr int64_t kSecondsToPublish = 10;
-constexpr unsigned kMostForOne = 4, kProcessorsForOne = 4;  // children for the operators of one plugin
 using Clock = std::chrono::steady_clock;
 constexpr auto kBetweenQuestions = std::chrono::milliseconds(100);  // whether an operator is wanted now
 
@@ -311,7 +310,7 @@ private:
     for (;;) {
       try_by_operator(verdict, &child);
       if (child.by_operator && verdict.known) record.units = verdict.known->units;
-      if (!probe_in_children(children_of_one(), child, &record) && verdict.known) {
+      if (!probe_in_child(child, &record) && verdict.known) {
         // It was stopped before it had tried anything, or it fails by now: one process alone may use the card, say, and
         // this one does. What was known stands.
         const bool was_stopped = record.reason_code == reason::kCancelled.code;
@@ -335,12 +334,6 @@ private:
       cache_.store(key, record);
     }
     log_verdict(record, "probed now", key);
-  }
-
-  // How many try one plugin's operators at the same time.
-  size_t children_of_one() const {
-    const unsigned most = options_.max_children > 0 ? options_.max_children : kMostForOne;
-    return std::clamp(std::thread::hardware_concurrency() / kProcessorsForOne, 1u, most);
   }
 
   Trial trial_of(const PluginRecord& record) const {

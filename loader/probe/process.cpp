@@ -198,7 +198,7 @@ private:
   }
 
   void take(Frame frame) {
-    silence_deadline_ = limit(command_.silence_seconds);
+    silence_deadline_ = limit(silence_seconds_);
     switch (frame.kind) {
       case FrameKind::phase:
         enter_phase(frame.payload);
@@ -231,14 +231,16 @@ private:
     outcome_.activity.clear();
     std::string name;
     phase_seconds_ = command_.other_seconds;
+    silence_seconds_ = command_.silence_seconds;
     for (const PhaseBudget& budget : command_.budgets) {
       if (budget.phase != outcome_.phase) continue;
       name = budget.phase;
       phase_seconds_ = budget.seconds;
+      if (budget.silence_seconds > 0) silence_seconds_ = budget.silence_seconds;
     }
     left_ = &time_left_.try_emplace(name, duration_of(phase_seconds_)).first->second;
     deadline_ = *left_ == Clock::duration::max() ? Clock::time_point::max() : now + *left_;
-    silence_deadline_ = limit(command_.silence_seconds);
+    silence_deadline_ = limit(silence_seconds_);
   }
 
   bool is_late() const { return Clock::now() >= std::min(deadline_, silence_deadline_); }
@@ -264,7 +266,7 @@ private:
   void end_timed_out() {
     const bool silent = silence_deadline_ < deadline_;
     char seconds[32];
-    std::snprintf(seconds, sizeof(seconds), "%.1f s", silent ? command_.silence_seconds : phase_seconds_);
+    std::snprintf(seconds, sizeof(seconds), "%.1f s", silent ? silence_seconds_ : phase_seconds_);
     end(ChildEnd::timed_out,
         fmt::format("{} {} {}", silent ? "no sign of life for" : "not done after", seconds, where()));
   }
@@ -354,9 +356,9 @@ private:
   std::string unsent_;
   FrameDecoder decoder_;
   uint64_t protocol_bytes_ = 0;
-  double phase_seconds_ = 0.0;
-  std::map<std::string, Clock::duration> time_left_;  // by phase; "" is all that have no budget
-  Clock::duration* left_ = nullptr;                   // of the present phase, when it was entered
+  double phase_seconds_ = 0.0, silence_seconds_ = 0.0;  // of the present phase
+  std::map<std::string, Clock::duration> time_left_;    // by phase; "" is all that have no budget
+  Clock::duration* left_ = nullptr;                     // of the present phase, when it was entered
   Clock::time_point entered_;
   Clock::time_point deadline_ = Clock::time_point::max();
   Clock::time_point silence_deadline_ = Clock::time_point::max();

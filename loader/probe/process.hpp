@@ -12,6 +12,7 @@ namespace rlk::loader {
 struct PhaseBudget {
   std::string phase;
   double seconds = 0.0;
+  double silence_seconds = 0.0;  // longest time without any frame in it; 0: that of the command
 };
 
 struct ChildCommand {

@@ -65,7 +65,7 @@ def judged_cpu():
         os.makedirs(os.path.dirname(folder), exist_ok=True)
         ours = tempfile.mkdtemp(dir=build)
         environment = {k: v for k, v in os.environ.items() if not k.startswith("RLK_")}
-        environment.update(RLK_CACHE_DIR=ours, RLK_PLUGIN_PATH="", RLK_PROBE_TIMEOUT="600")
+        environment.update(RLK_CACHE_DIR=ours, RLK_PLUGIN_PATH="", RLK_PROBE_TIMEOUT="600", RLK_VERIFY="eager")
         subprocess.run([COMMAND, "list"], env=environment, check=True, stdout=subprocess.DEVNULL)
         try:
             os.rename(ours, folder)
@@ -106,7 +106,9 @@ class Case(unittest.TestCase):
         """The finished process; its exit code must be `code`."""
         environment = {k: v for k, v in os.environ.items() if not k.startswith("RLK_")}
         # Ten times the usual patience: a busy machine or a sanitizer must not look like a fault.
-        environment.update(RLK_CACHE_DIR=self.cache, RLK_PLUGIN_PATH=self.plugins, RLK_PROBE_TIMEOUT="600")
+        # Verdicts on all operators, whatever the machine does meanwhile.
+        environment.update(RLK_CACHE_DIR=self.cache, RLK_PLUGIN_PATH=self.plugins, RLK_PROBE_TIMEOUT="600",
+                           RLK_VERIFY="eager")
         environment.update({k: v for k, v in variables.items() if v is not None})
         done = subprocess.run([program or COMMAND, *words], env=environment, capture_output=True, timeout=1200,
                               cwd=self.folder, stdin=subprocess.DEVNULL)

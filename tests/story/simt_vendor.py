@@ -12,8 +12,10 @@ FAKES = os.environ["RLK_TEST_FAKES"]
 LIBRARIES = os.environ["RLK_TEST_LIBRARIES"]
 DTYPES = ("f32", "bf16", "f16", "f64")
 DTYPES_OF = {"logp_merge": ("f32", "f64"), "moe_align_block_size": ("i32", "i64")}  # of operators that have others
-# Of logp and its backward; of policy_loss and its, where tokens are chosen among those of the whole batch.
-CPU_ALONE = ("keep_mask", "sum_p2", "kind=clip_cov", "kind=kl_cov", "top_entropy_quantile")
+# What devices decline; of policy_loss where tokens are chosen among those of the whole batch.
+OF_WHOLE_BATCH = ("kind=clip_cov", "kind=kl_cov", "top_entropy_quantile")
+CPU_ALONE = {"logp": ("keep_mask", "sum_p2"), "logp_backward": ("keep_mask",), "linear_logp": ("keep_mask", "sum_p2"),
+             "linear_logp_backward": ("keep_mask",), "policy_loss": OF_WHOLE_BATCH, "policy_loss_backward": OF_WHOLE_BATCH}
 # Of operators with some thousand cases, or long ones, those that an ordinary run tries, by words of their titles.
 CASES_OF = {"policy_loss": "kind=cispo", "policy_loss_backward": "kind=cispo", "grpo_loss": "ref_logits",
             "grpo_loss_backward": "ref_logp", "topk_kl": "logp_clamp", "topk_kl_backward": "logp_clamp",
@@ -93,9 +95,9 @@ class Vendor(command.Case):
         for op, dtype, least in [(op, dtype, least) for op, (only, least) in units.items()
                                  for dtype in (DTYPES_OF.get(op, DTYPES) if command.LONG else (only,))]:
             with self.subTest(library=library, op=op, dtype=dtype):
-                every = self.conformance(library, op, dtype)["units"]
-                verdicts = [unit["verdict"] for unit in every if unit["feature"] not in CPU_ALONE]
-                self.assertLessEqual({unit["verdict"] for unit in every if unit["feature"] in CPU_ALONE}, {"declined"})
+                every, declined = self.conformance(library, op, dtype)["units"], CPU_ALONE.get(op, ())
+                verdicts = [unit["verdict"] for unit in every if unit["feature"] not in declined]
+                self.assertLessEqual({unit["verdict"] for unit in every if unit["feature"] in declined}, {"declined"})
                 self.assertEqual(set(verdicts), {"verified"})
                 self.assertGreaterEqual(len(verdicts), least)
 
