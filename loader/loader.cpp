@@ -86,6 +86,8 @@ bool try_more(std::vector<ProbedPlugin>* found, ProbeOptions options) {
     go_on = go_on || was_not_tried(tried[i].record);
     if (was_not_tried(tried[i].record)) continue;
     const std::vector<std::string> waiting = waiting_operators(tried[i].record);
+    // What was known may be out of date by now, and was looked at anew: that is worth less.
+    if (will_run(tried[i].record) && waiting.size() > options.waiting.at(known.record.id).size()) continue;
     const bool waits = will_run(tried[i].record) && !waiting.empty() && !tried[i].was_not_tried;
     // It may have been stopped for an operator that is wanted now, before it had tried one of the others.
     const bool is_wanted = options.demand != nullptr && !options.demand->wanted_of(known.record.id, waiting).empty();

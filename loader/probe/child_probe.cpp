@@ -30,7 +30,7 @@ constexpr struct {
                 {"owner", 120}, {"enumerate", 60}, {"query", 10},    {"smoke", 240}, {"operators", 240}};
 constexpr double kShortestPhaseSeconds = 1.0;  // below that a busy machine alone looks like a hang
 constexpr double kSilenceSeconds = 60.0;       // a hang shows here; a slow machine makes progress and has more time
-constexpr double kFirstSilenceSeconds = 10.0;  // of an operator that others wait for: it is tried again, after them
+constexpr double kFirstSilenceSeconds = 30.0;  // of an operator that others wait for: it is tried again, after them
 
 // The child's last word wins where the plugin was examined; who the plugin is and who found it stays ours.
 void take(PluginRecord child, PluginRecord* record) {
@@ -70,13 +70,19 @@ bool has_begun(const PluginRecord& record) {
   return !record.units.empty();
 }
 
-// The child was killed while it tried one: that which is the first to wait.
-void give_up_operator(std::vector<std::string> order, const std::string& why, bool for_good, PluginRecord* record) {
+bool has(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+// The child was killed while it tried one: the first that waits, in the order in which it tries them.
+void give_up_operator(const ChildProbe& probe, const std::string& why, bool for_good, PluginRecord* record) {
   const std::vector<std::string> waiting = waiting_operators(*record);
-  order.insert(order.end(), waiting.begin(), waiting.end());  // those that were not asked for come last
-  const auto tried = std::find_if(order.begin(), order.end(), [&](const std::string& op) {
-    return std::find(waiting.begin(), waiting.end(), op) != waiting.end();
-  });
+  std::vector<std::string> order = probe.operators;
+  if (order.empty()) {
+    order = waiting;
+    std::stable_partition(order.begin(), order.end(), [&](const std::string& op) { return has(probe.wanted, op); });
+  }
+  const auto tried = std::find_if(order.begin(), order.end(), [&](const std::string& op) { return has(waiting, op); });
   if (tried == order.end()) return;
   for (core::UnitResult& unit : record->units) {
     if (unit.op != *tried || !is_waiting(unit)) continue;
@@ -211,7 +217,7 @@ bool probe_in_child(const ChildProbe& probe, PluginRecord* record) {
   const bool came_so_far = outcome.end == ChildEnd::finished || was_trying || probe.operators.empty();
   take(std::move(latest), record);
   if (was_trying && outcome.end == ChildEnd::timed_out) {
-    give_up_operator(probe.operators.empty() ? probe.wanted : probe.operators, outcome.text, is_second_try, record);
+    give_up_operator(probe, outcome.text, is_second_try, record);
     if (stands_without(*record)) {
       conclude(record, Place::child);
       return true;

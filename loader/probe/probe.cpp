@@ -37,6 +37,7 @@ constexpr double kFirstLookSeconds = 2.0;
 constexpr int64_t kSecondsToPublish = 10;
 using Clock = std::chrono::steady_clock;
 constexpr auto kBetweenQuestions = std::chrono::milliseconds(100);  // whether an operator is wanted now
+constexpr auto kBetweenLooks = std::chrono::milliseconds(250);      // for what another process has found out
 
 class Pipeline {
 public:
@@ -280,8 +281,11 @@ private:
       return record.stop(State::rejected, Place::host, reason::kSpawnFailed, "rlk-prober was not found");
     // Of ranks that start together one probes; the others wait here and take its result.
     const int64_t begin = cache_.seconds_now();
+    Clock::time_point looked;
     const auto waiting = [&] {
       verdict.waited_since = begin;  // not before: who gets the lock at once has waited for nobody
+      if (Clock::now() - looked < kBetweenLooks) return false;
+      looked = Clock::now();
       const bool is_interrupted = options_.interrupt != nullptr && options_.interrupt->load(std::memory_order_relaxed);
       return verdict.remembered() || is_interrupted;
     };
