@@ -19,8 +19,8 @@ CPU_ALONE = {"logp": ("keep_mask", "sum_p2"), "logp_backward": ("keep_mask",), "
 # Of operators with some thousand cases, or long ones, those that an ordinary run tries, by words of their titles.
 CASES_OF = {"policy_loss": "kind=cispo", "policy_loss_backward": "kind=cispo", "grpo_loss": "ref_logits",
             "grpo_loss_backward": "ref_logp", "topk_kl": "logp_clamp", "topk_kl_backward": "logp_clamp",
-            "jsd": "student_kl", "sample": "uniform_samples", "linear_logp": "N=5,V=37,D=33",
-            "linear_logp_backward": "N=5,V=37,D=33", "linear_cross_entropy": "N=5,V=37,D=33",
+            "jsd": "student_kl", "sample": "uniform_samples", "sort": "strided", "top_k": "strided",
+            "linear_logp": "N=5,V=37,D=33", "linear_logp_backward": "N=5,V=37,D=33", "linear_cross_entropy": "N=5,V=37,D=33",
             "linear_cross_entropy_backward": "N=5,V=37,D=33"}
 
 
