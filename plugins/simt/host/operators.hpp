@@ -38,7 +38,7 @@ struct AttentionSimt {
   static std::unique_ptr<sdk::Plan> plan(Device& device, const sdk::Call<Op>& call);
 };
 
-// In the order in which they are tried where no call has asked for one: what every step of a training wants comes first.
+// In the order in which they are tried where no call has asked for one: first what every step of a training wants.
 using SharedOperators = decltype(std::tuple_cat(std::declval<std::tuple<Logp, LogpBackward>>(), std::declval<Maps>(),
                                                 std::declval<std::tuple<AttentionSimt>>()));
 
