@@ -114,7 +114,7 @@ def test_functions_take_what_the_header_says(name):
     known, types = _abi._FUNCTIONS[name]
     assert known is {"rlk_status": ctypes.c_int32, "const char*": ctypes.c_char_p, "void": None}[result.strip()]
     assert len(types) == len(arguments)
-    plain = {"uint32_t": ctypes.c_uint32, "int32_t": ctypes.c_int32, "uint64_t": ctypes.c_uint64}
+    plain = {"uint32_t": ctypes.c_uint32, "int32_t": ctypes.c_int32, "uint64_t": ctypes.c_uint64, "double": ctypes.c_double}
     for declared, mine in zip(arguments, types):
         if "*" in declared:
             assert mine in (ctypes.c_void_p, ctypes.c_char_p) or issubclass(mine, ctypes._Pointer), declared
