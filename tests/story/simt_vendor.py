@@ -16,12 +16,17 @@ DTYPES_OF = {"logp_merge": ("f32", "f64"), "moe_align_block_size": ("i32", "i64"
 OF_WHOLE_BATCH = ("kind=clip_cov", "kind=kl_cov", "top_entropy_quantile")
 CPU_ALONE = {"logp": ("keep_mask", "sum_p2"), "logp_backward": ("keep_mask",), "linear_logp": ("keep_mask", "sum_p2"),
              "linear_logp_backward": ("keep_mask",), "policy_loss": OF_WHOLE_BATCH, "policy_loss_backward": OF_WHOLE_BATCH}
-# Of operators with some thousand cases, or long ones, those that an ordinary run tries, by words of their titles.
+# Of operators with some thousand cases, or long ones, those that an ordinary run tries, by words of their titles. Of the
+# others it tries large sizes too: 65536 rows are as many blocks, which the fibers of a host run one after another.
+ONE_SHAPE = "N=5,H=37"
 CASES_OF = {"policy_loss": "kind=cispo", "policy_loss_backward": "kind=cispo", "grpo_loss": "ref_logits",
             "grpo_loss_backward": "ref_logp", "topk_kl": "logp_clamp", "topk_kl_backward": "logp_clamp",
             "jsd": "student_kl", "sample": "uniform_samples", "sort": "strided", "top_k": "strided",
             "linear_logp": "N=5,V=37,D=33", "linear_logp_backward": "N=5,V=37,D=33", "linear_cross_entropy": "N=5,V=37,D=33",
-            "linear_cross_entropy_backward": "N=5,V=37,D=33"}
+            "linear_cross_entropy_backward": "N=5,V=37,D=33", "rms_norm": ONE_SHAPE, "add_rms_norm": ONE_SHAPE,
+            "add_rms_norm_backward": ONE_SHAPE, "layer_norm": ONE_SHAPE, "layer_norm_backward": ONE_SHAPE,
+            "log_softmax_backward": "N=5,D=37", "topk_softmax": "N=5,E=8", "group_advantages": "B=8",
+            "multi_reward_advantages": "B=8,K=3"}
 
 
 def mapped_operators():
