@@ -13,7 +13,6 @@
 #include "loader/store/quarantine.hpp"
 
 namespace rlk::loader {
-
 namespace {
 
 // What failed at run time or is known to be wrong.
@@ -25,14 +24,6 @@ void take_out_known_failures(const ProbeOptions& options, std::vector<ProbedPlug
     apply(options.known_bad, options.use_known_bad, &plugin.record);
     apply(in_force, options.store, &plugin.record);
   }
-}
-
-}  // namespace
-
-namespace {
-
-bool will_run(const PluginRecord& record) {
-  return record.state == State::smoke_tested || record.state == State::partial;
 }
 
 // Nothing was tried, and the plugin is not to blame.
@@ -58,7 +49,7 @@ bool try_more(std::vector<ProbedPlugin>* found, ProbeOptions options) {
   std::set<std::string> backends;
   for (const ProbedPlugin& plugin : *found) {
     std::vector<std::string> waiting = waiting_operators(plugin.record);
-    if (waiting.empty() || !will_run(plugin.record)) continue;
+    if (waiting.empty() || !may_run(plugin.record)) continue;
     options.waiting[plugin.record.id] = std::move(waiting);
     backends.insert(plugin.record.backend);
   }
@@ -82,17 +73,20 @@ bool try_more(std::vector<ProbedPlugin>* found, ProbeOptions options) {
   bool go_on = false;
   for (size_t i = 0; i < tried.size(); ++i) {
     ProbedPlugin& known = found->at(places[i]);
+    const PluginRecord& record = tried[i].record;
     if (options.waiting.count(known.record.id) == 0 || tried[i].screened.identity != known.screened.identity) continue;
-    go_on = go_on || was_not_tried(tried[i].record);
-    if (was_not_tried(tried[i].record)) continue;
-    const std::vector<std::string> waiting = waiting_operators(tried[i].record);
-    // What was known may be out of date by now, and was looked at anew: that is worth less.
-    if (will_run(tried[i].record) && waiting.size() > options.waiting.at(known.record.id).size()) continue;
-    const bool waits = will_run(tried[i].record) && !waiting.empty() && !tried[i].was_not_tried;
-    // It may have been stopped for an operator that is wanted now, before it had tried one of the others.
+    if (was_not_tried(record)) {
+      go_on = true;
+      continue;
+    }
+    const std::vector<std::string> waiting = waiting_operators(record);
+    // The cache had lost what this process knows, and the prober has looked anew: that verdict knows less.
+    if (may_run(record) && waiting.size() > options.waiting.at(known.record.id).size()) continue;
+    const bool waits = may_run(record) && !waiting.empty() && !tried[i].was_not_tried;
+    // The prober may have stopped for an operator that a call wants now, before it had tried one of the others.
     const bool is_wanted = options.demand != nullptr && !options.demand->wanted_of(known.record.id, waiting).empty();
     const bool is_interrupted = options.interrupt != nullptr && *options.interrupt;
-    go_on = go_on || (waits && (is_wanted || is_interrupted || has_moved(known.record, tried[i].record)));
+    go_on = go_on || (waits && (is_wanted || is_interrupted || has_moved(known.record, record)));
     known = std::move(tried[i]);
   }
   return go_on;

@@ -136,7 +136,7 @@ Process::Process(Environment environment, Config config, const char* plugin_path
     evidence_.push_back({unit, only_suspected, unix_us_now()});
     if (!only_suspected) first_uses_.keep(unit);
   });
-  // What the start waits for is tried first. A plugin of another id than its backend's is asked when it is known.
+  // The prober tries first what the start waits for. Of a plugin whose id is not its backend's, require() asks later.
   for (const Required& required : required_of(environment_.get("RLK_REQUIRE").value_or("")))
     for (const std::string& op : required.operators) demand_.want(required.backend, op);
   core::set_patience(timeout_scale_of(environment_));
@@ -228,8 +228,7 @@ void Process::start(bool wait) {
 }
 
 void Process::wait_for_search() {
-  std::unique_lock lock(mutex_);
-  searched_.wait(lock, [this] { return looked_ || is_forked(); });
+  wait_for_search_until(std::chrono::steady_clock::time_point::max());
 }
 
 bool Process::wait_for_search_until(std::chrono::steady_clock::time_point deadline) {
@@ -352,13 +351,18 @@ void Process::search() {
 bool Process::try_more_operators() {
   try {
     const std::lock_guard alone(find_mutex_);
+    bool some_wait = false;
+    for (const ProbedPlugin& plugin : found_) {
+      const bool waits = !waiting_operators(plugin.record).empty();
+      some_wait |= waits && may_run(plugin.record);
+      if (!waits) demand_.forget(plugin.record.id);
+    }
+    if (!some_wait) return false;
     ProbeOptions how = how_to_probe();
     how.interrupt = &interrupt_;
     const bool go_on = try_more(&found_, how);
     if (cancel_) return false;
     std::vector<PluginRecord> records = publish_found();
-    for (const ProbedPlugin& plugin : found_)
-      if (waiting_operators(plugin.record).empty()) demand_.forget(plugin.record.id);
     const std::lock_guard lock(mutex_);
     records_ = std::move(records);
     searched_.notify_all();

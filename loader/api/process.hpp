@@ -98,7 +98,7 @@ private:
   const pid_t pid_;
   bool has_kernel_cache_ = false, has_tracer_ = false, hears_the_end_ = false;
   Demand demand_;
-  std::mutex find_mutex_;               // held by who finds, tries and publishes: of found_ and the registrar
+  std::mutex find_mutex_;               // of found_ and the registrar: the search and a reload hold it while they work
   std::vector<ProbedPlugin> found_;     // as they were found, before they were published
   std::atomic<bool> interrupt_{false};  // the search is to let a reload go first
   mutable std::mutex mutex_;            // of what follows

@@ -347,7 +347,7 @@ private:
 
   // Some operators wait still, and fewer than before.
   static bool has_moved(const std::optional<PluginRecord>& before, const PluginRecord& now) {
-    if (!before || (now.state != State::smoke_tested && now.state != State::partial)) return false;
+    if (!before || !may_run(now)) return false;
     const size_t left = waiting_operators(now).size();
     return left > 0 && left < waiting_operators(*before).size();
   }

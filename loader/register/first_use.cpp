@@ -8,8 +8,7 @@ namespace rlk::loader {
 void FirstUses::know(const std::vector<ProbedPlugin>& plugins) {
   for (const ProbedPlugin& plugin : plugins) {
     const PluginRecord& record = plugin.record;
-    const bool will_run = record.state == State::smoke_tested || record.state == State::partial;
-    if (!will_run || record.path.empty()) continue;
+    if (!may_run(record) || record.path.empty()) continue;
     Known plugin_now = {state_of_plugin(record, &store_), record.path};
     const std::lock_guard lock(mutex_);
     known_[record.id] = std::move(plugin_now);

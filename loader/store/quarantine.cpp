@@ -187,8 +187,7 @@ size_t QuarantineList::clear(const std::string& id, std::vector<std::string>* st
 }
 
 void apply(const std::vector<QuarantineEntry>& in_force, Store* store, PluginRecord* record) {
-  const bool may_run = record->state == State::smoke_tested || record->state == State::partial;
-  if (!may_run || record->path.empty()) return;
+  if (!may_run(*record) || record->path.empty()) return;
   std::string key;
   std::string said;
   for (const QuarantineEntry& entry : in_force) {

@@ -76,6 +76,10 @@ void PluginRecord::stop(State next, Place place, const Reason& why, std::string 
   history.push_back({next, place, now_unix_us(), reason_code});
 }
 
+bool may_run(const PluginRecord& record) {
+  return record.state == State::smoke_tested || record.state == State::partial;
+}
+
 OperatorCounts count_operators(const PluginRecord& record) {
   struct Seen {
     bool verified = false;

@@ -106,6 +106,9 @@ inline constexpr std::string_view kUnitNotReached = "BUDGET";
 inline constexpr std::string_view kTriedEverything = "everything";
 inline constexpr std::string_view kTriedCanary = "canary";
 
+// Whether something of it passed its test, or waits for one: it may be loaded.
+bool may_run(const PluginRecord& record);
+
 // How many operators are in which condition; an operator is counted once.
 struct OperatorCounts {
   uint32_t verified = 0;     // at least one unit verified, none failed
