@@ -65,11 +65,6 @@ rlk_cross_entropy_backward_params inner_params(const BackwardArguments& call) {
                       call.params.lse_square_scale);
 }
 
-template <class Inner>
-void give(Inner& inner, uint32_t i, const rlk_tensor* tensor, int64_t row, int64_t rows) {
-  if (tensor != nullptr) inner.input(i, from_row(tensor, row), sdk::dtype_of(*tensor), rows);
-}
-
 template <class Arguments>
 simt::LinearLossArgs loss_args(const Arguments& call, const void* class_weight) {
   simt::LinearLossArgs args{};
@@ -219,17 +214,7 @@ public:
 
 private:
   uint64_t algorithm_bytes(const ForwardArguments& call, const Scores& of) {
-    if (of.N == 0) return 0;
-    const ForwardParts parts(nullptr, of, call, 0, 0);
-    uint64_t bytes = 0;
-    const Matrix hidden = matrix_of(*call.hidden), weight = matrix_of(*call.weight);
-    for (const int64_t first : {int64_t{0}, (of.N - 1) / of.rows * of.rows}) {
-      const int64_t rows = std::min(of.rows, of.N - first);
-      const Product product = scores_product(hidden.rows_from(first, rows), weight,
-                                             dense(nullptr, of.score, rows, of.V), call.bias, parts.bias);
-      bytes = std::max(bytes, multiplier_.workspace_of(product));
-    }
-    return bytes;
+    return scores_bytes(multiplier_, call, of, ForwardParts(nullptr, of, call, 0, 0));
   }
   uint64_t inner_bytes(const sdk::Run& run, const ForwardArguments& call, const Scores& of) {
     InnerForward inner(inner_params(call));
@@ -305,7 +290,7 @@ public:
     const Scores of(call);
     const PlaceScope scope(place_);
     const StreamHandle handle = own(stream).handle();
-    if (of.N == 0) return clear(call, handle);
+    if (of.N == 0) return clear_sums(multiplier_, call, handle);
     const uint64_t inner_size = inner_bytes(run, call, of);
     BackwardParts parts(run.workspace(), of, call, algorithm_bytes(call, of), inner_size);
     if (run.data_error_record() == nullptr) parts.errors = nullptr;
@@ -344,29 +329,8 @@ private:
     sums_.run(dense(parts.scores, of.score, rows, of.V), first == 0 ? out : parts.grad_bias, handle, parts.sums);
     if (first > 0) kernels_.add(parts.grad_bias, out, of.V, handle);
   }
-  // Without rows sums are 0.
-  void clear(const BackwardArguments& call, StreamHandle stream) {
-    if (call.grad_weight != nullptr) {
-      Product none;
-      none.y = matrix_of(*call.grad_weight);
-      multiplier_.run(none, stream, nullptr);
-    }
-    if (call.grad_bias == nullptr) return;
-    fill(sdk::data_of(call.grad_bias), 0, static_cast<uint64_t>(call.V * sdk::bytes_of(sdk::dtype_of(*call.grad_bias))),
-         stream);
-  }
   uint64_t algorithm_bytes(const BackwardArguments& call, const Scores& of) {
-    if (of.N == 0) return 0;
-    const BackwardParts parts(nullptr, of, call, 0, 0);
-    uint64_t bytes = 0;
-    for (int64_t first = 0; first < of.N; first += of.rows) {
-      const bool is_alike = first > of.rows && first + of.rows < of.N;
-      if (is_alike) continue;
-      for (const Product& product : chunk_products(call, of, parts, first, std::min(of.rows, of.N - first))) {
-        bytes = std::max(bytes, multiplier_.workspace_of(product));
-      }
-    }
-    return bytes;
+    return gradients_bytes(multiplier_, call, of, BackwardParts(nullptr, of, call, 0, 0));
   }
   uint64_t inner_bytes(const sdk::Run& run, const BackwardArguments& call, const Scores& of) {
     InnerBackward inner(inner_params(call));

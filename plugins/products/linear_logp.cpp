@@ -29,14 +29,6 @@ To params_of(const From& from, To to) {
   return to;
 }
 
-// Of a tensor of one dimension, at a row.
-void give(InnerForward& inner, uint32_t i, const rlk_tensor* tensor, int64_t row, int64_t rows) {
-  if (tensor != nullptr) inner.input(i, from_row(tensor, row), sdk::dtype_of(*tensor), rows);
-}
-void give(InnerBackward& inner, uint32_t i, const rlk_tensor* tensor, int64_t row, int64_t rows) {
-  if (tensor != nullptr) inner.input(i, from_row(tensor, row), sdk::dtype_of(*tensor), rows);
-}
-
 // --- forward ---------------------------------------------------------------------------------------------------------
 
 using ForwardArguments = sdk::Arguments<Forward>;
@@ -139,17 +131,7 @@ public:
 private:
   ForwardArguments arguments_of(const sdk::Run& run) const { return sdk::arguments_of<Forward>(run, params_); }
   uint64_t algorithm_bytes(const ForwardArguments& call, const Scores& of) {
-    if (of.N == 0) return 0;
-    const ForwardParts parts(nullptr, of, call, 0, 0);
-    uint64_t bytes = 0;
-    const Matrix hidden = matrix_of(*call.hidden), weight = matrix_of(*call.weight);
-    for (const int64_t first : {int64_t{0}, (of.N - 1) / of.rows * of.rows}) {
-      const int64_t rows = std::min(of.rows, of.N - first);
-      Matrix scores = dense(nullptr, of.score, rows, of.V);
-      const Product product = scores_product(hidden.rows_from(first, rows), weight, scores, call.bias, parts.bias);
-      bytes = std::max(bytes, multiplier_.workspace_of(product));
-    }
-    return bytes;
+    return scores_bytes(multiplier_, call, of, ForwardParts(nullptr, of, call, 0, 0));
   }
   uint64_t inner_bytes(const sdk::Run& run, const ForwardArguments& call, const Scores& of) {
     InnerForward inner(inner_params(call));
@@ -247,7 +229,7 @@ public:
     const Scores of(call);
     const PlaceScope scope(place_);
     const StreamHandle handle = own(stream).handle();
-    if (of.N == 0) return clear(call, handle);
+    if (of.N == 0) return clear_sums(multiplier_, call, handle);
     const uint64_t inner_size = inner_bytes(run, call, of);
     BackwardParts parts(run.workspace(), of, call, algorithm_bytes(call, of), inner_size);
     if (run.data_error_record() == nullptr) parts.errors = nullptr;
@@ -281,30 +263,8 @@ public:
 
 private:
   BackwardArguments arguments_of(const sdk::Run& run) const { return sdk::arguments_of<Backward>(run, params_); }
-  // Without rows sums are 0.
-  void clear(const BackwardArguments& call, StreamHandle stream) {
-    if (call.grad_weight != nullptr) {
-      Product none;
-      none.y = matrix_of(*call.grad_weight);
-      multiplier_.run(none, stream, nullptr);
-    }
-    if (call.grad_bias == nullptr) return;
-    fill(sdk::data_of(call.grad_bias), 0, static_cast<uint64_t>(call.V * sdk::bytes_of(sdk::dtype_of(*call.grad_bias))),
-         stream);
-  }
   uint64_t algorithm_bytes(const BackwardArguments& call, const Scores& of) {
-    if (of.N == 0) return 0;
-    const BackwardParts parts(nullptr, of, call, 0, 0);
-    uint64_t bytes = 0;
-    for (int64_t first = 0; first < of.N; first += of.rows) {
-      // Whole chunks are alike but for the first, which adds to nothing.
-      const bool is_alike = first > of.rows && first + of.rows < of.N;
-      if (is_alike) continue;
-      for (const Product& product : chunk_products(call, of, parts, first, std::min(of.rows, of.N - first))) {
-        bytes = std::max(bytes, multiplier_.workspace_of(product));
-      }
-    }
-    return bytes;
+    return gradients_bytes(multiplier_, call, of, BackwardParts(nullptr, of, call, 0, 0));
   }
   uint64_t inner_bytes(const sdk::Run& run, const BackwardArguments& call, const Scores& of) {
     uint64_t bytes = 0;

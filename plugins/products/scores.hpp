@@ -70,6 +70,55 @@ std::vector<Product> chunk_products(const Arguments& call, const Scores& of, con
   return products;
 }
 
+// The library's workspace for any chunk's scores.
+template <class Arguments, class Parts>
+uint64_t scores_bytes(Multiplier& multiplier, const Arguments& call, const Scores& of, const Parts& parts) {
+  if (of.N == 0) return 0;
+  uint64_t bytes = 0;
+  const Matrix hidden = matrix_of(*call.hidden), weight = matrix_of(*call.weight);
+  for (const int64_t first : {int64_t{0}, (of.N - 1) / of.rows * of.rows}) {
+    const int64_t rows = std::min(of.rows, of.N - first);
+    const Product product = scores_product(hidden.rows_from(first, rows), weight, dense(nullptr, of.score, rows, of.V),
+                                           call.bias, parts.bias);
+    bytes = std::max(bytes, multiplier.workspace_of(product));
+  }
+  return bytes;
+}
+
+// The library's workspace for the products of any chunk.
+template <class Arguments, class Parts>
+uint64_t gradients_bytes(Multiplier& multiplier, const Arguments& call, const Scores& of, const Parts& parts) {
+  uint64_t bytes = 0;
+  for (int64_t first = 0; first < of.N; first += of.rows) {
+    // Whole chunks are alike but for the first, which adds to nothing.
+    const bool is_alike = first > of.rows && first + of.rows < of.N;
+    if (is_alike) continue;
+    for (const Product& product : chunk_products(call, of, parts, first, std::min(of.rows, of.N - first))) {
+      bytes = std::max(bytes, multiplier.workspace_of(product));
+    }
+  }
+  return bytes;
+}
+
+// Without rows sums are 0.
+template <class Arguments>
+void clear_sums(Multiplier& multiplier, const Arguments& call, simt::host::StreamHandle stream) {
+  if (call.grad_weight != nullptr) {
+    Product none;
+    none.y = matrix_of(*call.grad_weight);
+    multiplier.run(none, stream, nullptr);
+  }
+  if (call.grad_bias == nullptr) return;
+  const int64_t bytes = call.V * sdk::bytes_of(sdk::dtype_of(*call.grad_bias));
+  simt::host::fill(sdk::data_of(call.grad_bias), 0, static_cast<uint64_t>(bytes), stream);
+}
+
+// An argument of one dimension of an inner call, from a row on; absent where the tensor is.
+template <class Inner>
+void give(Inner& inner, uint32_t i, const rlk_tensor* tensor, int64_t row, int64_t rows) {
+  if (tensor != nullptr) inner.input(i, from_row(tensor, row), sdk::dtype_of(*tensor), rows);
+}
+
 // What all ask, but for their own arguments.
 template <class Arguments>
 sdk::Refusal refuse_scores(const Device& device, const Arguments& call) {
