@@ -17,7 +17,7 @@ using Handle = struct HandleTag*;
 using Description = struct DescriptionTag*;
 using Layout = struct LayoutTag*;
 using Preference = struct PreferenceTag*;
-using Stream = struct StreamTag*;
+using Stream = struct LibraryStreamTag*;
 
 constexpr int kNone = -1;
 

@@ -360,7 +360,7 @@ sdk::Support query(Device& device, const sdk::Call<Forward>& call) {
   InnerForward inner(inner_params(arguments));
   describe_inner(inner, arguments, of, parts, 0, of.rows);
   const rlk_call_desc desc = inner.description();
-  const sdk::Support of_inner = InnerServing::query(device, sdk::Call<InnerOp>(desc));
+  sdk::Support of_inner = InnerServing::query(device, sdk::Call<InnerOp>(desc));
   if (of_inner.level == RLK_SUPPORT_NO) return of_inner;
   return chunks_support(scores_us(device, arguments), parts.bytes + kWorkspaceLimit + of_inner.workspace_bound);
 }
@@ -390,7 +390,7 @@ sdk::Support query(Device& device, const sdk::Call<Backward>& call) {
   InnerBackward inner(inner_params(arguments));
   describe_inner(inner, arguments, of, parts, 0, of.rows);
   const rlk_call_desc desc = inner.description();
-  const sdk::Support of_inner = InnerBackwardServing::query(device, sdk::Call<InnerBackwardOp>(desc));
+  sdk::Support of_inner = InnerBackwardServing::query(device, sdk::Call<InnerBackwardOp>(desc));
   if (of_inner.level == RLK_SUPPORT_NO) return of_inner;
   return chunks_support(3 * scores_us(device, arguments), parts.bytes + kWorkspaceLimit + of_inner.workspace_bound);
 }

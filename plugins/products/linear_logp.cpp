@@ -306,7 +306,7 @@ sdk::Support query(Device& device, const sdk::Call<Forward>& call) {
   const ForwardParts parts(nullptr, of, arguments, 0, 0);
   describe_inner(inner, arguments, of, parts, 0, of.rows);
   const rlk_call_desc desc = inner.description();
-  const sdk::Support of_inner = Logp::query(device, sdk::Call<sdk::ops::Logp>(desc));
+  sdk::Support of_inner = Logp::query(device, sdk::Call<sdk::ops::Logp>(desc));
   if (of_inner.level == RLK_SUPPORT_NO) return of_inner;
   sdk::Support answer = supported(scores_us(device, arguments),
                                   parts.bytes + kWorkspaceLimit + of_inner.workspace_bound, RLK_NUMERICS_DETERMINISTIC);
@@ -336,7 +336,7 @@ sdk::Support query(Device& device, const sdk::Call<Backward>& call) {
   InnerBackward inner(inner_params(arguments));
   describe_inner(inner, arguments, of, parts, 0, of.rows);
   const rlk_call_desc desc = inner.description();
-  const sdk::Support of_inner = LogpBackward::query(device, sdk::Call<sdk::ops::LogpBackward>(desc));
+  sdk::Support of_inner = LogpBackward::query(device, sdk::Call<sdk::ops::LogpBackward>(desc));
   if (of_inner.level == RLK_SUPPORT_NO) return of_inner;
   sdk::Support answer = supported(3 * scores_us(device, arguments),
                                   parts.bytes + kWorkspaceLimit + of_inner.workspace_bound, RLK_NUMERICS_DETERMINISTIC);

@@ -223,9 +223,11 @@ TEST(ShadowCheckHint, NamesAMaskOfWhichOnesAloneCount) {
       set(input, k, std::isfinite(get(input, k)) ? get(input, k) : 0.5);
   }
   ASSERT_TRUE(memory.place(call, true));
-  ASSERT_EQ(runtime.run(call, memory.inputs(), memory.outputs()), RLK_OK) << runtime.last.text;
+  // Where the comparison is quicker than this thread, the first question already tells what it found.
+  rlk_status told = runtime.run(call, memory.inputs(), memory.outputs());
   ASSERT_EQ(runtime.statistics().wrong, 1u);
-  EXPECT_EQ(runtime.dispatcher->synchronize(*runtime.stream, UINT64_MAX, &runtime.last), RLK_WRONG_RESULT);
+  if (told == RLK_OK) told = runtime.dispatcher->synchronize(*runtime.stream, UINT64_MAX, &runtime.last);
+  EXPECT_EQ(told, RLK_WRONG_RESULT) << runtime.last.text;
   EXPECT_NE(std::string(runtime.last.text).find("is the mask compared with 1"), std::string::npos) << runtime.last.text;
 }
 

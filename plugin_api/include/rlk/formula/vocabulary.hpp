@@ -183,15 +183,15 @@ RLK_FORMULA bool Ne(V a, V b) {
 }
 template <class V>
 RLK_FORMULA bool IsNaN(V a) {
-  return a != a;
+  return a != a;  // NOLINT(misc-redundant-expression): only a NaN is not itself
 }
 template <class V>
 RLK_FORMULA bool IsInf(V a) {
-  return a == a && a - a != 0;
+  return a == a && a - a != 0;  // NOLINT(misc-redundant-expression)
 }
 template <class V>
 RLK_FORMULA bool IsFinite(V a) {
-  return a - a == 0;
+  return a - a == 0;  // NOLINT(misc-redundant-expression)
 }
 RLK_FORMULA bool And(bool m, bool n) {
   return m && n;
