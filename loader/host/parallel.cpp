@@ -43,14 +43,17 @@ int limit_from_environment() {
   return 0;
 }
 
-// 0: no limit but the affinity, which the pool follows by itself.
-int limit() {
+// 0: no limit but the affinity, which the pool follows by itself; also where there is no memory to find out, which is
+// asked again.
+int limit() try {
   static const int value = [] {
     if (const int wanted = limit_from_environment(); wanted > 0) return wanted;
     const Processors found = processors();
     return found.is_quota ? found.count : 0;
   }();
   return value;
+} catch (const std::bad_alloc&) {
+  return 0;
 }
 
 // Never destroyed: plugins may still compute while the process ends.
