@@ -237,8 +237,16 @@ rlk_status Binder::bind_dims(const ArgDecl& arg, const ShapeDecl& shape, const r
     return fmt::format("{} has shape {}", name_of_argument(arg, output), text_of_shape(t.shape, t.ndim));
   };
   if (t.ndim != static_cast<int32_t>(shape.dims.size())) {
-    return refuse(
-        fmt::format("{} ({} dimensions); expected {} ({} dimensions)", seen(), t.ndim, shape.text, shape.dims.size()));
+    std::string advice;
+    if (t.ndim > static_cast<int32_t>(shape.dims.size()) && !shape.dims.empty()) {
+      // Batches of sequences are passed as rows of one kind.
+      advice = "; make one of its leading dimensions: reshape(-1";
+      for (size_t i = 1; i < shape.dims.size(); ++i)
+        advice += fmt::format(", {}", t.shape[static_cast<size_t>(t.ndim) - shape.dims.size() + i]);
+      advice += ")";
+    }
+    return refuse(fmt::format("{} ({} dimensions); expected {} ({} dimensions){}", seen(), t.ndim, shape.text,
+                              shape.dims.size(), advice));
   }
   for (size_t i = 0; i < shape.dims.size(); ++i) {
     const Dim& dim = shape.dims[i];

@@ -73,12 +73,7 @@ std::string text_of_bytes(uint64_t bytes) {
 
 // A label's value between quotes.
 std::string label(const std::string& value) {
-  std::string out = "\"";
-  for (const char c : core::printable(value)) {
-    if (c == '\\' || c == '"') out += '\\';
-    out += c == '\n' ? ' ' : c;
-  }
-  return out + "\"";
+  return "\"" + label_text(value) + "\"";
 }
 
 void head(const std::string& name, const char* help, std::string* out) {
@@ -336,24 +331,6 @@ std::string Counts::staged() const {
   for (size_t i = 0; i < std::min(rows.size(), kMostRows); ++i) text += (i == 0 ? "" : "; ") + rows[i].text;
   if (rows.size() > kMostRows) text += fmt::format("; and {} more", rows.size() - kMostRows);
   return text + ". RLK_FALLBACK=strict makes such a call an error, RLK_FALLBACK=allow keeps it out of the log";
-}
-
-std::string prometheus_of_plugins(const std::vector<PluginRecord>& records) {
-  std::string out =
-      "# HELP rlk_operators Operators of a plugin that is in use, by what is known of them.\n# TYPE rlk_operators "
-      "gauge\n";
-  for (const PluginRecord& record : records) {
-    if (record.state != State::registered && record.state != State::partial) continue;
-    const OperatorCounts counts = count_operators(record);
-    const std::pair<const char*, uint32_t> of_kind[] = {{"verified", counts.verified},
-                                                        {"partial", counts.partial},
-                                                        {"unsupported", counts.unsupported},
-                                                        {"quarantined", counts.quarantined},
-                                                        {"waiting", counts.waiting}};
-    for (const auto& [kind, count] : of_kind)
-      out += fmt::format("rlk_operators{{plugin=\"{}\",verdict=\"{}\"}} {}\n", record.id, kind, count);
-  }
-  return out;
 }
 
 std::string problem_of_counters(const std::string& value) {

@@ -10,12 +10,9 @@
 
 #include "core/dispatch/call/dispatcher.hpp"
 #include "loader/discover/environment.hpp"
-#include "loader/store/record.hpp"
+#include "loader/store/record_metrics.hpp"
 
 namespace rlk::loader {
-
-// Gauges of the same format: how many operators of each plugin are verified, or wait for their trial.
-std::string prometheus_of_plugins(const std::vector<PluginRecord>& records);
 
 // A copy of a dispatcher's counters, or the sum of several.
 class Counts {

@@ -231,7 +231,8 @@ void choose_symbols(OpCall* call, int form, std::map<std::string, std::string>* 
 
 const OpDecl& find_op(const std::string& name) {
   if (const OpDecl* decl = core::find_declaration(name)) return *decl;
-  throw UsageError(fmt::format("no operator is called '{}'{}", name, suggestion(name, names_of(core::declarations()))));
+  throw UsageError(fmt::format("no operator is called '{}'{}", name,
+                               suggestion(name, names_of(core::declarations()), "rlk-plugins ops")));
 }
 
 int find_input(const OpDecl& decl, const std::string& name) {

@@ -21,7 +21,10 @@ int show(const Arguments& arguments, const Judgement& judgement) {
 }
 
 int run_list(const Arguments& arguments) {
-  return show(arguments, judge_plugins({}));
+  Judgement judgement = judge_plugins({});
+  if (arguments.has("present"))
+    std::erase_if(judgement.records, [](const PluginRecord& record) { return record.state == loader::State::absent; });
+  return show(arguments, judgement);
 }
 
 // A fresh probe of one plugin takes the others of its backend along: they may own the devices that it needs.
@@ -76,9 +79,9 @@ Verb verb_list() {
       "Of a plugin with many operators few are tried at first: the others are waiting until a program wants them, or\n"
       "until `rlk-plugins probe` tries all. Below the plugins stand places that were named and not found, or not\n"
       "searched, and files passed over for their names.",
-      "rlk-plugins list",
+      "rlk-plugins list --present",
       {},
-      {},
+      {{"present", nullptr, "leave out what has no hardware or runtime here"}},
       run_list};
 }
 

@@ -151,11 +151,12 @@ std::string nearest(std::string_view word, const std::vector<std::string>& names
   return best.empty() && longer.size() == 1 ? longer[0] : best;
 }
 
-std::string suggestion(std::string_view word, const std::vector<std::string>& names) {
+std::string suggestion(std::string_view word, const std::vector<std::string>& names, const char* list) {
   const std::string near = nearest(word, names);
   if (!near.empty()) return ", did you mean '" + near + "'?";
   const std::string_view stem = word.substr(0, word.find('_'));
   const std::vector<std::string> kin = stem.size() < 3 ? std::vector<std::string>() : beginning_with(stem, names);
+  if (kin.empty() && list != nullptr) return "; " + std::string(list) + " lists the " + std::to_string(names.size());
   std::string known = kin.empty() ? "; known:" : "; of that kind there are:";
   for (const std::string& name : kin.empty() ? names : kin) known += " " + name;
   return known;

@@ -16,6 +16,7 @@ Verb verb_conformance();
 Verb verb_scope();
 Verb verb_doctor();
 Verb verb_report();
+Verb verb_metrics();
 Verb verb_lint();
 Verb verb_cache();
 Verb verb_quarantine();

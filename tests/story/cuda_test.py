@@ -24,6 +24,7 @@ def driver_is_installed():
 
 class Cuda(simt_vendor.Vendor):
     NAME = "cuda"
+    WHOLE = ("logp_backward",)
     VARIABLES = {"RLK_CUDA_REMOTE": "1"}  # nothing here is NVIDIA's
 
     def cuda(self, code=0, **variables):

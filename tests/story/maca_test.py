@@ -24,6 +24,7 @@ def required_functions():
 
 class Maca(simt_vendor.Vendor):
     NAME = "maca"
+    WHOLE = ("logp",)
 
     def test_without_a_runtime_everything_that_was_looked_for_is_evidence(self):
         if simt_vendor.is_installed(("libmcruntime.so", "libhcruntime.so")):
@@ -77,7 +78,7 @@ class Maca(simt_vendor.Vendor):
         self.assertIn("lacks mcrtcCompileProgram", plugin["units"][0]["reason"])
 
     def test_operators_are_verified_at_width_64(self):
-        self.expect_verified("fake_maca", {"add": ("bf16", 5), "logp": ("f32", 10), "logp_backward": ("f16", 10),
+        self.expect_verified("fake_maca", {"add": ("bf16", 5), "logp": ("bf16", 10), "logp_backward": ("f16", 10),
                                            "attention": ("f16", 10)})
         self.expect_operators_verified("fake_maca")
 

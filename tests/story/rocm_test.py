@@ -32,7 +32,7 @@ class Rocm(simt_vendor.Vendor):
 
     def test_operators_are_verified_at_both_widths(self):
         self.expect_verified("fake_hip32", {"add": ("f32", 5), "logp": ("bf16", 10), "logp_backward": ("f32", 10)})
-        self.expect_verified("fake_hip64", {"add": ("f16", 5), "logp": ("f32", 10), "logp_backward": ("bf16", 10)})
+        self.expect_verified("fake_hip64", {"add": ("f16", 5), "logp": ("f16", 10), "logp_backward": ("bf16", 10)})
         self.expect_operators_verified("fake_hip32", "fake_hip64")
         if command.LONG:  # maca's story has it in the ordinary run too
             for library in ("fake_hip32", "fake_hip64"):
