@@ -8,15 +8,6 @@ namespace {
 
 using namespace simt::host;
 
-// Rows of D elements that 16-byte accesses can fetch.
-bool is_wide(const rlk_tensor& tensor) {
-  if (tensor.alignment % 16 != 0) return false;
-  for (int32_t d = 0; d + 1 < tensor.ndim; ++d) {
-    if (tensor.shape[d] > 1 && tensor.strides[d] % 8 != 0) return false;
-  }
-  return true;
-}
-
 // The head size of the kernels that compute this one.
 int padded(int64_t head) {
   return head <= 64 ? 64 : head <= 96 ? 96 : head <= 128 ? 128 : head <= 192 ? 192 : 256;

@@ -7,6 +7,15 @@
 
 namespace rlk::cuda {
 
+// Rows of D elements that 16-byte accesses can fetch.
+inline bool is_wide(const rlk_tensor& tensor) {
+  if (tensor.alignment % 16 != 0) return false;
+  for (int32_t d = 0; d + 1 < tensor.ndim; ++d) {
+    if (tensor.shape[d] > 1 && tensor.strides[d] % 8 != 0) return false;
+  }
+  return true;
+}
+
 // The padded head sizes, the second block of rows (in large blocks: there are fewer keys), the second tile of keys.
 constexpr rlk_switch kAttentionMmaSwitches[] = {{sizeof(rlk_switch), 0, "D", 72},   {sizeof(rlk_switch), 0, "D", 104},
                                                 {sizeof(rlk_switch), 0, "D", 136},  {sizeof(rlk_switch), 0, "D", 200},

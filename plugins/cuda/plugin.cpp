@@ -2,6 +2,7 @@
 #include "../simt/host/plugin.hpp"
 #include "../simt/host/grouped.hpp"
 
+#include "attention_gradients_mma.hpp"
 #include "attention_mma.hpp"
 #include "cublaslt.hpp"
 #include "driver.hpp"
@@ -15,8 +16,9 @@ public:
   using Implementations = decltype(std::tuple_cat(
       std::declval<std::tuple<simt::host::Logp, simt::host::LogpBackward>>(), std::declval<simt::host::Maps>(),
       std::declval<products::Implementations<CublasLt>>(),
-      std::declval<std::tuple<AttentionMma, AttentionMmaAccurate, simt::host::AttentionSimt,
-                              simt::host::GroupedGemmSimt, simt::host::GroupedGemmBackwardSimt>>()));
+      std::declval<std::tuple<AttentionMma, AttentionMmaAccurate, AttentionBackwardMma, PrefixAttentionBackwardMma>>(),
+      std::declval<simt::host::AttentionOperators>(),
+      std::declval<std::tuple<simt::host::GroupedGemmSimt, simt::host::GroupedGemmBackwardSimt>>()));
   explicit Plugin(const sdk::Host&) {}
   sdk::Verdict probe(sdk::Evidence& evidence) override { return cuda::probe(evidence); }
 };

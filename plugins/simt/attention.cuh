@@ -147,40 +147,58 @@ __device__ __forceinline__ int64_t diagonal_of(const AttentionArgs& args, const 
   return args.top_left != 0 ? 0 : work.keys - work.queries;
 }
 
-// Keys first..last that query i of the sequence sees; none when last < first.
+// Keys first..last that a query sees; none when last < first.
 struct KeyRange {
   int64_t first, last;
 };
-__device__ __forceinline__ KeyRange visible_keys(const AttentionArgs& args, const AttentionWork& work, int64_t i) {
-  const int64_t centre = i + diagonal_of(args, work);
-  KeyRange range{0, work.keys - 1};
-  if (args.window_left >= 0 && centre - args.window_left > 0) range.first = centre - args.window_left;
-  if (args.window_right >= 0 && centre + args.window_right < range.last) range.last = centre + args.window_right;
+// Of `keys` keys, by a query that stands at key `centre`. A window of -1 is all.
+__device__ __forceinline__ KeyRange keys_in_window(int64_t left, int64_t right, int64_t keys, int64_t centre) {
+  KeyRange range{0, keys - 1};
+  if (left >= 0 && centre - left > 0) range.first = centre - left;
+  if (right >= 0 && centre + right < range.last) range.last = centre + right;
   return range;
 }
+// Of query i of the sequence.
+__device__ __forceinline__ KeyRange visible_keys(const AttentionArgs& args, const AttentionWork& work, int64_t i) {
+  return keys_in_window(args.window_left, args.window_right, work.keys, i + diagonal_of(args, work));
+}
 
-// Keys [first, first + count) of the sequence as bits, count <= 64: 1 where no padding hides the key. All lanes of a
-// wave ask for the same keys.
+// Which of some keys padding hides; data is nullptr where it hides none.
+struct KeyMask {
+  const uint8_t* data;
+  int64_t stride;
+};
+__device__ __forceinline__ KeyMask key_mask_of(const AttentionArgs& args, const AttentionWork& work) {
+  if (args.key_mask == nullptr) return KeyMask{};
+  return KeyMask{args.key_mask + work.batch * args.mask_batch_stride, args.mask_key_stride};
+}
+
+// Keys [first, first + kCount) of so many as bits, kCount <= 64: 1 where no padding hides the key. All lanes of a wave
+// ask for the same keys.
 template <int kCount>
-__device__ __forceinline__ uint64_t unmasked_keys(const AttentionArgs& args, const AttentionWork& work, int64_t first) {
-  if (args.key_mask == nullptr) return ~uint64_t{0};
-  const uint8_t* mask = args.key_mask + work.batch * args.mask_batch_stride;
+__device__ __forceinline__ uint64_t unmasked_keys(const KeyMask& mask, int64_t count, int64_t first) {
+  if (mask.data == nullptr) return ~uint64_t{0};
   static_assert(kCount % kWave == 0, "a ballot fills the bits of a whole wave");
   const int lane = static_cast<int>(threadIdx.x) % kWave;
   uint64_t keys = 0;
 #pragma unroll
   for (int part = 0; part < kCount; part += kWave) {
     const int64_t key = first + part + lane;
-    keys |= wave_ballot(key < work.keys && mask[key * args.mask_key_stride] != 0) << part;
+    keys |= wave_ballot(key < count && mask.data[key * mask.stride] != 0) << part;
   }
   return keys;
+}
+template <int kCount>
+__device__ __forceinline__ uint64_t unmasked_keys(const AttentionArgs& args, const AttentionWork& work, int64_t first) {
+  return unmasked_keys<kCount>(key_mask_of(args, work), work.keys, first);
 }
 
 // The softcap of a product of query and key, as a score in powers of 2.
 template <class A>
 struct Softcap {
   A inner, outer;
-  __device__ __forceinline__ explicit Softcap(const AttentionArgs& args)
+  template <class Args>
+  __device__ __forceinline__ explicit Softcap(const Args& args)
       : inner(A(args.scale / args.softcap)), outer(A(args.softcap * 1.4426950408889634074)) {}
   __device__ __forceinline__ A operator()(A product) const { return outer * tanh(product * inner); }
 };

@@ -39,15 +39,22 @@ int64_t attention_grid(const simt::AttentionArgs& args) {
   return blocks * args.kv_heads * args.sequences;
 }
 
-sdk::Refusal refuse_attention(const Device& device, const sdk::Call<sdk::ops::Attention>& call) {
-  if (auto refused = device.refusal()) return refused;
-  const double softcap = call.params().softcap;
+sdk::Refusal refuse_scores(double scale, double softcap, sdk::Dtype dtype) {
   if (softcap != 0 && (softcap < 0x1p-60 || softcap > 0x1p60)) {
     return sdk::Support::no("SOFTCAP", "the kernels' arithmetic takes softcaps between 2^-60 and 2^60");
   }
   // Scores of fp32 would be infinite, and their differences NaN.
-  if (call.params().scale > 0x1p60 && sdk::dtype_of(*call.input(RLK_ATTENTION_IN_Q)) != sdk::Dtype::f64) {
+  if (scale > 0x1p60 && dtype != sdk::Dtype::f64) {
     return sdk::Support::no("SCALE", "the kernels' arithmetic takes scales up to 2^60");
+  }
+  return std::nullopt;
+}
+
+sdk::Refusal refuse_attention(const Device& device, const sdk::Call<sdk::ops::Attention>& call) {
+  if (auto refused = device.refusal()) return refused;
+  const auto& params = call.params();
+  if (auto refused = refuse_scores(params.scale, params.softcap, sdk::dtype_of(*call.input(RLK_ATTENTION_IN_Q)))) {
+    return refused;
   }
   constexpr const char* kNames[] = {"q", "k", "v", "cu_seqlens_q", "cu_seqlens_k"};
   for (uint32_t i = 0; i <= RLK_ATTENTION_IN_V; ++i) {
@@ -74,6 +81,17 @@ double attention_bytes_us(const Device& device, const AttentionSizes& sizes, sdk
                         (2.0 * static_cast<double>(sizes.queries * sizes.q_heads) +
                          2.0 * static_cast<double>(sizes.keys * sizes.kv_heads));
   return device.bytes_us(tokens * static_cast<double>(sizes.head * sdk::bytes_of(dtype)));
+}
+
+sdk::Refusal SimtShared::refuse(int64_t head) const {
+  if (head > simt::kSimtMaxHead) {
+    return sdk::Support::no("HEAD_SIZE", sdk::format("head size %lld; these kernels take up to %d",
+                                                     static_cast<long long>(head), simt::kSimtMaxHead));
+  }
+  if (bytes(head) <= limit) return std::nullopt;
+  return sdk::Support::no("SHARED_MEMORY",
+                          sdk::format("head size %lld needs %d bytes of shared memory; a block of this device has %lld",
+                                      static_cast<long long>(head), bytes(head), static_cast<long long>(limit)));
 }
 
 AttentionPlan::AttentionPlan(Device& device, const sdk::Call<sdk::ops::Attention>& call, const char* name)
@@ -118,10 +136,8 @@ simt::AttentionArgs AttentionPlan::arguments(const sdk::Run& run) const {
   args.kv_heads = static_cast<int32_t>(sizes.kv_heads);
   args.group = static_cast<int32_t>(sizes.q_heads / sizes.kv_heads);
   args.head_size = static_cast<int32_t>(sizes.head);
-  // A bound beyond any sequence keeps the kernels' sums from overflowing.
-  constexpr int64_t kFar = int64_t{1} << 40;
-  args.window_left = std::min(params_.window_left, kFar);
-  args.window_right = std::min(params_.window_right, kFar);
+  args.window_left = near_window(params_.window_left);
+  args.window_right = near_window(params_.window_right);
   if (params_.causal == RLK_ATTENTION_CAUSAL_ON) args.window_right = 0;
   args.top_left = params_.causal_alignment == RLK_ATTENTION_CAUSAL_ALIGNMENT_TOP_LEFT ? 1 : 0;
   if (const rlk_tensor* key_mask = run.input(RLK_ATTENTION_IN_KEY_MASK); key_mask != nullptr) {
@@ -144,39 +160,25 @@ namespace {
 class AttentionSimtPlan final : public AttentionPlan {
 public:
   AttentionSimtPlan(Device& device, const sdk::Call<sdk::ops::Attention>& call)
-      : AttentionPlan(device, call, "simt"),
-        wave_(device.simt_width()),
-        shared_limit_(device.shared_limit()),
-        accumulator_bytes_(accumulator_bytes(sdk::dtype_of(*call.input(RLK_ATTENTION_IN_Q)))) {
-    // Heads that are processed in parts need less shared memory than some narrower ones: take the maximum up to the
-    // limit.
-    const bool in_parts = columns(simt::kSimtMaxHead) < simt::kSimtMaxHead;
+      : AttentionPlan(device, call, "simt"), shared_(device, sdk::dtype_of(*call.input(RLK_ATTENTION_IN_Q))) {
     kernel_ = device.kernel(
         "attention_simt", std::string("attention_simt_") + sdk::name_of(sdk::dtype_of(*call.input(RLK_ATTENTION_IN_Q))),
-        in_parts ? device.shared_limit() : shared_bytes(simt::kSimtMaxHead));
+        shared_.most());
   }
 
   void enqueue(sdk::Stream& stream, const sdk::Run& run) override {
     simt::AttentionArgs args = arguments(run);
     args.block_rows = simt::kSimtBlockRows;
-    args.key_columns = static_cast<int32_t>(columns(args.head_size));
+    args.key_columns = static_cast<int32_t>(shared_.columns(args.head_size));
     const PlaceScope scope(place_);
     const StreamHandle handle = own(stream).handle();
     start(args, handle);
     if (args.queries == 0) return;
-    launch(kernel_, attention_grid(args), simt::kSimtWaves * wave_, shared_bytes(args.head_size), handle, args);
+    launch(kernel_, attention_grid(args), simt::kSimtWaves * shared_.wave, shared_.bytes(args.head_size), handle, args);
   }
 
 private:
-  int64_t columns(int64_t head) const {
-    return simt::attention_simt_columns(wave_, head, accumulator_bytes_, shared_limit_);
-  }
-  int shared_bytes(int64_t head) const {
-    return static_cast<int>(simt::attention_simt_shared_bytes(wave_, head, columns(head), accumulator_bytes_));
-  }
-
-  int wave_;
-  int64_t shared_limit_, accumulator_bytes_;
+  SimtShared shared_;
   FunctionHandle kernel_ = nullptr;
 };
 
@@ -186,17 +188,7 @@ sdk::Support AttentionSimt::query(Device& device, const sdk::Call<Op>& call) {
   if (auto refused = refuse_attention(device, call)) return *refused;
   const sdk::Dtype dtype = sdk::dtype_of(*call.input(RLK_ATTENTION_IN_Q));
   const AttentionSizes sizes = attention_sizes(call);
-  const int64_t columns =
-      simt::attention_simt_columns(device.simt_width(), sizes.head, accumulator_bytes(dtype), device.shared_limit());
-  const int64_t shared =
-      simt::attention_simt_shared_bytes(device.simt_width(), sizes.head, columns, accumulator_bytes(dtype));
-  if (shared > device.shared_limit()) {
-    return sdk::Support::no(
-        "SHARED_MEMORY",
-        sdk::format("head size %lld needs %lld bytes of shared memory; a block of this device has "
-                    "%d",
-                    static_cast<long long>(sizes.head), static_cast<long long>(shared), device.shared_limit()));
-  }
+  if (auto refused = SimtShared(device, dtype).refuse(sizes.head)) return *refused;
   sdk::Support answer = sdk::Support::yes("simt", kAttentionNumerics, RLK_SUPPORT_OK);
   answer.workspace_bound = attention_workspace(sizes);
   // Measured against the tensor cores' rate: one twentieth of it, half of that again in fp64.

@@ -2,8 +2,11 @@
 #pragma once
 
 #include <rlk/sdk/ops/attention.hpp>
+#include <rlk/sdk/ops/attention_backward.hpp>
 #include <rlk/sdk/ops/logp.hpp>
 #include <rlk/sdk/ops/logp_backward.hpp>
+#include <rlk/sdk/ops/prefix_shared_attention.hpp>
+#include <rlk/sdk/ops/prefix_shared_attention_backward.hpp>
 
 #include "maps.hpp"
 #include "operator.hpp"
@@ -38,8 +41,33 @@ struct AttentionSimt {
   static std::unique_ptr<sdk::Plan> plan(Device& device, const sdk::Call<Op>& call);
 };
 
+struct AttentionBackwardSimt {
+  using Op = sdk::ops::AttentionBackward;
+  static constexpr const char* kName = "simt";
+  static sdk::Support query(Device& device, const sdk::Call<Op>& call);
+  static std::unique_ptr<sdk::Plan> plan(Device& device, const sdk::Call<Op>& call);
+};
+
+struct PrefixAttentionSimt {
+  using Op = sdk::ops::PrefixSharedAttention;
+  static constexpr const char* kName = "simt";
+  static sdk::Support query(Device& device, const sdk::Call<Op>& call);
+  static std::unique_ptr<sdk::Plan> plan(Device& device, const sdk::Call<Op>& call);
+};
+
+struct PrefixAttentionBackwardSimt {
+  using Op = sdk::ops::PrefixSharedAttentionBackward;
+  static constexpr const char* kName = "simt";
+  static sdk::Support query(Device& device, const sdk::Call<Op>& call);
+  static std::unique_ptr<sdk::Plan> plan(Device& device, const sdk::Call<Op>& call);
+};
+
+// Without matrix units.
+using AttentionOperators =
+    std::tuple<AttentionSimt, AttentionBackwardSimt, PrefixAttentionSimt, PrefixAttentionBackwardSimt>;
+
 // In the order in which they are tried where no call has asked for one: first what every step of a training wants.
 using SharedOperators = decltype(std::tuple_cat(std::declval<std::tuple<Logp, LogpBackward>>(), std::declval<Maps>(),
-                                                std::declval<std::tuple<AttentionSimt>>()));
+                                                std::declval<AttentionOperators>()));
 
 }  // namespace rlk::simt::host

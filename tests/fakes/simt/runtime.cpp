@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "plugins/simt/args.h"
+#include "plugins/simt/attention_samples.h"
 #include "plugins/simt/grouped.h"
 #include "plugins/simt/linear_losses.h"
 #include "plugins/simt/products.h"
@@ -55,6 +56,8 @@ std::function<void()> bind(const Function& function, const void* arguments) {
   if (starts("linear_losses_")) return bind<LinearLossArgs>(function, arguments);
   if (starts("logp_backward_")) return bind<LogpBackwardArgs>(function, arguments);
   if (starts("logp_")) return bind<LogpArgs>(function, arguments);
+  if (starts("attention_gradients_")) return bind<AttentionGradientArgs>(function, arguments);
+  if (starts("prefix_attention_")) return bind<SampleAttentionArgs>(function, arguments);
   if (starts("attention_")) return bind<AttentionArgs>(function, arguments);
   if (function.name.find("_map_") != std::string::npos) return bind<MapArgs>(function, arguments);
   if (function.name.find("_rows_") != std::string::npos) return bind<RowArgs>(function, arguments);

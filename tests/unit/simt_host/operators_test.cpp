@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "plugins/cuda/attention_gradients_mma.hpp"
 #include "plugins/cuda/attention_mma.hpp"
 #include "plugins/simt/host/device.hpp"
 #include "plugins/simt/host/operators.hpp"
@@ -364,6 +365,75 @@ TEST_F(OperatorTest, AttentionDeclinesScalesBeyondItsArithmetic) {
   }
   EXPECT_EQ(code(kF64, 1e39), "");
   EXPECT_EQ((dense_attention(kBf16, 1, 4, 4, 1, 64, 1e39).query<cuda::AttentionMma>(device).reason_code), "SCALE");
+}
+
+// A lane has registers for so many columns of the output, and no more.
+TEST_F(OperatorTest, AttentionWithoutMatrixUnitsDeclinesHeadsWiderThanItsRegisters) {
+  Device device(0);
+  const auto code = [&](rlk_dtype dtype, int64_t head_size) {
+    return dense_attention(dtype, 1, 4, 4, 1, head_size).query<AttentionSimt>(device).reason_code;
+  };
+  for (const rlk_dtype dtype : {kF32, kBf16, kF64}) {
+    EXPECT_EQ(code(dtype, kSimtMaxHead), "");
+    EXPECT_EQ(code(dtype, kSimtMaxHead + 1), "HEAD_SIZE");
+  }
+}
+
+// --- gradients of attention ------------------------------------------------------------------------------------------
+
+Arranged<sdk::ops::AttentionBackward> attention_backward(rlk_dtype dtype, int64_t head_size, double scale = 0) {
+  rlk_attention_backward_params params = RLK_ATTENTION_BACKWARD_PARAMS_INIT;
+  params.scale = scale;
+  Arranged<sdk::ops::AttentionBackward> call(params, {2, 5, 6, -1, -1, 4, 2, head_size});
+  const rlk_dtype accumulator = dtype.bits == 64 ? kF64 : kF32;
+  for (const uint32_t of_queries :
+       {RLK_ATTENTION_BACKWARD_IN_Q, RLK_ATTENTION_BACKWARD_IN_OUT, RLK_ATTENTION_BACKWARD_IN_GRAD_OUT}) {
+    call.input(of_queries, dtype, {2, 5, 4, head_size});
+  }
+  call.input(RLK_ATTENTION_BACKWARD_IN_K, dtype, {2, 6, 2, head_size});
+  call.input(RLK_ATTENTION_BACKWARD_IN_V, dtype, {2, 6, 2, head_size});
+  call.input(RLK_ATTENTION_BACKWARD_IN_LSE, accumulator, {2, 5, 4});
+  call.output(RLK_ATTENTION_BACKWARD_OUT_GRAD_Q, dtype, {2, 5, 4, head_size});
+  call.output(RLK_ATTENTION_BACKWARD_OUT_GRAD_K, dtype, {2, 6, 2, head_size});
+  call.output(RLK_ATTENTION_BACKWARD_OUT_GRAD_V, dtype, {2, 6, 2, head_size});
+  return call;
+}
+
+TEST_F(OperatorTest, GradientsOfAttentionTakeAnyHeadAndDeclineScalesBeyondTheirArithmetic) {
+  Device device(0);
+  for (const rlk_dtype dtype : {kF32, kBf16, kF16, kF64}) {
+    for (const int64_t head_size : {1, 64, 300, 1000}) {
+      EXPECT_EQ(attention_backward(dtype, head_size).query<AttentionBackwardSimt>(device).reason_code, "");
+    }
+  }
+  EXPECT_EQ(attention_backward(kBf16, 64, 1e39).query<AttentionBackwardSimt>(device).reason_code, "SCALE");
+  EXPECT_EQ(attention_backward(kF64, 64, 1e39).query<AttentionBackwardSimt>(device).reason_code, "");
+}
+
+TEST_F(OperatorTest, GradientsOfAttentionAreThreeKernels) {
+  Device device(0);
+  const std::string prefix = "attention_gradients_";
+  EXPECT_EQ(attention_backward(kF16, 64).launch<AttentionBackwardSimt>(device),
+            (std::vector<std::string>{prefix + "terms_f16", prefix + "rows_f16", prefix + "keys_f16"}));
+}
+
+TEST_F(OperatorTest, GradientsOnTensorCoresTakeSixteenBitHeadsThatFit) {
+  Device device(0);
+  const auto code = [&](rlk_dtype dtype, int64_t head_size) {
+    return attention_backward(dtype, head_size).query<cuda::AttentionBackwardMma>(device).reason_code;
+  };
+  const auto keys_kernel = [&](int64_t head_size) {
+    return attention_backward(kBf16, head_size).launch<cuda::AttentionBackwardMma>(device).back();
+  };
+  EXPECT_EQ(code(kF32, 64), "DTYPE");
+  for (const int64_t head_size : {12, 136}) EXPECT_EQ(code(kF16, head_size), "HEAD_SIZE");
+  for (const int64_t head_size : {8, 64, 72, 128}) EXPECT_EQ(code(kF16, head_size), "");
+  EXPECT_EQ(keys_kernel(64), "attention_gradients_mma_keys_bf16_64");
+  EXPECT_EQ(keys_kernel(72), "attention_gradients_mma_keys_bf16_128");
+  set_device(132, 65536);
+  Device small(0);
+  EXPECT_EQ(attention_backward(kBf16, 128).query<cuda::AttentionBackwardMma>(small).reason_code, "SHARED_MEMORY");
+  EXPECT_EQ(attention_backward(kBf16, 64).launch<cuda::AttentionBackwardMma>(small).size(), 3U);
 }
 
 // --- maps ------------------------------------------------------------------------------------------------------------

@@ -1,0 +1,49 @@
+// attention_backward and prefix_shared_attention_backward without matrix units.
+#include "attention_gradients.hpp"
+
+#include "operators.hpp"
+
+namespace rlk::simt::host {
+namespace {
+
+GradientKernels kernels_of(sdk::Dtype dtype) {
+  return {"tiles",
+          "attention_gradients",
+          sdk::name_of(dtype),
+          0,
+          simt::gradient_columns(accumulator_bytes(dtype)),
+          kAttentionNumerics};
+}
+
+template <class Op>
+sdk::Support support_of(Device& device, const sdk::Call<Op>& described) {
+  const auto call = sdk::arguments_of(described);
+  if (auto refused = refuse_gradients<Op>(device, call)) return *refused;
+  const sdk::Dtype dtype = sdk::dtype_of(*call.q);
+  // Not measured: the rate of the forward without matrix units.
+  const double slower = dtype == sdk::Dtype::f64 ? 60.0 : 30.0;
+  return gradients_support<Op>(device, call, kernels_of(dtype), RLK_SUPPORT_OK, slower);
+}
+
+template <class Op>
+std::unique_ptr<sdk::Plan> plan_of(Device& device, const sdk::Call<Op>& call) {
+  return std::make_unique<GradientsPlan<Op>>(device, call, kernels_of(sdk::dtype_of(*call.input(0))));
+}
+
+}  // namespace
+
+sdk::Support AttentionBackwardSimt::query(Device& device, const sdk::Call<Op>& call) {
+  return support_of(device, call);
+}
+std::unique_ptr<sdk::Plan> AttentionBackwardSimt::plan(Device& device, const sdk::Call<Op>& call) {
+  return plan_of(device, call);
+}
+
+sdk::Support PrefixAttentionBackwardSimt::query(Device& device, const sdk::Call<Op>& call) {
+  return support_of(device, call);
+}
+std::unique_ptr<sdk::Plan> PrefixAttentionBackwardSimt::plan(Device& device, const sdk::Call<Op>& call) {
+  return plan_of(device, call);
+}
+
+}  // namespace rlk::simt::host

@@ -1,0 +1,81 @@
+// What attention over samples that share a prefix, and the gradients of attention with and without one, have in common
+// (../attention_samples.h): tensors as kernel arguments, parameters, reasons to decline.
+#pragma once
+
+#include <rlk/sdk/arguments.hpp>
+#include <rlk/sdk/ops/attention_backward.hpp>
+#include <rlk/sdk/ops/prefix_shared_attention.hpp>
+#include <rlk/sdk/ops/prefix_shared_attention_backward.hpp>
+
+#include "../attention_samples.h"
+#include "attention.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace rlk::simt::host {
+
+// The symbols that a plan leaves open: all before the heads, whose number and size choose kernels.
+constexpr uint64_t kSampleSymbols = (uint64_t{1} << RLK_ATTENTION_BACKWARD_SYM_HQ) - 1;
+static_assert(kSampleSymbols == (uint64_t{1} << RLK_PREFIX_SHARED_ATTENTION_SYM_HQ) - 1);
+static_assert(kSampleSymbols == (uint64_t{1} << RLK_PREFIX_SHARED_ATTENTION_BACKWARD_SYM_HQ) - 1);
+
+// Which dimension of a tensor is what: [batch, sample, token, head, ...], -1 where it has none.
+struct SampleAxes {
+  int32_t batch, sample, token;
+};
+constexpr SampleAxes kOfSample = {0, 1, 2}, kOfPrefix = {0, -1, 1}, kOfSequence = {0, -1, 1}, kOfPacked = {-1, -1, 0};
+
+inline simt::SampleTensor samples_of(const rlk_tensor* tensor, const SampleAxes& axes) {
+  if (tensor == nullptr) return {};
+  const auto stride = [&](int32_t axis) { return axis < 0 ? 0 : tensor->strides[axis]; };
+  return {sdk::data_of(tensor), stride(axes.batch), stride(axes.sample), stride(axes.token), stride(axes.token + 1)};
+}
+inline simt::SampleMask mask_of(const rlk_tensor* mask, const SampleAxes& axes) {
+  if (mask == nullptr) return {};
+  const auto stride = [&](int32_t axis) { return axis < 0 ? 0 : mask->strides[axis]; };
+  return {sdk::data_of<const uint8_t>(mask), stride(axes.batch), stride(axes.sample), stride(axes.token)};
+}
+
+// Heads and parameters. Parameters of one name mean the same in all operators of attention.
+template <class Arguments>
+void set_options(simt::SampleAttentionArgs& args, const Arguments& call) {
+  args.q_heads = static_cast<int32_t>(call.Hq);
+  args.kv_heads = static_cast<int32_t>(call.Hkv);
+  args.group = static_cast<int32_t>(call.Hq / call.Hkv);
+  args.head_size = static_cast<int32_t>(call.D);
+  args.window_left = near_window(call.params.window_left);
+  args.window_right = near_window(call.params.window_right);
+  if (call.params.causal != decltype(call.params.causal)::off) args.window_right = 0;
+  args.top_left = call.params.causal_alignment == decltype(call.params.causal_alignment)::top_left ? 1 : 0;
+  args.softcap = call.params.softcap;
+  args.scale = call.params.scale > 0 ? call.params.scale : 1.0 / std::sqrt(static_cast<double>(call.D));
+}
+
+template <class Arguments>
+void set_samples(simt::SampleAttentionArgs& args, const Arguments& call) {
+  args.q = samples_of(call.q, kOfSample);
+  args.out = samples_of(call.out, kOfSample);
+  args.lse = samples_of(call.lse, kOfSample);
+  args.k = samples_of(call.k, kOfSample);
+  args.v = samples_of(call.v, kOfSample);
+  args.prefix_k = samples_of(call.prefix_k, kOfPrefix);
+  args.prefix_v = samples_of(call.prefix_v, kOfPrefix);
+  args.key_mask = mask_of(call.key_mask, kOfSample);
+  args.prefix_mask = mask_of(call.prefix_mask, kOfPrefix);
+  args.batches = call.B;
+  args.samples = call.G;
+  args.queries = call.Sq;
+  args.keys = call.Sk;
+  args.prefix_keys = call.Sp;
+  set_options(args, call);
+}
+
+// Every query with every key of its sample, once.
+template <class Arguments>
+double sample_pairs(const Arguments& call) {
+  return static_cast<double>(call.B * call.G) * static_cast<double>(call.Sq * call.Hq) *
+         static_cast<double>(call.Sp + call.Sk);
+}
+
+}  // namespace rlk::simt::host

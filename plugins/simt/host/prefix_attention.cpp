@@ -1,0 +1,69 @@
+// prefix_shared_attention without matrix units (../prefix_attention.cuh).
+#include "attention_samples.hpp"
+#include "operators.hpp"
+
+namespace rlk::simt::host {
+namespace {
+
+using Op = sdk::ops::PrefixSharedAttention;
+
+class PrefixAttentionPlan final : public sdk::Plan {
+public:
+  PrefixAttentionPlan(Device& device, const sdk::Call<Op>& call)
+      : params_(call.params()), place_(device.place()), shared_(device, sdk::dtype_of(*call.input(0))) {
+    kernel_ =
+        device.kernel("prefix_attention",
+                      std::string("prefix_attention_") + sdk::name_of(sdk::dtype_of(*call.input(0))), shared_.most());
+    flags = RLK_PLAN_SHAREABLE | RLK_PLAN_CAPTURABLE;
+    dynamic_symbols = kSampleSymbols;
+    numerics = kAttentionNumerics;
+    variant = "simt";
+  }
+
+  void enqueue(sdk::Stream& stream, const sdk::Run& run) override {
+    simt::SampleAttentionArgs args{};
+    set_samples(args, sdk::arguments_of<Op>(run, params_));
+    args.key_columns = static_cast<int32_t>(shared_.columns(args.head_size));
+    const int64_t blocks = ceil_divide(args.samples * args.queries * args.group, simt::kSimtBlockRows);
+    const PlaceScope scope(place_);
+    launch(kernel_, args.batches * args.kv_heads * blocks, simt::kSimtWaves * shared_.wave,
+           shared_.bytes(args.head_size), own(stream).handle(), args);
+  }
+
+private:
+  const Op::Params params_;
+  Place place_;
+  SimtShared shared_;
+  FunctionHandle kernel_ = nullptr;
+};
+
+}  // namespace
+
+sdk::Support PrefixAttentionSimt::query(Device& device, const sdk::Call<Op>& call) {
+  if (auto refused = device.refusal()) return *refused;
+  const auto named = sdk::arguments_of(call);
+  const sdk::Dtype dtype = sdk::dtype_of(*named.q);
+  if (auto refused = refuse_dtype(named.q, "q")) return *refused;
+  if (auto refused = refuse_scores(named.params.scale, named.params.softcap, dtype)) return *refused;
+  const auto refuse_rows = [](const rlk_tensor* tensor, const char* which) {
+    return sdk::refuse_strided_rows(tensor, which, "head size");
+  };
+  if (auto refused = refuse_rows(named.q, "q")) return *refused;
+  if (auto refused = refuse_rows(named.prefix_k, "prefix_k")) return *refused;
+  if (auto refused = refuse_rows(named.prefix_v, "prefix_v")) return *refused;
+  if (auto refused = refuse_rows(named.k, "k")) return *refused;
+  if (auto refused = refuse_rows(named.v, "v")) return *refused;
+  if (auto refused = refuse_rows(named.out, "out")) return *refused;
+  if (auto refused = SimtShared(device, dtype).refuse(named.D)) return *refused;
+  sdk::Support answer = sdk::Support::yes("simt", kAttentionNumerics, RLK_SUPPORT_OK);
+  // As attention without matrix units, whose tiles these are.
+  const bool halved = named.params.causal != decltype(named.params.causal)::off && named.Sq > 1 && named.Sp == 0;
+  const double operations = 4.0 * sample_pairs(named) * static_cast<double>(named.D) * (halved ? 0.5 : 1.0);
+  answer.cost_us = kLaunchUs + device.matrix_us((dtype == sdk::Dtype::f64 ? 60.0 : 30.0) * operations);
+  return answer;
+}
+std::unique_ptr<sdk::Plan> PrefixAttentionSimt::plan(Device& device, const sdk::Call<Op>& call) {
+  return std::make_unique<PrefixAttentionPlan>(device, call);
+}
+
+}  // namespace rlk::simt::host
