@@ -16,6 +16,7 @@ public:
       std::declval<std::tuple<simt::host::Logp, simt::host::LogpBackward>>(), std::declval<simt::host::Maps>(),
       std::declval<products::Implementations<CublasLt>>(),
       std::declval<std::tuple<AttentionMma, AttentionMmaAccurate, simt::host::AttentionSimt,
+                              simt::host::PagedAttentionSplit, simt::host::PagedAttentionWhole,
                               simt::host::GroupedGemmSimt, simt::host::GroupedGemmBackwardSimt>>()));
   explicit Plugin(const sdk::Host&) {}
   sdk::Verdict probe(sdk::Evidence& evidence) override { return cuda::probe(evidence); }

@@ -7,6 +7,7 @@
 
 #include "maps.hpp"
 #include "operator.hpp"
+#include "paged_attention.hpp"
 
 namespace rlk::simt::host {
 
@@ -39,7 +40,8 @@ struct AttentionSimt {
 };
 
 // In the order in which they are tried where no call has asked for one: first what every step of a training wants.
-using SharedOperators = decltype(std::tuple_cat(std::declval<std::tuple<Logp, LogpBackward>>(), std::declval<Maps>(),
-                                                std::declval<std::tuple<AttentionSimt>>()));
+using SharedOperators =
+    decltype(std::tuple_cat(std::declval<std::tuple<Logp, LogpBackward>>(), std::declval<Maps>(),
+                            std::declval<std::tuple<AttentionSimt, PagedAttentionSplit, PagedAttentionWhole>>()));
 
 }  // namespace rlk::simt::host
