@@ -398,28 +398,34 @@ __device__ __forceinline__ void paged_attention(const PagedAttentionArgs& args) 
 template <class T>
 __device__ __forceinline__ void paged_merge(const PagedAttentionArgs& args) {
   using A = Accumulator<T>;
+  __shared__ A share_top[kPagedThreads], share_sum[kPagedThreads], factor[kPagedThreads];
   const int64_t rows = args.queries * args.q_heads;
+  const int me = static_cast<int>(threadIdx.x), splits = args.splits;
   for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
     const int64_t token = row / args.q_heads, head = row - token * args.q_heads;
-    const A* const sums = static_cast<const A*>(args.part_sums) + row * 2;
-    A top = -A(INFINITY);
-    for (int64_t s = 0; s < args.splits; ++s) top = fmax(top, sums[s * rows * 2]);
-    const A base = top == -A(INFINITY) ? A(0) : top;
-    A sum = A(0);
-    for (int64_t s = 0; s < args.splits; ++s) {
-      sum = fma(sums[s * rows * 2 + 1], exp2_fast(A(sums[s * rows * 2] - base)), sum);
+    if (me < splits) {
+      const A* const from = static_cast<const A*>(args.part_sums) + (me * rows + row) * 2;
+      share_top[me] = from[0];
+      share_sum[me] = from[1];
     }
+    __syncthreads();
+    A top = -A(INFINITY);
+    for (int s = 0; s < splits; ++s) top = fmax(top, share_top[s]);
+    if (me < splits) factor[me] = exp2_fast(A(share_top[me] - (top == -A(INFINITY) ? A(0) : top)));
+    __syncthreads();
+    A sum = A(0);
+    for (int s = 0; s < splits; ++s) sum = fma(share_sum[s], factor[s], sum);
     const A inverse = sum == A(0) ? A(0) : A(1) / sum;
-    for (int d = static_cast<int>(threadIdx.x); d < args.head_size; d += kPagedThreads) {
+    for (int d = me; d < args.head_size; d += kPagedThreads) {
       const A* const parts = static_cast<const A*>(args.parts) + row * args.head_size + d;
       A value = A(0);
-      for (int64_t s = 0; s < args.splits; ++s) {
-        value = fma(parts[s * rows * args.head_size], exp2_fast(A(sums[s * rows * 2] - base)), value);
-      }
+#pragma unroll 8
+      for (int s = 0; s < splits; ++s) value = fma(parts[s * rows * args.head_size], factor[s], value);
       static_cast<T*>(args.out)[token * args.out_stride[0] + head * args.out_stride[1] + d] =
           Narrow<T>::of(A(value * inverse));
     }
-    if (threadIdx.x == 0) paged_put_lse<A>(args, token, head, top, sum);
+    if (me == 0) paged_put_lse<A>(args, token, head, top, sum);
+    __syncthreads();
   }
 }
 

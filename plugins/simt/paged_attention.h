@@ -9,7 +9,7 @@ namespace rlk::simt {
 constexpr int kPagedThreads = 128;
 constexpr int kPagedElements = 8;  // of a head that a lane holds
 constexpr int kPagedMaxHead = 256;
-constexpr int kPagedMaxSplits = 128;
+constexpr int kPagedMaxSplits = kPagedThreads;  // paged_merge has a thread for each
 // Rows (query, head of the group) of a block, and keys that a lane has in flight: what fits its registers.
 RLK_SIMT_BOTH constexpr int paged_rows(int64_t element_bytes) {
   return element_bytes == 8 ? 2 : 4;

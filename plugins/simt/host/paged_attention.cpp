@@ -29,9 +29,10 @@ int64_t tiles_of(const Arguments& call) {
   return call.Tq * group / rows + call.B;
 }
 
-// As many as there are blocks in flight at once; each has enough keys to be worth a part of its own.
+// As many as there are blocks in flight at once. How many keys there are is on the device; the fewest that a share is
+// made for are few, so that small cases take the way of large ones.
 int64_t splits_of(const Arguments& call, int64_t multiprocessors) {
-  constexpr int64_t kBlocksOfMultiprocessor = 3, kFewestKeys = 64;
+  constexpr int64_t kBlocksOfMultiprocessor = 3, kFewestKeys = 8;
   const int64_t blocks = std::max<int64_t>(tiles_of(call) * call.Hkv, 1);
   const int64_t most = std::min<int64_t>(call.MB * call.BS / kFewestKeys, simt::kPagedMaxSplits);
   return std::max<int64_t>(std::min(multiprocessors * kBlocksOfMultiprocessor / blocks, most), 1);
