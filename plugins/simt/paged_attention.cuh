@@ -212,7 +212,7 @@ __device__ __forceinline__ void paged_attention(const PagedAttentionArgs& args) 
   const int slot = static_cast<int>(threadIdx.x) / args.lanes, slots = kPagedThreads / args.lanes;
   const int step = slots * kKeys;
 
-  A query[kRows][kPagedElements], out[kRows][kPagedElements], top[kRows], sum[kRows];
+  A query[kRows][kPagedElements], out[kRows][kPagedElements], top[kRows], sum[kRows], lost[kRows];
   int first_key[kRows], last_key[kRows];
   int first = static_cast<int>(work.keys), last = -1;  // that any of the rows sees
 #pragma unroll
@@ -227,7 +227,7 @@ __device__ __forceinline__ void paged_attention(const PagedAttentionArgs& args) 
       out[r][e] = A(0);
     }
     top[r] = -A(INFINITY);
-    sum[r] = A(0);
+    sum[r] = lost[r] = A(0);
     const int64_t centre = row / args.group + work.keys - work.queries;
     first_key[r] = args.window_left >= 0 && centre > args.window_left ? static_cast<int>(centre - args.window_left) : 0;
     last_key[r] = static_cast<int>(work.keys - 1);
@@ -327,7 +327,10 @@ __device__ __forceinline__ void paged_attention(const PagedAttentionArgs& args) 
         score[r][k] = exp2_fast(A(score[r][k] - base));
         total += score[r][k];
       }
-      sum[r] = sum[r] * factor[r] + total;
+      // With what rounding loses: equal weights would all lose alike.
+      const A so_far = formula::Mul(sum[r], factor[r]), next = formula::Add(so_far, total), added = next - so_far;
+      lost[r] = formula::Mul(lost[r], factor[r]) + ((so_far - (next - added)) + (total - added));
+      sum[r] = next;
     }
     // The keys of a step are summed from 0: long sums of similar terms would gather the rounding of each.
 #pragma unroll
@@ -351,6 +354,8 @@ __device__ __forceinline__ void paged_attention(const PagedAttentionArgs& args) 
     }
   }
 
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) sum[r] += lost[r];
   for (int lanes = args.lanes; lanes < kWave; lanes *= 2) {
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
