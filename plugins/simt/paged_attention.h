@@ -19,7 +19,7 @@ RLK_SIMT_BOTH constexpr int paged_keys(int64_t element_bytes) {
 }
 // Lanes that share a key: a power of 2.
 RLK_SIMT_BOTH constexpr int paged_lanes(int64_t head_size) {
-  return head_size <= 8 * kPagedElements ? 8 : head_size <= 16 * kPagedElements ? 16 : 32;
+  return head_size <= int64_t{8} * kPagedElements ? 8 : head_size <= int64_t{16} * kPagedElements ? 16 : 32;
 }
 
 // Strides of a cache. A layout without groups has one of all elements.
