@@ -181,6 +181,63 @@ __device__ __forceinline__ void paged_merge_factors(A& top, A other, A& mine, A&
   top = highest;
 }
 
+// fp64 has little room for what long chains of sums gather: a few steps at a time are added to what lies behind them.
+template <class A, int kRows>
+struct PagedFar {
+  static constexpr bool kIsKept = sizeof(A) == 8;
+  static constexpr int kSteps = 16;
+  A top[kIsKept ? kRows : 1], sum[kIsKept ? kRows : 1], out[kIsKept ? kRows : 1][kPagedElements];
+  int steps = 0;
+
+  __device__ __forceinline__ PagedFar() {
+    if constexpr (kIsKept) {
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) {
+        top[r] = -A(INFINITY);
+        sum[r] = A(0);
+#pragma unroll
+        for (int e = 0; e < kPagedElements; ++e) out[r][e] = A(0);
+      }
+    }
+  }
+  __device__ __forceinline__ void step(const A (&near_top)[kRows], A (&near_sum)[kRows], A (&near_lost)[kRows],
+                                       A (&near_out)[kRows][kPagedElements]) {
+    if constexpr (kIsKept) {
+      if (++steps % kSteps == 0) fold(near_top, near_sum, near_lost, near_out);
+    }
+  }
+  __device__ __forceinline__ void finish(const A (&near_top)[kRows], A (&near_sum)[kRows], A (&near_lost)[kRows],
+                                         A (&near_out)[kRows][kPagedElements]) {
+    if constexpr (kIsKept) {
+      fold(near_top, near_sum, near_lost, near_out);
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) {
+        near_sum[r] = sum[r];
+#pragma unroll
+        for (int e = 0; e < kPagedElements; ++e) near_out[r][e] = out[r][e];
+      }
+    }
+  }
+
+private:
+  // near_top is the highest of all steps.
+  __device__ __forceinline__ void fold(const A (&near_top)[kRows], A (&near_sum)[kRows], A (&near_lost)[kRows],
+                                       A (&near_out)[kRows][kPagedElements]) {
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      A mine, theirs;
+      paged_merge_factors(top[r], near_top[r], mine, theirs);
+      sum[r] = fma(sum[r], mine, (near_sum[r] + near_lost[r]) * theirs);
+      near_sum[r] = near_lost[r] = A(0);
+#pragma unroll
+      for (int e = 0; e < kPagedElements; ++e) {
+        out[r][e] = fma(out[r][e], mine, near_out[r][e] * theirs);
+        near_out[r][e] = A(0);
+      }
+    }
+  }
+};
+
 template <class T, bool kPacks>
 __device__ __forceinline__ void paged_attention(const PagedAttentionArgs& args) {
   using A = Accumulator<T>;
@@ -213,6 +270,7 @@ __device__ __forceinline__ void paged_attention(const PagedAttentionArgs& args) 
   const int step = slots * kKeys;
 
   A query[kRows][kPagedElements], out[kRows][kPagedElements], top[kRows], sum[kRows], lost[kRows];
+  PagedFar<A, kRows> far;
   int first_key[kRows], last_key[kRows];
   int first = static_cast<int>(work.keys), last = -1;  // that any of the rows sees
 #pragma unroll
@@ -352,7 +410,9 @@ __device__ __forceinline__ void paged_attention(const PagedAttentionArgs& args) 
         for (int e = 0; e < kSize; ++e) out[r][p * kSize + e] = fma(out[r][p * kSize + e], factor[r], part[r][e]);
       }
     }
+    far.step(top, sum, lost, out);
   }
+  far.finish(top, sum, lost, out);
 
 #pragma unroll
   for (int r = 0; r < kRows; ++r) sum[r] += lost[r];

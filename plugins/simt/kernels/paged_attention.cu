@@ -4,18 +4,18 @@
 
 using namespace rlk::simt;
 
-#define RLK_PAGED_ATTENTION(suffix, T)                                                                           \
-  RLK_SIMT_KERNEL(kPagedThreads, 3) paged_attention_packs_##suffix(RLK_SIMT_ARGUMENT(PagedAttentionArgs) args) { \
-    paged_attention<T, true>(args);                                                                              \
-  }                                                                                                              \
-  RLK_SIMT_KERNEL(kPagedThreads, 2) paged_attention_any_##suffix(RLK_SIMT_ARGUMENT(PagedAttentionArgs) args) {   \
-    paged_attention<T, false>(args);                                                                             \
-  }                                                                                                              \
-  RLK_SIMT_KERNEL(kPagedThreads) paged_attention_merge_##suffix(RLK_SIMT_ARGUMENT(PagedAttentionArgs) args) {    \
-    paged_merge<T>(args);                                                                                        \
+#define RLK_PAGED_ATTENTION(suffix, T, blocks)                                                                        \
+  RLK_SIMT_KERNEL(kPagedThreads, blocks) paged_attention_packs_##suffix(RLK_SIMT_ARGUMENT(PagedAttentionArgs) args) { \
+    paged_attention<T, true>(args);                                                                                   \
+  }                                                                                                                   \
+  RLK_SIMT_KERNEL(kPagedThreads, 2) paged_attention_any_##suffix(RLK_SIMT_ARGUMENT(PagedAttentionArgs) args) {        \
+    paged_attention<T, false>(args);                                                                                  \
+  }                                                                                                                   \
+  RLK_SIMT_KERNEL(kPagedThreads) paged_attention_merge_##suffix(RLK_SIMT_ARGUMENT(PagedAttentionArgs) args) {         \
+    paged_merge<T>(args);                                                                                             \
   }
 
-RLK_PAGED_ATTENTION(f32, float)
-RLK_PAGED_ATTENTION(bf16, bf16)
-RLK_PAGED_ATTENTION(f16, f16)
-RLK_PAGED_ATTENTION(f64, double)
+RLK_PAGED_ATTENTION(f32, float, 3)
+RLK_PAGED_ATTENTION(bf16, bf16, 3)
+RLK_PAGED_ATTENTION(f16, f16, 3)
+RLK_PAGED_ATTENTION(f64, double, 2)
