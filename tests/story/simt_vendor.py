@@ -23,7 +23,8 @@ CASES_OF = {"policy_loss": "kind=cispo", "policy_loss_backward": "kind=cispo", "
             "grpo_loss_backward": "ref_logp", "topk_kl": "logp_clamp", "topk_kl_backward": "logp_clamp",
             "jsd": "student_kl", "sample": "uniform_samples", "sort": "strided", "top_k": "strided",
             "linear_logp": "N=5,V=37,D=33", "linear_logp_backward": "N=5,V=37,D=33", "linear_cross_entropy": "N=5,V=37,D=33",
-            "linear_cross_entropy_backward": "N=5,V=37,D=33", "rms_norm": ONE_SHAPE, "add_rms_norm": ONE_SHAPE,
+            "linear_cross_entropy_backward": "N=5,V=37,D=33",
+            "paged_attention": "lse", "rms_norm": ONE_SHAPE, "add_rms_norm": ONE_SHAPE,
             "add_rms_norm_backward": ONE_SHAPE, "layer_norm": ONE_SHAPE, "layer_norm_backward": ONE_SHAPE,
             "log_softmax_backward": "N=5,D=37", "topk_softmax": "N=5,E=8", "group_advantages": "B=8",
             "multi_reward_advantages": "B=8,K=3"}
