@@ -26,7 +26,7 @@ public:
   ChunkKernels(Device& device, sdk::Dtype dtype);
   // A copy of the rows in which those that are ignored are 0: what they hold is not looked at.
   struct Active {
-    const void* ids;
+    const void* ids;  // nullptr: none
     bool ids_are_i64;
     int64_t ignore_index;
     const void* mask;  // nullptr: none

@@ -7,6 +7,8 @@
 #include <rlk/sdk/ops/linear_backward.hpp>
 #include <rlk/sdk/ops/linear_cross_entropy.hpp>
 #include <rlk/sdk/ops/linear_cross_entropy_backward.hpp>
+#include <rlk/sdk/ops/linear_jsd.hpp>
+#include <rlk/sdk/ops/linear_jsd_backward.hpp>
 #include <rlk/sdk/ops/linear_logp.hpp>
 #include <rlk/sdk/ops/linear_logp_backward.hpp>
 #include <rlk/sdk/ops/matmul.hpp>
@@ -28,6 +30,8 @@ using simt::host::Device;
   X(LinearBackward)               \
   X(LinearCrossEntropy)           \
   X(LinearCrossEntropyBackward)   \
+  X(LinearJsd)                    \
+  X(LinearJsdBackward)            \
   X(LinearLogp)                   \
   X(LinearLogpBackward)           \
   X(Matmul)                       \

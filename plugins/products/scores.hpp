@@ -14,10 +14,11 @@ struct Scores {
   sdk::Dtype dtype = sdk::Dtype::other, score = sdk::Dtype::other;
   int64_t N = 0, V = 0, D = 0;
 
+  // models: how many matrices of scores a chunk has.
   template <class Arguments>
-  explicit Scores(const Arguments& call)
+  explicit Scores(const Arguments& call, int64_t models = 1)
       : dtype(sdk::dtype_of(*call.hidden)), score(score_of(dtype)), N(call.N), V(call.V), D(call.D) {
-    rows = chunk_rows_of(N, V, score);
+    rows = chunk_rows_of(N, models * V, score);
   }
   bool is_narrow() const { return dtype != score; }
   uint64_t score_bytes(int64_t count) const { return static_cast<uint64_t>(count * sdk::bytes_of(score)); }
@@ -70,16 +71,15 @@ std::vector<Product> chunk_products(const Arguments& call, const Scores& of, con
   return products;
 }
 
-// The library's workspace for any chunk's scores.
-template <class Arguments, class Parts>
-uint64_t scores_bytes(Multiplier& multiplier, const Arguments& call, const Scores& of, const Parts& parts) {
-  if (of.N == 0) return 0;
+// The library's workspace for any chunk's scores of a model.
+inline uint64_t scores_bytes(Multiplier& multiplier, const Scores& of, const rlk_tensor& hidden,
+                             const rlk_tensor& weight, const rlk_tensor* bias, const void* widened) {
   uint64_t bytes = 0;
-  const Matrix hidden = matrix_of(*call.hidden), weight = matrix_of(*call.weight);
   for (const int64_t first : {int64_t{0}, (of.N - 1) / of.rows * of.rows}) {
     const int64_t rows = std::min(of.rows, of.N - first);
-    const Product product = scores_product(hidden.rows_from(first, rows), weight, dense(nullptr, of.score, rows, of.V),
-                                           call.bias, parts.bias);
+    if (rows <= 0) continue;
+    const Product product = scores_product(matrix_of(hidden).rows_from(first, rows), matrix_of(weight),
+                                           dense(nullptr, of.score, rows, of.V), bias, widened);
     bytes = std::max(bytes, multiplier.workspace_of(product));
   }
   return bytes;
@@ -119,32 +119,48 @@ void give(Inner& inner, uint32_t i, const rlk_tensor* tensor, int64_t row, int64
   if (tensor != nullptr) inner.input(i, from_row(tensor, row), sdk::dtype_of(*tensor), rows);
 }
 
+// Likewise a result.
+template <class Inner>
+void take(Inner& inner, uint32_t i, const rlk_tensor* tensor, int64_t row, int64_t rows) {
+  if (tensor != nullptr) {
+    inner.output(i, const_cast<void*>(from_row(tensor, row)), sdk::dtype_of(*tensor), rows);
+  }
+}
+
+// What the products of a model ask.
+inline sdk::Refusal refuse_model(const Scores& of, const rlk_tensor& hidden, const rlk_tensor& weight,
+                                 const char* hidden_name, const char* weight_name) {
+  // Seen on an H200: the library's kernels for narrower accesses sum less exactly.
+  constexpr uint32_t kWide = 16;
+  if (of.is_narrow() && (hidden.alignment < kWide || weight.alignment < kWide)) {
+    return sdk::Support::no("ALIGNMENT",
+                            sdk::format("16-bit %s and %s must start on 16 bytes", hidden_name, weight_name),
+                            RLK_SUPPORT_IF_CONTIGUOUS);
+  }
+  const Product product =
+      scores_product(matrix_of(hidden), matrix_of(weight), dense(nullptr, of.score, of.N, of.V), nullptr, nullptr);
+  return refuse_layout(product, hidden_name, weight_name, "", "scores");
+}
+
 // What all ask, but for their own arguments.
 template <class Arguments>
 sdk::Refusal refuse_scores(const Device& device, const Arguments& call) {
   if (auto refused = refuse_library(device)) return refused;
   if (auto refused = simt::host::refuse_dtype(call.hidden, "hidden")) return refused;
-  if (auto refused = sdk::refuse_gaps(call.ids, "ids")) return refused;
   if (auto refused = sdk::refuse_gaps(call.bias, "bias")) return refused;
   if (auto refused = sdk::refuse_gaps(call.mask, "mask")) return refused;
   if (auto refused = sdk::refuse_gaps(call.lse, "lse")) return refused;
-  const Scores of(call);
-  // Seen on an H200: the library's kernels for narrower accesses sum less exactly.
-  constexpr uint32_t kWide = 16;
-  if (of.is_narrow() && (call.hidden->alignment < kWide || call.weight->alignment < kWide)) {
-    return sdk::Support::no("ALIGNMENT", "16-bit hidden and weight must start on 16 bytes", RLK_SUPPORT_IF_CONTIGUOUS);
-  }
-  const Product product = scores_product(matrix_of(*call.hidden), matrix_of(*call.weight),
-                                         dense(nullptr, of.score, of.N, of.V), nullptr, nullptr);
-  return refuse_layout(product, "hidden", "weight", "", "scores");
+  return refuse_model(Scores(call), *call.hidden, *call.weight, "hidden", "weight");
 }
 
+inline double scores_us(const Device& device, const Scores& of, const rlk_tensor& hidden, const rlk_tensor& weight) {
+  const Product product =
+      scores_product(matrix_of(hidden), matrix_of(weight), dense(nullptr, of.dtype, of.N, of.V), nullptr, nullptr);
+  return product_us(device, product) + device.bytes_us(2.0 * static_cast<double>(of.score_bytes(of.N * of.V)));
+}
 template <class Arguments>
 double scores_us(const Device& device, const Arguments& call) {
-  const Scores of(call);
-  Product product = scores_product(matrix_of(*call.hidden), matrix_of(*call.weight),
-                                   dense(nullptr, of.dtype, of.N, of.V), nullptr, nullptr);
-  return product_us(device, product) + device.bytes_us(2.0 * static_cast<double>(of.score_bytes(of.N * of.V)));
+  return scores_us(device, Scores(call), *call.hidden, *call.weight);
 }
 
 }  // namespace rlk::products

@@ -100,8 +100,9 @@ __device__ __forceinline__ void products_columns_finish(const ProductsColumnsArg
 template <class Bits>
 __device__ __forceinline__ void products_rows(const ProductsRowsArgs& args) {
   for (int64_t n = blockIdx.x; n < args.rows; n += gridDim.x) {
-    const bool is_active = read_index(args.ids, n, args.ids_are_i64 != 0) != args.ignore_index &&
-                           (args.mask == nullptr || args.mask[n] != 0);
+    const bool is_active =
+        (args.ids == nullptr || read_index(args.ids, n, args.ids_are_i64 != 0) != args.ignore_index) &&
+        (args.mask == nullptr || args.mask[n] != 0);
     if (is_active && args.x == nullptr) continue;
     const Bits* x = static_cast<const Bits*>(args.x) + n * args.x_stride[0];
     Bits* y = static_cast<Bits*>(args.y) + n * args.y_stride[0];

@@ -36,8 +36,8 @@ struct ProductsRowsArgs {
   void* y;
   int64_t rows, columns;
   int64_t x_stride[2], y_stride[2];  // of rows and columns
-  const void* ids;
-  const uint8_t* mask;  // nullptr: every row
+  const void* ids;                   // nullptr: no row is ignored by its id
+  const uint8_t* mask;               // nullptr: every row
   int64_t ignore_index;
   int32_t ids_are_i64;
   int32_t reserved;

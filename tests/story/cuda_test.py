@@ -55,7 +55,9 @@ class Cuda(simt_vendor.Vendor):
     def test_every_operator_is_verified_on_the_emulated_device(self):
         if not HAS_KERNELS:
             self.skipTest("built without nvcc: the plugin has no kernels to launch")
-        self.expect_verified("fake_cuda", {"logp": ("bf16", 10), "logp_backward": ("f32", 10), "attention": ("f16", 10)})
+        self.expect_verified("fake_cuda", {"logp": ("bf16", 10), "logp_backward": ("f32", 10), "attention": ("f16", 10),
+                                           "paged_attention": ("bf16", 10), "attention_backward": ("bf16", 5),
+                                           "prefix_shared_attention": ("f32", 5)})
         self.expect_operators_verified("fake_cuda")
 
     def test_products_are_verified_on_the_emulated_library(self):
@@ -65,7 +67,7 @@ class Cuda(simt_vendor.Vendor):
             "gemm": ("bf16", 8), "matmul": ("f16", 2), "linear": ("bf16", 5), "linear_backward": ("bf16", 4),
             "matmul_backward": ("f16", 3), "grouped_gemm": ("bf16", 2), "grouped_gemm_backward": ("f32", 2),
             "linear_logp": ("f32", 10), "linear_logp_backward": ("bf16", 10), "linear_cross_entropy": ("bf16", 10),
-            "linear_cross_entropy_backward": ("f32", 10)})
+            "linear_cross_entropy_backward": ("f32", 10), "linear_jsd": ("f16", 9), "linear_jsd_backward": ("f16", 8)})
 
     def test_calls_through_the_public_api_are_served_by_the_emulated_device(self):
         if not HAS_KERNELS:

@@ -79,7 +79,8 @@ class Maca(simt_vendor.Vendor):
 
     def test_operators_are_verified_at_width_64(self):
         self.expect_verified("fake_maca", {"add": ("bf16", 5), "logp": ("bf16", 10), "logp_backward": ("f16", 10),
-                                           "attention": ("f16", 10)})
+                                           "attention": ("f16", 10), "attention_backward": ("f32", 5),
+                                           "prefix_shared_attention": ("f16", 5), "paged_attention": ("f16", 10)})
         self.expect_operators_verified("fake_maca")
 
     def test_a_call_that_fails_is_told_in_the_runtimes_words_and_nothing_is_verified(self):

@@ -32,11 +32,12 @@ class Rocm(simt_vendor.Vendor):
 
     def test_operators_are_verified_at_both_widths(self):
         self.expect_verified("fake_hip32", {"add": ("f32", 5), "logp": ("bf16", 10), "logp_backward": ("f32", 10)})
-        self.expect_verified("fake_hip64", {"add": ("f16", 5), "logp": ("f16", 10), "logp_backward": ("bf16", 10)})
+        self.expect_verified("fake_hip64", {"add": ("f16", 5), "logp": ("f16", 10), "logp_backward": ("bf16", 10),
+                                            "prefix_shared_attention_backward": ("f32", 5)})
         self.expect_operators_verified("fake_hip32", "fake_hip64")
         if command.LONG:  # maca's story has it in the ordinary run too
             for library in ("fake_hip32", "fake_hip64"):
-                self.expect_verified(library, {"attention": ("f16", 10)})
+                self.expect_verified(library, {"attention": ("f16", 10), "paged_attention": ("f32", 10)})
 
     def test_a_call_that_fails_is_told_in_the_runtimes_words_and_nothing_is_verified(self):
         self.expect_failures("fake_hip64", "RLK_FAKE_HIP_FAIL", (

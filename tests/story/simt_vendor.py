@@ -24,7 +24,8 @@ CASES_OF = {op: words for words, ops in {
     "N=5,V=37": ("cross_entropy", "cross_entropy_backward", "kl_div", "kl_div_backward", "logits_ratio_kl"),
     "N=5,R=5,V=37": ("logp", "logp_backward"),
     "N=5,V=37,D=33": ("linear_logp", "linear_logp_backward", "linear_cross_entropy", "linear_cross_entropy_backward"),
-    "N=5,E=8": ("topk_softmax",), "B=8": ("group_advantages",), "B=8,K=3": ("multi_reward_advantages",),
+    "softcap": ("attention_backward", "prefix_shared_attention", "prefix_shared_attention_backward"),
+    "lse": ("paged_attention",), "N=5,E=8": ("topk_softmax",), "B=8": ("group_advantages",), "B=8,K=3": ("multi_reward_advantages",),
     "kind=cispo": ("policy_loss", "policy_loss_backward"), "logp_clamp": ("topk_kl", "topk_kl_backward"),
     "ref_logits": ("grpo_loss",), "ref_logp": ("grpo_loss_backward",), "student_kl": ("jsd",),
     "uniform_samples": ("sample",), "strided": ("sort", "top_k")}.items() for op in ops}

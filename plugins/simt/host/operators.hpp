@@ -10,6 +10,7 @@
 
 #include "maps.hpp"
 #include "operator.hpp"
+#include "paged_attention.hpp"
 
 namespace rlk::simt::host {
 
@@ -63,8 +64,8 @@ struct PrefixAttentionBackwardSimt {
 };
 
 // Without matrix units.
-using AttentionOperators =
-    std::tuple<AttentionSimt, AttentionBackwardSimt, PrefixAttentionSimt, PrefixAttentionBackwardSimt>;
+using AttentionOperators = std::tuple<AttentionSimt, AttentionBackwardSimt, PrefixAttentionSimt,
+                                      PrefixAttentionBackwardSimt, PagedAttentionSplit, PagedAttentionWhole>;
 
 // In the order in which they are tried where no call has asked for one: first what every step of a training wants.
 using SharedOperators = decltype(std::tuple_cat(std::declval<std::tuple<Logp, LogpBackward>>(), std::declval<Maps>(),

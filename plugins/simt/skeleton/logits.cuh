@@ -193,15 +193,15 @@ __device__ __forceinline__ bool is_empty_row(Row& row, RowName<x> logits, double
 struct LogitScale {
   double lse, temperature;
 };
-// gain p, and what the target's is.
-template <class Row, int g>
+// slope(logit, p) of each, and what the target's is.
+template <class Row, int g, class Slope>
 __device__ __forceinline__ void put_logit_gradients(Row& row, RowName<g>, const typename Row::Source& source,
-                                                    int64_t target, double of_target, double gain,
-                                                    const LogitScale& scale) {
+                                                    int64_t target, double of_target, const LogitScale& scale,
+                                                    const Slope& slope) {
   using V = typename Row::A;
   constexpr int kSize = Row::kSize, kTile = kLogitTile<Row>;
   const LogitBase<V> base(scale.lse, scale.temperature);
-  const V own_gain = static_cast<V>(gain), own = static_cast<V>(of_target);
+  const V own = static_cast<V>(of_target);
   const int64_t its_pack = target / kSize;
   const int its_place = static_cast<int>(target - its_pack * kSize);
   each_logit_tile(row, source, [&](int64_t first, const Pack<typename Row::Element>(&tile)[kTile]) {
@@ -212,9 +212,7 @@ __device__ __forceinline__ void put_logit_gradients(Row& row, RowName<g>, const 
       V y[kSize];
       tile[u].unpack(y);
 #pragma unroll
-      for (int e = 0; e < kSize; ++e) {
-        y[e] = formula::Mul(own_gain, exp2_fast(base.log2_of(y[e])));
-      }
+      for (int e = 0; e < kSize; ++e) y[e] = slope(y[e], exp2_fast(base.log2_of(y[e])));
       if (pack == its_pack) {
 #pragma unroll
         for (int e = 0; e < kSize; ++e) y[e] = e == its_place ? own : y[e];
@@ -232,7 +230,9 @@ __device__ __forceinline__ void put_probabilities(Row& row, RowName<g> grad, Row
   row.wait();
   // A large gain times a small power is in range; an infinite one leaves what is impossible alone.
   if (!(::fabs(gain) >= (Row::kLong ? INFINITY : 0x1p100))) {
-    put_logit_gradients(row, grad, row.source(logits), target, of_target, gain, scale);
+    const auto own_gain = static_cast<typename Row::A>(gain);
+    put_logit_gradients(row, grad, row.source(logits), target, of_target, scale,
+                        [=](auto, auto p) { return formula::Mul(own_gain, p); });
   } else {
     const LogitBase<double> base(scale.lse, scale.temperature);
     row.map_but(target, RareLane(), to(grad), from(logits), [&](auto, bool is_target, double v) {

@@ -10,6 +10,7 @@
 #include "plugins/simt/attention_samples.h"
 #include "plugins/simt/grouped.h"
 #include "plugins/simt/linear_losses.h"
+#include "plugins/simt/paged_attention.h"
 #include "plugins/simt/products.h"
 #include "plugins/simt/skeleton/groups.h"
 #include "plugins/simt/skeleton/move.h"
@@ -54,6 +55,7 @@ std::function<void()> bind(const Function& function, const void* arguments) {
   if (starts("products_errors")) return bind<ProductsErrorsArgs>(function, arguments);
   if (starts("grouped_rows_") || starts("grouped_sums_")) return bind<GroupedArgs>(function, arguments);
   if (starts("linear_losses_")) return bind<LinearLossArgs>(function, arguments);
+  if (starts("paged_attention_")) return bind<PagedAttentionArgs>(function, arguments);
   if (starts("logp_backward_")) return bind<LogpBackwardArgs>(function, arguments);
   if (starts("logp_")) return bind<LogpArgs>(function, arguments);
   if (starts("attention_gradients_")) return bind<AttentionGradientArgs>(function, arguments);

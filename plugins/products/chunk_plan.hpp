@@ -1,0 +1,255 @@
+// The plan of an operator over scores that are products: chunks of rows, which another operator's implementation reads.
+//
+// Parts is what a run has in its workspace, and names the rest:
+//   Op, Serving, kRows, kModels      the operator, the implementation that reads its scores, the symbol of its rows,
+//   and
+//                                    how many matrices of scores a chunk has
+//   Parts(base, of, call, algorithm_bytes, inner_bytes)   without a base only `bytes` counts
+//   inner_params(call)               the inner call's parameters
+//   describe(inner, call, of, first, rows)                its arguments, of a chunk
+//   algorithm_bytes(multiplier, call, of)                 the library's workspace
+//   scores, bias, errors, algorithm, inner                parts that every plan has
+// Of gradients also hidden, rounded, grad_bias and sums, and active(call, first): which rows of a chunk count.
+#pragma once
+
+#include "columns.hpp"
+#include "plan.hpp"
+#include "scores.hpp"
+
+namespace rlk::products {
+
+template <class Parts>
+class ChunksPlan : public sdk::Plan {
+public:
+  using Op = typename Parts::Op;
+  using Arguments = sdk::Arguments<Op>;
+  using Inner = InnerCall<typename Parts::Serving::Op>;
+
+  ChunksPlan(Device& device, const sdk::Call<Op>& call)
+      : multiplier_(device),
+        kernels_(device, sdk::dtype_of(*call.input(0))),
+        params_(call.params()),
+        place_(device.place()) {
+    const Arguments arguments = sdk::arguments_of(call);
+    const Scores of(arguments, Parts::kModels);
+    Inner inner(Parts::inner_params(arguments));
+    Parts(nullptr, of, arguments, 0, 0).describe(inner, arguments, of, 0, of.rows);
+    const rlk_call_desc desc = inner.description();
+    inner_ = Parts::Serving::plan(device, sdk::Call<typename Parts::Serving::Op>(desc));
+    flags = RLK_PLAN_SHAREABLE | RLK_PLAN_CAPTURABLE;
+    dynamic_symbols = uint64_t{1} << Parts::kRows;
+    workspace_bound = UINT64_MAX;
+    numerics = RLK_NUMERICS_DETERMINISTIC;
+    variant = "chunks";
+  }
+
+  uint64_t prepare(const sdk::Run& run) override {
+    const Arguments call = arguments_of(run);
+    const Scores of(call, Parts::kModels);
+    return Parts(nullptr, of, call, algorithm_bytes(call, of), inner_bytes(run, call, of)).bytes;
+  }
+
+  void enqueue(sdk::Stream& stream, const sdk::Run& run) override {
+    const Arguments call = arguments_of(run);
+    const Scores of(call, Parts::kModels);
+    const uint64_t inner_size = inner_bytes(run, call, of);
+    Parts parts(run.workspace(), of, call, algorithm_bytes(call, of), inner_size);
+    if (run.data_error_record() == nullptr) parts.errors = nullptr;
+    const simt::host::PlaceScope scope(place_);
+    Chunk chunk{stream, run, call, of, parts, inner_size, simt::host::own(stream).handle()};
+    if (parts.errors != nullptr) simt::host::fill(parts.errors, 0, sizeof(rlk_data_error_record), chunk.handle);
+    if (call.bias != nullptr && of.is_narrow()) {
+      kernels_.widen(sdk::data_of(call.bias), parts.bias, of.V, chunk.handle);
+    }
+    begin(chunk);
+    for (chunk.first = 0; chunk.first < of.N; chunk.first += of.rows) {
+      chunk.rows = std::min(of.rows, of.N - chunk.first);
+      make(chunk);
+    }
+    end(chunk);
+  }
+
+protected:
+  struct Chunk {
+    sdk::Stream& stream;
+    const sdk::Run& run;
+    const Arguments& call;
+    const Scores& of;
+    const Parts& parts;
+    uint64_t inner_size;
+    StreamHandle handle;
+    int64_t first = 0, rows = 0;
+  };
+  virtual void begin(const Chunk&) {}
+  virtual void end(const Chunk&) {}
+  virtual void make(const Chunk& chunk) = 0;
+
+  Arguments arguments_of(const sdk::Run& run) const { return sdk::arguments_of<Op>(run, params_); }
+  void multiply(const Chunk& chunk, const Product& product) {
+    multiplier_.run(product, chunk.handle, chunk.parts.algorithm);
+  }
+  void run_inner(const Chunk& chunk) {
+    Inner inner(Parts::inner_params(chunk.call));
+    chunk.parts.describe(inner, chunk.call, chunk.of, chunk.first, chunk.rows);
+    const rlk_run inner_run = inner.run(chunk.run, chunk.parts.errors, chunk.parts.inner, chunk.inner_size);
+    inner_->enqueue(chunk.stream, sdk::Run(inner_run));
+    kernels_.report(chunk.parts.errors, chunk.first, chunk.run, chunk.handle);
+  }
+
+  Multiplier multiplier_;
+  ChunkKernels kernels_;
+  const typename Op::Params params_;
+  simt::host::Place place_;
+
+private:
+  uint64_t algorithm_bytes(const Arguments& call, const Scores& of) {
+    return Parts(nullptr, of, call, 0, 0).algorithm_bytes(multiplier_, call, of);
+  }
+  uint64_t inner_bytes(const sdk::Run& run, const Arguments& call, const Scores& of) {
+    uint64_t bytes = 0;
+    const Parts parts(nullptr, of, call, 0, 0);
+    for (const int64_t rows : {of.rows, of.N > 0 ? (of.N - 1) % of.rows + 1 : of.rows}) {
+      Inner inner(Parts::inner_params(call));
+      parts.describe(inner, call, of, 0, rows);
+      const rlk_run inner_run = inner.run(run, nullptr, nullptr, 0);
+      bytes = std::max(bytes, inner_->prepare(sdk::Run(inner_run)));
+    }
+    return bytes;
+  }
+
+  std::unique_ptr<sdk::Plan> inner_;
+};
+
+// Of rows' results alone.
+template <class Parts>
+class ForwardPlan : public ChunksPlan<Parts> {
+public:
+  using ChunksPlan<Parts>::ChunksPlan;
+
+protected:
+  using Chunk = typename ChunksPlan<Parts>::Chunk;
+  void make(const Chunk& chunk) override {
+    const auto& call = chunk.call;
+    const Scores& of = chunk.of;
+    const Parts& parts = chunk.parts;
+    this->multiply(chunk,
+                   scores_product(matrix_of(*call.hidden).rows_from(chunk.first, chunk.rows), matrix_of(*call.weight),
+                                  dense(parts.scores, of.score, chunk.rows, of.V), call.bias, parts.bias));
+    before_inner(chunk);
+    this->run_inner(chunk);
+  }
+  virtual void before_inner(const Chunk&) {}
+};
+
+// Of the gradients of hidden, weight and bias: the inner call turns scores into their slopes, in place.
+template <class Parts>
+class GradientsPlan : public ChunksPlan<Parts> {
+public:
+  GradientsPlan(Device& device, const sdk::Call<typename Parts::Op>& call)
+      : ChunksPlan<Parts>(device, call), sums_(device, score_of(sdk::dtype_of(*call.input(0)))) {}
+
+  void enqueue(sdk::Stream& stream, const sdk::Run& run) override {
+    const auto call = this->arguments_of(run);
+    if (call.N > 0) return ChunksPlan<Parts>::enqueue(stream, run);
+    const simt::host::PlaceScope scope(this->place_);
+    clear_sums(this->multiplier_, call, simt::host::own(stream).handle());
+  }
+
+protected:
+  using Chunk = typename ChunksPlan<Parts>::Chunk;
+  void make(const Chunk& chunk) override {
+    const auto& call = chunk.call;
+    const Scores& of = chunk.of;
+    const Parts& parts = chunk.parts;
+    const ChunkKernels::Active active = Parts::active(call, chunk.first);
+    this->kernels_.copy_active(matrix_of(*call.hidden).rows_from(chunk.first, chunk.rows),
+                               dense(parts.hidden, of.dtype, chunk.rows, of.D), active, chunk.handle);
+    const std::vector<Product> products = chunk_products(call, of, parts, chunk.first, chunk.rows);
+    this->multiply(chunk, products[0]);
+    before_inner(chunk);
+    this->run_inner(chunk);
+    if (of.is_narrow()) this->kernels_.narrow(parts.scores, parts.rounded, chunk.rows * of.V, chunk.handle);
+    for (size_t i = 1; i < products.size(); ++i) this->multiply(chunk, products[i]);
+    this->kernels_.clear_ignored(matrix_of(*call.grad_hidden).rows_from(chunk.first, chunk.rows), active, chunk.handle);
+    if (call.grad_bias == nullptr) return;
+    void* const out = sdk::data_of(call.grad_bias);
+    sum_slopes(chunk, chunk.first == 0 ? out : parts.grad_bias);
+    if (chunk.first > 0) this->kernels_.add(parts.grad_bias, out, of.V, chunk.handle);
+  }
+  virtual void before_inner(const Chunk&) {}
+  // The chunk's part of grad_bias.
+  virtual void sum_slopes(const Chunk& chunk, void* to) {
+    sums_.run(dense(chunk.parts.scores, chunk.of.score, chunk.rows, chunk.of.V), to, chunk.handle, chunk.parts.sums);
+  }
+
+private:
+  ColumnSums sums_;
+};
+
+// What gradients have in a workspace beside the scores.
+struct GradientBuffers {
+  void *rounded, *hidden, *grad_bias, *sums;
+
+  template <class Arguments>
+  void take_buffers(Arena& arena, const Scores& of, const Arguments& call, void* scores) {
+    rounded = of.is_narrow() ? arena.take(of.bytes(of.rows * of.V)) : scores;
+    hidden = arena.take(of.bytes(of.rows * of.D));
+    grad_bias = call.grad_bias != nullptr ? arena.take(of.score_bytes(of.V)) : nullptr;
+    sums = call.grad_bias != nullptr ? arena.take(ColumnSums::workspace_of(of.rows, of.V, of.score)) : nullptr;
+  }
+};
+
+// Rows by their ids.
+template <class Arguments>
+ChunkKernels::Active active_by_ids(const Arguments& call, int64_t first) {
+  return {from_row(call.ids, first), sdk::dtype_of(*call.ids) == sdk::Dtype::i64, call.params.ignore_index,
+          from_row(call.mask, first)};
+}
+
+// A vector of the vocabulary in scores' dtype: as it is, or in the workspace.
+inline void* widened(Arena& arena, const Scores& of, const rlk_tensor* tensor) {
+  return tensor != nullptr && of.is_narrow() ? arena.take(of.score_bytes(of.V)) : sdk::data_of(tensor);
+}
+
+// Refusals of the products that gradients need.
+template <class Parts, class Arguments>
+sdk::Refusal refuse_gradients(const Arguments& call) {
+  const Scores of(call, Parts::kModels);
+  const Parts parts(nullptr, of, call, 0, 0);
+  const std::vector<Product> products = chunk_products(call, of, parts, 0, of.rows);
+  if (auto refused = refuse_layout(products[1], "scores", "weight", "", "grad_hidden")) return refused;
+  if (call.grad_weight == nullptr) return std::nullopt;
+  return refuse_layout(products.back(), "scores", "hidden", "", "grad_weight");
+}
+
+// The answer where nothing of the operator's own stands in the way: the inner implementation's refusal, or support.
+template <class Parts, class Arguments>
+sdk::Support support_of_chunks(Device& device, const Arguments& call, double cost_us) {
+  using Inner = typename Parts::Serving::Op;
+  const Scores of(call, Parts::kModels);
+  const Parts parts(nullptr, of, call, 0, 0);
+  InnerCall<Inner> inner(Parts::inner_params(call));
+  parts.describe(inner, call, of, 0, of.rows);
+  const rlk_call_desc desc = inner.description();
+  sdk::Support of_inner = Parts::Serving::query(device, sdk::Call<Inner>(desc));
+  if (of_inner.level == RLK_SUPPORT_NO) return of_inner;
+  const uint64_t own = parts.bytes + kWorkspaceLimit;
+  sdk::Support answer =
+      supported(cost_us, own + std::min(of_inner.workspace_bound, UINT64_MAX - own), RLK_NUMERICS_DETERMINISTIC);
+  answer.variant = "chunks";
+  return answer;
+}
+
+// The implementation of an operator among those that all plugins share.
+template <class Op, class Tuple>
+struct ServingOf;
+template <class Op, class One, class... Rest>
+struct ServingOf<Op, std::tuple<One, Rest...>> {
+  struct Found {
+    using type = One;
+  };
+  using type = typename std::conditional_t<std::is_same_v<typename One::Op, Op>, Found,
+                                           ServingOf<Op, std::tuple<Rest...>>>::type;
+};
+
+}  // namespace rlk::products

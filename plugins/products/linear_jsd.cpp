@@ -1,0 +1,187 @@
+// linear_jsd and its gradients: chunks of rows as in linear_logp, of two models' scores at a time, which jsd's own
+// implementation reads. The teacher has no gradient: its scores are read, those of the student become their slopes.
+#include "chunk_plan.hpp"
+#include "operators.hpp"
+
+#include "../simt/host/operators.hpp"
+
+namespace rlk::products {
+
+using namespace simt::host;
+
+namespace {
+
+using Forward = sdk::ops::LinearJsd;
+using Backward = sdk::ops::LinearJsdBackward;
+
+// The parameters that jsd has under the same names.
+template <class To, class From>
+To params_of(const From& from, To to) {
+  to.beta = from.beta;
+  to.temperature = from.temperature;
+  return to;
+}
+
+// Scores of the teacher for a chunk's rows.
+template <class Arguments>
+Product teacher_product(const Arguments& call, const Scores& of, void* scores, const void* bias, int64_t first,
+                        int64_t rows) {
+  return scores_product(matrix_of(*call.teacher_hidden).rows_from(first, rows), matrix_of(*call.teacher_weight),
+                        dense(scores, of.score, rows, of.V), call.teacher_bias, bias);
+}
+
+// What both plans have of the teacher's.
+template <class Plan>
+class TeacherPlan final : public Plan {
+public:
+  using Plan::Plan;
+
+private:
+  using Chunk = typename Plan::Chunk;
+  void begin(const Chunk& chunk) override {
+    if (chunk.call.teacher_bias == nullptr || !chunk.of.is_narrow()) return;
+    this->kernels_.widen(sdk::data_of(chunk.call.teacher_bias), chunk.parts.teacher_bias, chunk.of.V, chunk.handle);
+  }
+  void before_inner(const Chunk& chunk) override {
+    this->multiply(chunk, teacher_product(chunk.call, chunk.of, chunk.parts.teacher_scores, chunk.parts.teacher_bias,
+                                          chunk.first, chunk.rows));
+  }
+};
+
+// --- forward ---------------------------------------------------------------------------------------------------------
+
+struct ForwardParts {
+  using Op = Forward;
+  using Serving = ServingOf<sdk::ops::Jsd, Maps>::type;
+  using Arguments = sdk::Arguments<Op>;
+  static constexpr uint32_t kRows = RLK_LINEAR_JSD_SYM_N;
+  static constexpr int64_t kModels = 2;
+  void *scores, *teacher_scores, *bias, *teacher_bias, *algorithm, *inner;
+  rlk_data_error_record* errors;
+  uint64_t bytes;
+
+  ForwardParts(void* base, const Scores& of, const Arguments& call, uint64_t algorithm_bytes, uint64_t inner_bytes) {
+    Arena arena(base);
+    algorithm = arena.take(algorithm_bytes);
+    scores = arena.take(of.score_bytes(of.rows * of.V));
+    teacher_scores = arena.take(of.score_bytes(of.rows * of.V));
+    bias = widened(arena, of, call.bias);
+    teacher_bias = widened(arena, of, call.teacher_bias);
+    errors = arena.take<rlk_data_error_record>(sizeof(rlk_data_error_record));
+    inner = arena.take(inner_bytes);
+    bytes = arena.bytes();
+  }
+  uint64_t algorithm_bytes(Multiplier& multiplier, const Arguments& call, const Scores& of) const {
+    return std::max(
+        scores_bytes(multiplier, of, *call.hidden, *call.weight, call.bias, bias),
+        scores_bytes(multiplier, of, *call.teacher_hidden, *call.teacher_weight, call.teacher_bias, teacher_bias));
+  }
+  static rlk_jsd_params inner_params(const Arguments& call) {
+    return params_of(call.params, rlk_jsd_params RLK_JSD_PARAMS_INIT);
+  }
+  void describe(InnerCall<Serving::Op>& jsd, const Arguments& call, const Scores& of, int64_t first,
+                int64_t rows) const {
+    jsd.input(RLK_JSD_IN_LOGITS, scores, of.score, rows, of.V);
+    jsd.input(RLK_JSD_IN_TEACHER_LOGITS, teacher_scores, of.score, rows, of.V);
+    give(jsd, RLK_JSD_IN_MASK, call.mask, first, rows);
+    take(jsd, RLK_JSD_OUT_LOSS, call.loss, first, rows);
+    take(jsd, RLK_JSD_OUT_LSE, call.lse, first, rows);
+    take(jsd, RLK_JSD_OUT_TEACHER_LSE, call.teacher_lse, first, rows);
+    take(jsd, RLK_JSD_OUT_STUDENT_KL, call.student_kl, first, rows);
+    jsd.symbol(RLK_JSD_SYM_N, rows);
+    jsd.symbol(RLK_JSD_SYM_V, of.V);
+  }
+};
+
+// --- backward --------------------------------------------------------------------------------------------------------
+
+struct BackwardParts : GradientBuffers {
+  using Op = Backward;
+  using Serving = ServingOf<sdk::ops::JsdBackward, Maps>::type;
+  using Arguments = sdk::Arguments<Op>;
+  static constexpr uint32_t kRows = RLK_LINEAR_JSD_BACKWARD_SYM_N;
+  static constexpr int64_t kModels = 2;
+  void *scores, *teacher_scores, *bias, *teacher_bias, *algorithm, *inner;
+  rlk_data_error_record* errors;
+  uint64_t bytes;
+
+  BackwardParts(void* base, const Scores& of, const Arguments& call, uint64_t algorithm_bytes, uint64_t inner_bytes) {
+    Arena arena(base);
+    algorithm = arena.take(algorithm_bytes);
+    scores = arena.take(of.score_bytes(of.rows * of.V));
+    teacher_scores = arena.take(of.score_bytes(of.rows * of.V));
+    bias = widened(arena, of, call.bias);
+    teacher_bias = widened(arena, of, call.teacher_bias);
+    take_buffers(arena, of, call, scores);
+    errors = arena.take<rlk_data_error_record>(sizeof(rlk_data_error_record));
+    inner = arena.take(inner_bytes);
+    bytes = arena.bytes();
+  }
+  uint64_t algorithm_bytes(Multiplier& multiplier, const Arguments& call, const Scores& of) const {
+    return std::max(
+        gradients_bytes(multiplier, call, of, *this),
+        scores_bytes(multiplier, of, *call.teacher_hidden, *call.teacher_weight, call.teacher_bias, teacher_bias));
+  }
+  static ChunkKernels::Active active(const Arguments& call, int64_t first) {
+    return {nullptr, false, 0, from_row(call.mask, first)};
+  }
+  static rlk_jsd_backward_params inner_params(const Arguments& call) {
+    return params_of(call.params, rlk_jsd_backward_params RLK_JSD_BACKWARD_PARAMS_INIT);
+  }
+  void describe(InnerCall<Serving::Op>& jsd, const Arguments& call, const Scores& of, int64_t first,
+                int64_t rows) const {
+    jsd.input(RLK_JSD_BACKWARD_IN_LOGITS, scores, of.score, rows, of.V);
+    jsd.input(RLK_JSD_BACKWARD_IN_TEACHER_LOGITS, teacher_scores, of.score, rows, of.V);
+    give(jsd, RLK_JSD_BACKWARD_IN_LSE, call.lse, first, rows);
+    give(jsd, RLK_JSD_BACKWARD_IN_TEACHER_LSE, call.teacher_lse, first, rows);
+    give(jsd, RLK_JSD_BACKWARD_IN_STUDENT_KL, call.student_kl, first, rows);
+    give(jsd, RLK_JSD_BACKWARD_IN_GRAD_LOSS, call.grad_loss, first, rows);
+    give(jsd, RLK_JSD_BACKWARD_IN_MASK, call.mask, first, rows);
+    jsd.output(RLK_JSD_BACKWARD_OUT_GRAD_LOGITS, scores, of.score, rows, of.V, RLK_JSD_BACKWARD_IN_LOGITS);
+    jsd.symbol(RLK_JSD_BACKWARD_SYM_N, rows);
+    jsd.symbol(RLK_JSD_BACKWARD_SYM_V, of.V);
+  }
+};
+
+template <class Arguments>
+sdk::Refusal refuse_teacher(const Arguments& call) {
+  if (auto refused = sdk::refuse_gaps(call.teacher_bias, "teacher_bias")) return refused;
+  if (auto refused = sdk::refuse_gaps(call.teacher_lse, "teacher_lse")) return refused;
+  if (auto refused = sdk::refuse_gaps(call.student_kl, "student_kl")) return refused;
+  return refuse_model(Scores(call), *call.teacher_hidden, *call.teacher_weight, "teacher_hidden", "teacher_weight");
+}
+
+template <class Arguments>
+double teacher_us(const Device& device, const Arguments& call) {
+  return scores_us(device, Scores(call), *call.teacher_hidden, *call.teacher_weight);
+}
+
+}  // namespace
+
+sdk::Support query(Device& device, const sdk::Call<Forward>& call) {
+  const ForwardParts::Arguments arguments = sdk::arguments_of(call);
+  if (auto refused = refuse_scores(device, arguments)) return *refused;
+  if (auto refused = refuse_teacher(arguments)) return *refused;
+  if (auto refused = sdk::refuse_gaps(arguments.loss, "loss")) return *refused;
+  return support_of_chunks<ForwardParts>(device, arguments,
+                                         scores_us(device, arguments) + teacher_us(device, arguments));
+}
+std::unique_ptr<sdk::Plan> plan(Device& device, const sdk::Call<Forward>& call) {
+  return std::make_unique<TeacherPlan<ForwardPlan<ForwardParts>>>(device, call);
+}
+
+sdk::Support query(Device& device, const sdk::Call<Backward>& call) {
+  const BackwardParts::Arguments arguments = sdk::arguments_of(call);
+  if (auto refused = refuse_scores(device, arguments)) return *refused;
+  if (auto refused = refuse_teacher(arguments)) return *refused;
+  if (auto refused = sdk::refuse_gaps(arguments.grad_loss, "grad_loss")) return *refused;
+  if (auto refused = sdk::refuse_gaps(arguments.grad_bias, "grad_bias")) return *refused;
+  if (auto refused = refuse_gradients<BackwardParts>(arguments)) return *refused;
+  return support_of_chunks<BackwardParts>(device, arguments,
+                                          3 * scores_us(device, arguments) + teacher_us(device, arguments));
+}
+std::unique_ptr<sdk::Plan> plan(Device& device, const sdk::Call<Backward>& call) {
+  return std::make_unique<TeacherPlan<GradientsPlan<BackwardParts>>>(device, call);
+}
+
+}  // namespace rlk::products
