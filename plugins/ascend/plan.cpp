@@ -8,13 +8,15 @@ namespace rlk::ascend {
 
 namespace {
 using sdk::Dtype;
-constexpr sdk::DtypeMap<AclDtype, 7> kDtypes = {{{{Dtype::f32, kAclFloat},
+constexpr sdk::DtypeMap<AclDtype, 9> kDtypes = {{{{Dtype::f32, kAclFloat},
                                                   {Dtype::bf16, kAclBf16},
                                                   {Dtype::f16, kAclFloat16},
                                                   {Dtype::f64, kAclDouble},
                                                   {Dtype::i32, kAclInt32},
                                                   {Dtype::i64, kAclInt64},
-                                                  {Dtype::u8, kAclUint8}}}};
+                                                  {Dtype::u8, kAclUint8},
+                                                  {Dtype::i8, kAclInt8},
+                                                  {Dtype::boolean, kAclBool}}}};
 }  // namespace
 
 int32_t acl_dtype(sdk::Dtype dtype) {

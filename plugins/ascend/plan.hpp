@@ -33,12 +33,13 @@ public:
   Constants& operator=(const Constants&) = delete;
 
   Operand add(float value) { return add(&value, sizeof(value), kAclFloat); }
+  Operand add(double value) { return add(&value, sizeof(value), kAclDouble); }
   Operand add(int64_t value) { return add(&value, sizeof(value), kAclInt64); }
   Operand add(uint8_t value) { return add(&value, sizeof(value), kAclUint8); }
   Operand add_bool(bool value) { return add(&value, sizeof(uint8_t), kAclBool); }
 
 private:
-  static constexpr size_t kCapacity = 1024;
+  static constexpr size_t kCapacity = 4096;
   Operand add(const void* value, size_t bytes, int32_t dtype);
   Device& device_;
   std::byte* memory_ = nullptr;

@@ -1,0 +1,106 @@
+// map: out = f(in...) for every element. An operator's file says (operators/NAME.hpp)
+//
+//   RLK_COMPOSED_MAP(Silu, (y), (x), silu_of(d, x, logistic(d, x)))
+//   RLK_COMPOSED_MAP_WITH(Add, (out), (a, b), (alpha), add_times(d, a, b, alpha))
+//   RLK_COMPOSED_MAP_OF(SiluAndMul, (call.y), (gate, input), (first_half(call.x), second_half(call.x)), ...)
+//   RLK_COMPOSED_MAP_F64_BY(RatioKl, out_views, ins, in_views, (RatioKlTerms, terms, ratio_kl_terms(...)), ...)
+//   RLK_COMPOSED_CAST(Cast, (call.y), (call.x))
+//
+// as plugins/simt/skeleton/map.cuh has it: the operator's name in the declarations' views, its outputs and inputs by
+// their names there, parameters that the formula takes as doubles, and the formula. _OF says what a name stands for;
+// _F64_BY computes in fp64 whatever the tensors are, by what is made of a call.
+#pragma once
+
+#include "plugins/simt/skeleton/each.h"
+
+#include "operator.hpp"
+#include "vocabulary.hpp"
+
+namespace rlk::composed {
+
+inline void put(Recorder& recorder, const std::vector<View>& outs, Value value) {
+  recorder.output(outs[0], value.node);
+}
+inline void put(Recorder& recorder, const std::vector<View>& outs, const Two<Value>& values) {
+  recorder.output(outs[0], values.first.node);
+  recorder.output(outs[1], values.second.node);
+}
+inline void put(Recorder& recorder, const std::vector<View>& outs, const Three<Value>& values) {
+  recorder.output(outs[0], values.first.node);
+  recorder.output(outs[1], values.second.node);
+  recorder.output(outs[2], values.third.node);
+}
+
+template <class T, class Formula>
+void record_map_in(Recorder& recorder, const std::vector<View>& outs, const std::vector<View>& ins, Formula formula) {
+  const Recording<T> d{&recorder};
+  std::vector<Value> in;
+  for (const View& view : ins) in.push_back({&recorder, recorder.cast(recorder.input(view, d.kDtype), d.kDtype)});
+  put(recorder, outs, formula(d, in.data()));
+}
+
+// In fp64 where a tensor is, else in fp32.
+template <class Formula>
+void record_map(Recorder& recorder, const std::vector<View>& outs, const std::vector<View>& ins, Formula formula) {
+  if (has_f64(outs) || has_f64(ins))
+    record_map_in<double>(recorder, outs, ins, formula);
+  else
+    record_map_in<float>(recorder, outs, ins, formula);
+}
+
+}  // namespace rlk::composed
+
+#define RLK_COMPOSED_LIST(...) __VA_ARGS__
+#define RLK_COMPOSED_MEMBER(name) call.name,
+#define RLK_COMPOSED_INPUT(name) const V name = *rlk_in++;
+#define RLK_COMPOSED_NUMBER(name) [[maybe_unused]] const double name = static_cast<double>(call.params.name);
+#define RLK_COMPOSED_FACTOR(name) {#name, static_cast<double>(call.params.name)},
+#define RLK_COMPOSED_MEMBERS(list) RLK_SIMT_EACH(RLK_COMPOSED_MEMBER, RLK_COMPOSED_LIST list)
+#define RLK_COMPOSED_STRUCT(Type, name, ...) const Type name = __VA_ARGS__;
+
+// record: a function that records. numbers: statements that name what the formula takes of the call. factors: rows of
+// parameters that fp32 must be able to hold.
+#define RLK_COMPOSED_MAP_DEFINE(OP, record, out_views, ins, in_views, numbers, factors, ...)                      \
+  namespace rlk::composed {                                                                                       \
+  struct OP##Map {                                                                                                \
+    using Op = sdk::ops::OP;                                                                                      \
+    static constexpr uint32_t kNumerics = RLK_NUMERICS_DETERMINISTIC | RLK_NUMERICS_BATCH_INVARIANT;              \
+    static Factors factors_of([[maybe_unused]] const Arguments<Op>& call) { return {RLK_COMPOSED_LIST factors}; } \
+    static void record_call(Recorder& recorder, const Arguments<Op>& call) {                                      \
+      RLK_COMPOSED_LIST numbers record(recorder, {RLK_COMPOSED_LIST out_views}, {RLK_COMPOSED_LIST in_views},     \
+                                       [&]([[maybe_unused]] auto d, const Value* rlk_in) {                        \
+                                         using V = Value;                                                         \
+                                         RLK_SIMT_EACH(RLK_COMPOSED_INPUT, RLK_COMPOSED_LIST ins)                 \
+                                         return (__VA_ARGS__);                                                    \
+                                       });                                                                        \
+    }                                                                                                             \
+  };                                                                                                              \
+  }                                                                                                               \
+  RLK_COMPOSED_LISTED(OP##Map)
+
+#define RLK_COMPOSED_MAP(OP, outs, ins, ...)                                                                      \
+  RLK_COMPOSED_MAP_DEFINE(OP, record_map, (RLK_COMPOSED_MEMBERS(outs)), ins, (RLK_COMPOSED_MEMBERS(ins)), (), (), \
+                          __VA_ARGS__)
+#define RLK_COMPOSED_MAP_WITH(OP, outs, ins, numbers, ...)                                                \
+  RLK_COMPOSED_MAP_DEFINE(OP, record_map, (RLK_COMPOSED_MEMBERS(outs)), ins, (RLK_COMPOSED_MEMBERS(ins)), \
+                          (RLK_SIMT_EACH(RLK_COMPOSED_NUMBER, RLK_COMPOSED_LIST numbers)),                \
+                          (RLK_SIMT_EACH(RLK_COMPOSED_FACTOR, RLK_COMPOSED_LIST numbers)), __VA_ARGS__)
+#define RLK_COMPOSED_MAP_OF(OP, out_views, ins, in_views, ...) \
+  RLK_COMPOSED_MAP_DEFINE(OP, record_map, out_views, ins, in_views, (), (), __VA_ARGS__)
+#define RLK_COMPOSED_MAP_F64_BY(OP, out_views, ins, in_views, made, ...)                                       \
+  RLK_COMPOSED_MAP_DEFINE(OP, record_map_in<double>, out_views, ins, in_views, (RLK_COMPOSED_STRUCT made), (), \
+                          __VA_ARGS__)
+
+// From the one dtype to the other, through none between.
+#define RLK_COMPOSED_CAST(OP, out_view, in_view)                                                     \
+  namespace rlk::composed {                                                                          \
+  struct OP##Map {                                                                                   \
+    using Op = sdk::ops::OP;                                                                         \
+    static constexpr uint32_t kNumerics = RLK_NUMERICS_DETERMINISTIC | RLK_NUMERICS_BATCH_INVARIANT; \
+    static Factors factors_of(const Arguments<Op>&) { return {}; }                                   \
+    static void record_call(Recorder& recorder, const Arguments<Op>& call) {                         \
+      recorder.output(out_view, recorder.input(in_view));                                            \
+    }                                                                                                \
+  };                                                                                                 \
+  }                                                                                                  \
+  RLK_COMPOSED_LISTED(OP##Map)
