@@ -163,11 +163,10 @@ void Calls::divide(const Operand& x, const Operand& y, const Operand& out) {
   });
 }
 
-void Calls::scale(const Operand& x, float factor, const Operand& out) {
+void Calls::affine(const Operand& x, float factor, float plus, const Operand& out) {
   const Descriptor from(x), to(out);
-  const float nothing = 0;
   call("cnnlTransform_v2", [&](CnnlHandle h) {
-    return runtime().cnnlTransform_v2(h, kHostPointer, &factor, from, x.data, &nothing, to, out.data);
+    return runtime().cnnlTransform_v2(h, kHostPointer, &factor, from, x.data, &plus, to, out.data);
   });
 }
 
@@ -176,6 +175,16 @@ void Calls::at_least(const Operand& x, float low, const Operand& out) {
   const float high = std::numeric_limits<float>::infinity();
   call("cnnlClip_v2",
        [&](CnnlHandle h) { return runtime().cnnlClip_v2(h, kHostPointer, from, x.data, &low, &high, to, out.data); });
+}
+
+void Calls::absolute(const Operand& x, const Operand& out) {
+  const Descriptor from(x), to(out);
+  call("cnnlAbs", [&](CnnlHandle h) { return runtime().cnnlAbs(h, from, x.data, to, out.data); });
+}
+
+void Calls::root(const Operand& x, const Operand& out) {
+  const Descriptor from(x), to(out);
+  call("cnnlSqrt_v2", [&](CnnlHandle h) { return runtime().cnnlSqrt_v2(h, kPrecise, from, x.data, to, out.data); });
 }
 
 void Calls::exp(const Operand& x, const Operand& out) {

@@ -153,6 +153,10 @@ private:
       number = node(from[1]).number;
       from.pop_back();
     }
+    // What repeats stands second, where more primitives take it.
+    const bool commutes = own.word == Word::add || own.word == Word::multiply;
+    if (commutes && from.size() == 2 && node(from[0]).dims != own.dims && node(from[1]).dims == own.dims)
+      std::swap(from[0], from[1]);
     const size_t row = find(own.word, has_number, dtype, own.dtype);
     std::vector<Operand> in;
     for (size_t k = 0; k < from.size(); ++k) {
