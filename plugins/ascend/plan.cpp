@@ -69,13 +69,17 @@ sdk::Refusal decline_missing(const std::string& names) {
   return sdk::Support::no("RUNTIME_SYMBOL_MISSING", "the installed CANN has no " + names);
 }
 
-int64_t chunk_rows(int64_t bytes_per_row) {
+int64_t workspace_limit() {
   static const int64_t limit = [] {
     const char* text = std::getenv("RLK_ASCEND_WORKSPACE_MB");
     const long long megabytes = text != nullptr ? std::atoll(text) : 0;
     return (megabytes > 0 ? static_cast<int64_t>(megabytes) : 256) << 20;
   }();
-  return std::max<int64_t>(32, limit / std::max<int64_t>(1, bytes_per_row) / 32 * 32);
+  return limit;
+}
+
+int64_t chunk_rows(int64_t bytes_per_row) {
+  return std::max<int64_t>(32, workspace_limit() / std::max<int64_t>(1, bytes_per_row) / 32 * 32);
 }
 
 Constants::~Constants() {

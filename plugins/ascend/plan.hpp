@@ -20,8 +20,9 @@ sdk::Refusal decline_views(const rlk_call_desc& desc);
 // The same for operators that the installed CANN lacks; `names` as missing() gives them.
 sdk::Refusal decline_missing(const std::string& names);
 
+// Bytes of a chunk's memory: RLK_ASCEND_WORKSPACE_MB (default 256).
+int64_t workspace_limit();
 // Rows of a chunk when a row needs this much memory: a multiple of 32, so that every vector's chunk stays aligned.
-// RLK_ASCEND_WORKSPACE_MB (default 256) bounds the chunk's memory.
 int64_t chunk_rows(int64_t bytes_per_row);
 
 // Small constants in device memory, for operators that take tensors only.

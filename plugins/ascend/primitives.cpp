@@ -6,6 +6,8 @@
 // before an implementation serves. 16-bit sums are never asked for: programs compute in fp32.
 #include "primitives.hpp"
 
+#include "plan.hpp"
+
 namespace rlk::ascend {
 namespace {
 
@@ -15,7 +17,6 @@ using composed::Word;
 using sdk::Dtype;
 
 constexpr Dtypes kReals = {Dtype::f32, Dtype::f64};
-constexpr Dtypes kFloats = {Dtype::f32};
 constexpr Dtypes kRealsAndMasks = {Dtype::f32, Dtype::f64, Dtype::boolean};
 constexpr Dtypes kMasks = {Dtype::boolean};
 constexpr Dtypes kAny = {Dtype::f32, Dtype::bf16, Dtype::f16, Dtype::f64,    Dtype::i32,
@@ -71,11 +72,12 @@ Row copy(Word word) {
   return row(word, runtime().InplaceCopy, kAny, [](Builder& b, const ComposedStep& s) { b.copy(s.in[0], s.out); });
 }
 
-// Along the last dimension, which stays. In fp32 or fp64.
+// Along one dimension, which stays.
 template <class Op>
-Row reduction(Word word, const Op& op, void (Builder::*add)(const Operand&, int64_t, bool, const Operand&)) {
-  Row made = row(word, op, kFloats, [add](Builder& b, const ComposedStep& s) {
-    (b.*add)(s.in[0], static_cast<int64_t>(s.in[0].dims.size()) - 1, true, s.out);
+Row reduction(Word word, const Op& op, bool over_rows,
+              void (Builder::*add)(const Operand&, int64_t, bool, const Operand&)) {
+  Row made = row(word, op, kReals, [add, over_rows](Builder& b, const ComposedStep& s) {
+    (b.*add)(s.in[0], over_rows ? 0 : static_cast<int64_t>(s.in[0].dims.size()) - 1, true, s.out);
   });
   made.primitive.in_place = false;
   return made;
@@ -129,8 +131,9 @@ std::vector<Row> rows() {
   rows.push_back(row(Word::fill, r.InplaceFillScalar, kReals, [](Builder& b, const ComposedStep& s) {
     b.fill_with(s.out, scalar_of(b, s.number, s.out.dtype));
   }));
-  rows.push_back(reduction(Word::sum, r.ReduceSum, &Builder::sum));
-  rows.push_back(reduction(Word::largest, r.Amax, &Builder::largest));
+  rows.push_back(reduction(Word::sum, r.ReduceSum, false, &Builder::sum));
+  rows.push_back(reduction(Word::sum_rows, r.ReduceSum, true, &Builder::sum));
+  rows.push_back(reduction(Word::largest, r.Amax, false, &Builder::largest));
   return rows;
 }
 
@@ -143,7 +146,7 @@ const std::vector<Row>& table() {
 
 const composed::Primitives& primitives() {
   static const composed::Primitives made = [] {
-    composed::Primitives all{"the installed CANN", {}, 512};
+    composed::Primitives all{"the installed CANN", {}, 512, static_cast<uint64_t>(workspace_limit())};
     for (const Row& row : table()) all.table.push_back(row.primitive);
     return all;
   }();

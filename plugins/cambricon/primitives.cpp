@@ -44,14 +44,15 @@ Row compare(Word word, int operation, Dtypes dtypes) {
   return row(word, {"cnnlLogicOp", is_present}, dtypes,
              [operation](Calls& c, const ComposedStep& s) { c.compare(operation, s.in[0], s.in[1], s.out); });
 }
-Row reduction(Word word, void (*emit)(Calls&, const Operand&, int axis, const Operand&)) {
+// Along one dimension, which stays.
+Row reduction(Word word, bool over_rows, void (*emit)(Calls&, const Operand&, int axis, const Operand&)) {
   const Runtime& r = runtime();
   const bool reduces = (r.cnnlReduce_v2 != nullptr && r.cnnlGetReduceOpWorkspaceSize_v2 != nullptr) ||
                        (r.cnnlReduce != nullptr && r.cnnlGetReduceOpWorkspaceSize != nullptr);
   const bool describes = r.cnnlCreateReduceDescriptor != nullptr && r.cnnlSetReduceDescriptor_v2 != nullptr &&
                          r.cnnlDestroyReduceDescriptor != nullptr;
-  return row(word, {"cnnlReduce", reduces && describes}, kFloats, [emit](Calls& c, const ComposedStep& s) {
-    emit(c, s.in[0], static_cast<int>(s.in[0].dims.size()) - 1, s.out);
+  return row(word, {"cnnlReduce", reduces && describes}, kFloats, [emit, over_rows](Calls& c, const ComposedStep& s) {
+    emit(c, s.in[0], over_rows ? 0 : static_cast<int>(s.in[0].dims.size()) - 1, s.out);
   });
 }
 
@@ -112,10 +113,11 @@ std::vector<Row> rows() {
                      [](Calls& c, const ComposedStep& s) { c.fill(s.out, s.number); }));
   rows.push_back(row(Word::fill, {"cnrtMemsetAsync", true}, kMasks,
                      [](Calls& c, const ComposedStep& s) { c.fill_bytes(s.out, s.number != 0 ? 1 : 0); }));
-  rows.push_back(
-      reduction(Word::sum, [](Calls& c, const Operand& x, int axis, const Operand& out) { c.sum(x, axis, out); }));
-  rows.push_back(
-      reduction(Word::largest, [](Calls& c, const Operand& x, int axis, const Operand& out) { c.max(x, axis, out); }));
+  const auto sum = [](Calls& c, const Operand& x, int axis, const Operand& out) { c.sum(x, axis, out); };
+  const auto largest = [](Calls& c, const Operand& x, int axis, const Operand& out) { c.max(x, axis, out); };
+  rows.push_back(reduction(Word::sum, false, sum));
+  rows.push_back(reduction(Word::sum_rows, true, sum));
+  rows.push_back(reduction(Word::largest, false, largest));
   return rows;
 }
 
@@ -129,7 +131,7 @@ const std::vector<Row>& table() {
 const composed::Primitives& primitives() {
   static const std::string name = "the installed CNNL " + runtime().cnnl_version;
   static const composed::Primitives made = [] {
-    composed::Primitives all{name.c_str(), {}, 256};
+    composed::Primitives all{name.c_str(), {}, 256, static_cast<uint64_t>(workspace_limit())};
     for (const Row& row : table()) all.table.push_back(row.primitive);
     return all;
   }();

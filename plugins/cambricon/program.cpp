@@ -2,6 +2,7 @@
 #include "program.hpp"
 
 #include <algorithm>
+#include <cstdlib>
 #include <limits>
 
 namespace rlk::cambricon {
@@ -47,6 +48,15 @@ public:
 };
 
 }  // namespace
+
+int64_t workspace_limit() {
+  static const int64_t limit = [] {
+    const char* text = std::getenv("RLK_CAMBRICON_WORKSPACE_MB");
+    const long long megabytes = text != nullptr ? std::atoll(text) : 0;
+    return (megabytes > 0 ? int64_t{megabytes} : 256) << 20;
+  }();
+  return limit;
+}
 
 int64_t count(const Dims& dims) {
   int64_t elements = 1;

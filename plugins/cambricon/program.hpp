@@ -18,6 +18,8 @@ struct Operand {
   Dims strides = {};  // elements
 };
 
+// Bytes of a chunk's memory: RLK_CAMBRICON_WORKSPACE_MB (default 256).
+int64_t workspace_limit();
 int64_t count(const Dims& dims);
 // The same memory under other dims, and `rows` rows from `first` of the leading dimension.
 Operand reshaped(Operand operand, Dims dims);

@@ -56,6 +56,8 @@ void record_map(Recorder& recorder, const std::vector<View>& outs, const std::ve
 #define RLK_COMPOSED_NUMBER(name) [[maybe_unused]] const double name = static_cast<double>(call.params.name);
 #define RLK_COMPOSED_FACTOR(name) {#name, static_cast<double>(call.params.name)},
 #define RLK_COMPOSED_MEMBERS(list) RLK_SIMT_EACH(RLK_COMPOSED_MEMBER, RLK_COMPOSED_LIST list)
+#define RLK_COMPOSED_NUMBERS(list) RLK_SIMT_EACH(RLK_COMPOSED_NUMBER, RLK_COMPOSED_LIST list)
+#define RLK_COMPOSED_FACTORS(list) RLK_SIMT_EACH(RLK_COMPOSED_FACTOR, RLK_COMPOSED_LIST list)
 #define RLK_COMPOSED_STRUCT(Type, name, ...) const Type name = __VA_ARGS__;
 
 // record: a function that records. numbers: statements that name what the formula takes of the call. factors: rows of
@@ -65,6 +67,7 @@ void record_map(Recorder& recorder, const std::vector<View>& outs, const std::ve
   struct OP##Map {                                                                                                \
     using Op = sdk::ops::OP;                                                                                      \
     static constexpr uint32_t kNumerics = RLK_NUMERICS_DETERMINISTIC | RLK_NUMERICS_BATCH_INVARIANT;              \
+    static constexpr bool kChunks = true;                                                                         \
     static Factors factors_of([[maybe_unused]] const Arguments<Op>& call) { return {RLK_COMPOSED_LIST factors}; } \
     static void record_call(Recorder& recorder, const Arguments<Op>& call) {                                      \
       RLK_COMPOSED_LIST numbers record(recorder, {RLK_COMPOSED_LIST out_views}, {RLK_COMPOSED_LIST in_views},     \
@@ -83,8 +86,7 @@ void record_map(Recorder& recorder, const std::vector<View>& outs, const std::ve
                           __VA_ARGS__)
 #define RLK_COMPOSED_MAP_WITH(OP, outs, ins, numbers, ...)                                                \
   RLK_COMPOSED_MAP_DEFINE(OP, record_map, (RLK_COMPOSED_MEMBERS(outs)), ins, (RLK_COMPOSED_MEMBERS(ins)), \
-                          (RLK_SIMT_EACH(RLK_COMPOSED_NUMBER, RLK_COMPOSED_LIST numbers)),                \
-                          (RLK_SIMT_EACH(RLK_COMPOSED_FACTOR, RLK_COMPOSED_LIST numbers)), __VA_ARGS__)
+                          (RLK_COMPOSED_NUMBERS(numbers)), (RLK_COMPOSED_FACTORS(numbers)), __VA_ARGS__)
 #define RLK_COMPOSED_MAP_OF(OP, out_views, ins, in_views, ...) \
   RLK_COMPOSED_MAP_DEFINE(OP, record_map, out_views, ins, in_views, (), (), __VA_ARGS__)
 #define RLK_COMPOSED_MAP_F64_BY(OP, out_views, ins, in_views, made, ...)                                       \
@@ -97,6 +99,7 @@ void record_map(Recorder& recorder, const std::vector<View>& outs, const std::ve
   struct OP##Map {                                                                                   \
     using Op = sdk::ops::OP;                                                                         \
     static constexpr uint32_t kNumerics = RLK_NUMERICS_DETERMINISTIC | RLK_NUMERICS_BATCH_INVARIANT; \
+    static constexpr bool kChunks = true;                                                            \
     static Factors factors_of(const Arguments<Op>&) { return {}; }                                   \
     static void record_call(Recorder& recorder, const Arguments<Op>& call) {                         \
       recorder.output(out_view, recorder.input(in_view));                                            \

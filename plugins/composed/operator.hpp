@@ -27,6 +27,14 @@ sdk::Refusal refuse_factors(const Factors& factors);
 
 bool has_f64(const std::vector<View>& views);
 bool has_f64(const rlk_call_desc& desc);
+template <class Op>
+bool any_f64(const Arguments<Op>& call) {
+  bool found = false;
+  const auto look = [&](const View& view) { found = found || (view.is_present() && view.dtype == sdk::Dtype::f64); };
+  Arguments<Op>::each_input(call, look);
+  Arguments<Op>::each_output(call, look);
+  return found;
+}
 
 // How many of each an operator has, and what its plans say of themselves.
 struct Shape {
@@ -47,7 +55,9 @@ struct Implementation {
     if (!has_f64(call.desc())) {
       if (auto no = refuse_factors(Operator::factors_of(views))) return *no;
     }
-    if (auto no = program(views, aliases_of(call)).refusal) return *no;
+    Recorder recorder;
+    Operator::record_call(recorder, views);
+    if (auto no = program_of(recorder, Vendor::primitives(), aliases_of(call)).refusal) return *no;
     sdk::Support yes = sdk::Support::yes(Vendor::kName, Operator::kNumerics);
     yes.workspace_bound = std::numeric_limits<uint64_t>::max();
     return yes;
@@ -61,8 +71,10 @@ struct Implementation {
 
 private:
   static Program program(const Arguments<Op>& views, const std::vector<Alias>& aliases) {
+    const auto record = [&](Recorder& recorder) { Operator::record_call(recorder, views); };
+    if constexpr (Operator::kChunks) return chunked_program_of(record, Vendor::primitives(), aliases);
     Recorder recorder;
-    Operator::record_call(recorder, views);
+    record(recorder);
     return program_of(recorder, Vendor::primitives(), aliases);
   }
   static std::vector<Alias> aliases_of(const sdk::Call<Op>& call) {

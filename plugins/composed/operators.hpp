@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "map.hpp"
+#include "rows.hpp"
 
 namespace rlk::composed::listed {
 

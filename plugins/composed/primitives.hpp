@@ -41,7 +41,8 @@ struct Primitive {
 struct Primitives {
   const char* runtime;  // as a reason names it, "the installed CANN"
   std::vector<Primitive> table;
-  int64_t alignment;  // bytes, of every tensor in the workspace
+  int64_t alignment;         // bytes, of every tensor in the workspace
+  uint64_t workspace_bytes;  // a program that needs more runs in chunks of rows
 };
 
 }  // namespace rlk::composed

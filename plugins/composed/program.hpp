@@ -2,6 +2,7 @@
 // vendor; what runs it says it in the vendor's calls (plugins/VENDOR/composed.cpp).
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "primitives.hpp"
@@ -40,5 +41,9 @@ struct Alias {
 };
 
 Program program_of(const Recorder& recorder, const Primitives& primitives, const std::vector<Alias>& aliases);
+
+// The same of what `record` records, in chunks of rows where the whole would need too much memory.
+using Record = std::function<void(Recorder&)>;
+Program chunked_program_of(const Record& record, const Primitives& primitives, const std::vector<Alias>& aliases);
 
 }  // namespace rlk::composed

@@ -66,12 +66,33 @@ Dims broadcast(const Dims& a, const Dims& b) {
 }  // namespace
 
 const char* name_of(Word word) {
-  constexpr const char* kNames[] = {"an input",   "a number", "a cast",        "a copy",        "an expansion",
-                                    "a fill",     "a sum",    "a difference",  "a product",     "a quotient",
-                                    "abs",        "sqrt",     "exp",           "log",           "less",
-                                    "less_equal", "greater",  "greater_equal", "equal",         "not_equal",
-                                    "and",        "or",       "a selection",   "a sum of rows", "a maximum of rows"};
-  static_assert(sizeof(kNames) / sizeof(kNames[0]) == static_cast<size_t>(Word::largest) + 1, "one name each");
+  constexpr const char* kNames[] = {"an input",
+                                    "a number",
+                                    "a cast",
+                                    "a copy",
+                                    "an expansion",
+                                    "a fill",
+                                    "a sum",
+                                    "a difference",
+                                    "a product",
+                                    "a quotient",
+                                    "abs",
+                                    "sqrt",
+                                    "exp",
+                                    "log",
+                                    "less",
+                                    "less_equal",
+                                    "greater",
+                                    "greater_equal",
+                                    "equal",
+                                    "not_equal",
+                                    "and",
+                                    "or",
+                                    "a selection",
+                                    "a sum of columns",
+                                    "a maximum of columns",
+                                    "a sum of rows"};
+  static_assert(sizeof(kNames) / sizeof(kNames[0]) == static_cast<size_t>(Word::sum_rows) + 1, "one name each");
   return kNames[static_cast<size_t>(word)];
 }
 
@@ -89,12 +110,20 @@ int Recorder::add(Node node) {
   return static_cast<int>(nodes_.size()) - 1;
 }
 
+View Recorder::seen(const View& view) const {
+  if (view.dims.size() != window_.rank || window_.rank == 0 || view.dims[0] != window_.rows) return view;
+  View part = view;
+  part.dims[0] = window_.count;
+  part.byte_offset += window_.first * view.strides[0] * sdk::bytes_of(view.dtype);
+  return part;
+}
+
 int Recorder::input(const View& view, Dtype number_dtype) {
   if (!view.is_present()) return number(view.value, number_dtype);
   Node node;
-  node.view = view;
+  node.view = seen(view);
   node.dtype = view.dtype;
-  node.dims = view.dims;
+  node.dims = node.view.dims;
   return add(std::move(node));
 }
 
@@ -132,7 +161,10 @@ int Recorder::step(Word word, std::array<int, 3> from) {
   if (all_numbers && !is_reduction(word)) {
     return number(computed(word, at(from[0]).number, from[1] < 0 ? 0 : at(from[1]).number), node.dtype);
   }
-  if (is_reduction(word)) node.dims.back() = 1;
+  if (is_reduction(word)) {
+    if (node.dims.empty()) return from[0];  // a number, or one element
+    (word == Word::sum_rows ? node.dims.front() : node.dims.back()) = 1;
+  }
   return add(std::move(node));
 }
 
@@ -195,7 +227,7 @@ int Recorder::select(int mask, int chosen, int other) {
 }
 
 void Recorder::output(const View& view, int value) {
-  if (view.is_present()) outputs_.push_back({view, cast(value, view.dtype)});
+  if (view.is_present()) outputs_.push_back({seen(view), cast(value, view.dtype)});
 }
 
 }  // namespace rlk::composed

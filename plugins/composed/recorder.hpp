@@ -31,8 +31,17 @@ struct Output {
   int value;
 };
 
+// Rows `first` and following of tensors with so many dimensions, of which the first is `rows`; others are seen whole.
+struct Window {
+  size_t rank = 0;  // 0: no window
+  int64_t rows = 0, first = 0, count = 0;
+};
+
 class Recorder {
 public:
+  Recorder() = default;
+  explicit Recorder(const Window& window) : window_(window) {}
+
   // What is absent is its number.
   int input(const View& view, sdk::Dtype number_dtype = sdk::Dtype::f32);
   int number(double value, sdk::Dtype dtype);
@@ -51,10 +60,12 @@ private:
   const Node& at(int value) const { return nodes_[static_cast<size_t>(value)]; }
   bool is_number(int value) const { return at(value).word == Word::number; }
   bool is_number(int value, double number) const { return is_number(value) && at(value).number == number; }
+  View seen(const View& view) const;
   int compare(Word word, int a, int b);
   int step(Word word, std::array<int, 3> from);
   int add(Node node);
 
+  const Window window_;
   std::vector<Node> nodes_;
   std::vector<Output> outputs_;
 };

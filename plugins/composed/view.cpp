@@ -47,6 +47,20 @@ View second_half(View view) {
   return view;
 }
 
+View of_row(View view) {
+  if (!view.is_present()) return view;
+  view.dims.push_back(1);
+  view.strides.push_back(1);
+  return view;
+}
+
+View of_columns(View view) {
+  if (!view.is_present()) return view;
+  view.dims.insert(view.dims.begin(), 1);
+  view.strides.insert(view.strides.begin(), 1);
+  return view;
+}
+
 View number_everywhere(double value) {
   View view;
   view.value = value;

@@ -31,6 +31,9 @@ View view_of(View::Place place, uint32_t index, const rlk_tensor* tensor);
 // Of the last dimension.
 View first_half(View view);
 View second_half(View view);
+// A vector that has a number for each row, and one for each column, as a matrix of one column or row.
+View of_row(View view);
+View of_columns(View view);
 View number_everywhere(double value);
 // An argument that may be absent: an input is the number then, an output is not written.
 View or_number(View view, double value);

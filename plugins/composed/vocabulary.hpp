@@ -217,6 +217,9 @@ Value horner(D d, Value x, double highest, Coefficients... rest) {
 inline Value row_sum(Value x) {
   return detail::made(Word::sum, x);
 }
+inline Value sum_of_rows(Value x) {
+  return detail::made(Word::sum_rows, x);
+}
 inline Value row_largest(Value x) {
   return detail::made(Word::largest, x);
 }

@@ -28,9 +28,10 @@ enum class Word : uint8_t {
   not_equal,
   both,
   either,
-  select,   // a mask, what it chooses, what it does not
-  sum,      // along the last dimension, which stays with size 1
-  largest,  // the same; a NaN is the largest
+  select,    // a mask, what it chooses, what it does not
+  sum,       // along the last dimension, which stays with size 1
+  largest,   // the same; a NaN is the largest
+  sum_rows,  // along the first dimension, which stays with size 1
 };
 
 // As it stands in a reason to decline.
@@ -40,7 +41,7 @@ constexpr bool is_comparison(Word word) {
   return word >= Word::less && word <= Word::not_equal;
 }
 constexpr bool is_reduction(Word word) {
-  return word == Word::sum || word == Word::largest;
+  return word >= Word::sum;
 }
 
 }  // namespace rlk::composed
