@@ -18,6 +18,8 @@ using sdk::Dtype;
 
 constexpr Dtypes kReals = {Dtype::f32, Dtype::f64};
 constexpr Dtypes kRealsAndMasks = {Dtype::f32, Dtype::f64, Dtype::boolean};
+// Of the documented ones, those that are numbers here.
+constexpr Dtypes kSelectable = {Dtype::f32, Dtype::bf16, Dtype::f16, Dtype::f64, Dtype::i32, Dtype::i64};
 constexpr Dtypes kMasks = {Dtype::boolean};
 constexpr Dtypes kAny = {Dtype::f32, Dtype::bf16, Dtype::f16, Dtype::f64,    Dtype::i32,
                          Dtype::i64, Dtype::u8,   Dtype::i8,  Dtype::boolean};
@@ -117,7 +119,7 @@ std::vector<Row> rows() {
   rows.push_back(with_number(Word::not_equal, r.NeScalar, kReals));
   rows.push_back(binary(Word::both, r.LogicalAnd, kMasks));
   rows.push_back(binary(Word::either, r.LogicalOr, kMasks));
-  rows.push_back(row(Word::select, r.SWhere, kReals,
+  rows.push_back(row(Word::select, r.SWhere, kSelectable,
                      [](Builder& b, const ComposedStep& s) { b.where(s.in[0], s.in[1], s.in[2], s.out); }));
 
   rows.push_back(cast({Dtype::f32, Dtype::bf16, Dtype::f16}, {Dtype::f32, Dtype::bf16, Dtype::f16, Dtype::f64}));
@@ -125,6 +127,8 @@ std::vector<Row> rows() {
   rows.push_back(cast({Dtype::u8, Dtype::i8, Dtype::boolean}, {Dtype::f32, Dtype::bf16, Dtype::f16, Dtype::f64}));
   rows.push_back(cast({Dtype::i32}, {Dtype::f32, Dtype::f64}));
   rows.push_back(cast({Dtype::u8, Dtype::i8, Dtype::i32, Dtype::boolean}, {Dtype::i32, Dtype::i64}));
+
+  rows.push_back(cast({Dtype::u8, Dtype::i8, Dtype::i32}, {Dtype::boolean}));
 
   rows.push_back(copy(Word::copy));
   rows.push_back(copy(Word::expand));

@@ -3,12 +3,12 @@
 //   RLK_COMPOSED_MAP(Silu, (y), (x), silu_of(d, x, logistic(d, x)))
 //   RLK_COMPOSED_MAP_WITH(Add, (out), (a, b), (alpha), add_times(d, a, b, alpha))
 //   RLK_COMPOSED_MAP_OF(SiluAndMul, (call.y), (gate, input), (first_half(call.x), second_half(call.x)), ...)
-//   RLK_COMPOSED_MAP_F64_BY(RatioKl, out_views, ins, in_views, (RatioKlTerms, terms, ratio_kl_terms(...)), ...)
-//   RLK_COMPOSED_CAST(Cast, (call.y), (call.x))
+//   RLK_COMPOSED_MAP_BY(RatioKl, out_views, ins, in_views, (RatioKlTerms, terms, ratio_kl_terms(...)), ...)
+//   RLK_COMPOSED_MOVES(Copy, recorder.output(call.y, recorder.input(call.x));)
 //
 // as plugins/simt/skeleton/map.cuh has it: the operator's name in the declarations' views, its outputs and inputs by
 // their names there, parameters that the formula takes as doubles, and the formula. _OF says what a name stands for;
-// _F64_BY computes in fp64 whatever the tensors are, by what is made of a call.
+// _BY passes what is made of a call, and _F64_BY computes in fp64 whatever the tensors are.
 #pragma once
 
 #include "plugins/simt/skeleton/each.h"
@@ -18,17 +18,20 @@
 
 namespace rlk::composed {
 
+inline void put(Recorder& recorder, const View& out, Value value) {
+  if (out.is_present()) recorder.output(out, recorder.rounded(value.node, out.dtype));
+}
 inline void put(Recorder& recorder, const std::vector<View>& outs, Value value) {
-  recorder.output(outs[0], value.node);
+  put(recorder, outs[0], value);
 }
 inline void put(Recorder& recorder, const std::vector<View>& outs, const Two<Value>& values) {
-  recorder.output(outs[0], values.first.node);
-  recorder.output(outs[1], values.second.node);
+  put(recorder, outs[0], values.first);
+  put(recorder, outs[1], values.second);
 }
 inline void put(Recorder& recorder, const std::vector<View>& outs, const Three<Value>& values) {
-  recorder.output(outs[0], values.first.node);
-  recorder.output(outs[1], values.second.node);
-  recorder.output(outs[2], values.third.node);
+  put(recorder, outs[0], values.first);
+  put(recorder, outs[1], values.second);
+  put(recorder, outs[2], values.third);
 }
 
 template <class T, class Formula>
@@ -39,15 +42,19 @@ void record_map_in(Recorder& recorder, const std::vector<View>& outs, const std:
   put(recorder, outs, formula(d, in.data()));
 }
 
-// In fp64 where a tensor is, else in fp32.
-template <class Formula>
-void record_map(Recorder& recorder, const std::vector<View>& outs, const std::vector<View>& ins, Formula formula) {
-  if (has_f64(outs) || has_f64(ins))
-    record_map_in<double>(recorder, outs, ins, formula);
-  else
-    record_map_in<float>(recorder, outs, ins, formula);
-}
+// In fp64 where a tensor is or what is made of the call asks for it, else in fp32.
+struct RecordMap {
+  bool asks_f64;
 
+  template <class Formula>
+  void operator()(Recorder& recorder, const std::vector<View>& outs, const std::vector<View>& ins,
+                  Formula formula) const {
+    if (asks_f64 || has_f64(outs) || has_f64(ins))
+      record_map_in<double>(recorder, outs, ins, formula);
+    else
+      record_map_in<float>(recorder, outs, ins, formula);
+  }
+};
 }  // namespace rlk::composed
 
 #define RLK_COMPOSED_LIST(...) __VA_ARGS__
@@ -81,29 +88,32 @@ void record_map(Recorder& recorder, const std::vector<View>& outs, const std::ve
   }                                                                                                               \
   RLK_COMPOSED_LISTED(OP##Map)
 
-#define RLK_COMPOSED_MAP(OP, outs, ins, ...)                                                                      \
-  RLK_COMPOSED_MAP_DEFINE(OP, record_map, (RLK_COMPOSED_MEMBERS(outs)), ins, (RLK_COMPOSED_MEMBERS(ins)), (), (), \
-                          __VA_ARGS__)
-#define RLK_COMPOSED_MAP_WITH(OP, outs, ins, numbers, ...)                                                \
-  RLK_COMPOSED_MAP_DEFINE(OP, record_map, (RLK_COMPOSED_MEMBERS(outs)), ins, (RLK_COMPOSED_MEMBERS(ins)), \
+#define RLK_COMPOSED_MAP(OP, outs, ins, ...)                                                                        \
+  RLK_COMPOSED_MAP_DEFINE(OP, RecordMap{false}, (RLK_COMPOSED_MEMBERS(outs)), ins, (RLK_COMPOSED_MEMBERS(ins)), (), \
+                          (), __VA_ARGS__)
+#define RLK_COMPOSED_MAP_WITH(OP, outs, ins, numbers, ...)                                                      \
+  RLK_COMPOSED_MAP_DEFINE(OP, RecordMap{false}, (RLK_COMPOSED_MEMBERS(outs)), ins, (RLK_COMPOSED_MEMBERS(ins)), \
                           (RLK_COMPOSED_NUMBERS(numbers)), (RLK_COMPOSED_FACTORS(numbers)), __VA_ARGS__)
 #define RLK_COMPOSED_MAP_OF(OP, out_views, ins, in_views, ...) \
-  RLK_COMPOSED_MAP_DEFINE(OP, record_map, out_views, ins, in_views, (), (), __VA_ARGS__)
+  RLK_COMPOSED_MAP_DEFINE(OP, RecordMap{false}, out_views, ins, in_views, (), (), __VA_ARGS__)
+#define RLK_COMPOSED_MADE(Type, name, ...) name
+#define RLK_COMPOSED_MAP_BY(OP, out_views, ins, in_views, made, ...)                                  \
+  RLK_COMPOSED_MAP_DEFINE(OP, RecordMap{RLK_COMPOSED_MADE made.asks_f64()}, out_views, ins, in_views, \
+                          (RLK_COMPOSED_STRUCT made), (), __VA_ARGS__)
+
 #define RLK_COMPOSED_MAP_F64_BY(OP, out_views, ins, in_views, made, ...)                                       \
   RLK_COMPOSED_MAP_DEFINE(OP, record_map_in<double>, out_views, ins, in_views, (RLK_COMPOSED_STRUCT made), (), \
                           __VA_ARGS__)
 
-// From the one dtype to the other, through none between.
-#define RLK_COMPOSED_CAST(OP, out_view, in_view)                                                     \
+// What is moved, chosen or cast, and not computed with: statements over the recorder and the call.
+#define RLK_COMPOSED_MOVES(OP, ...)                                                                  \
   namespace rlk::composed {                                                                          \
-  struct OP##Map {                                                                                   \
+  struct OP##Moves {                                                                                 \
     using Op = sdk::ops::OP;                                                                         \
     static constexpr uint32_t kNumerics = RLK_NUMERICS_DETERMINISTIC | RLK_NUMERICS_BATCH_INVARIANT; \
     static constexpr bool kChunks = true;                                                            \
     static Factors factors_of(const Arguments<Op>&) { return {}; }                                   \
-    static void record_call(Recorder& recorder, const Arguments<Op>& call) {                         \
-      recorder.output(out_view, recorder.input(in_view));                                            \
-    }                                                                                                \
+    static void record_call(Recorder& recorder, const Arguments<Op>& call) { __VA_ARGS__ }           \
   };                                                                                                 \
   }                                                                                                  \
-  RLK_COMPOSED_LISTED(OP##Map)
+  RLK_COMPOSED_LISTED(OP##Moves)

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <limits>
 #include <map>
 #include <utility>
 
@@ -130,9 +131,11 @@ private:
 
   void add(size_t primitive, std::vector<Operand> in, double number, const Operand& out) {
     if (primitive == kLacking || element_count(out.dims) == 0) return;
-    // The sum of no rows.
-    if (primitives_.table[primitive].word == Word::sum_rows && element_count(in[0].dims) == 0)
-      return add(find(Word::fill, false, out.dtype, out.dtype), {}, 0, out);
+    const Word word = primitives_.table[primitive].word;
+    if (is_reduction(word) && element_count(in[0].dims) == 0) {  // of nothing
+      const double nothing = word == Word::largest ? -std::numeric_limits<double>::infinity() : 0;
+      return add(find(Word::fill, false, out.dtype, out.dtype), {}, nothing, out);
+    }
     Step step;
     step.primitive = primitive;
     for (Operand& operand : in) step.in.push_back(with_rank(std::move(operand), out.dims.size()));

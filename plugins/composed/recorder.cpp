@@ -146,6 +146,11 @@ int Recorder::cast(int value, Dtype dtype) {
   return add(std::move(node));
 }
 
+int Recorder::rounded(int value, Dtype dtype) {
+  if (at(value).dtype == Dtype::f64 && sdk::bits_of(dtype) == 16) value = cast(value, Dtype::f32);
+  return cast(value, dtype);
+}
+
 int Recorder::step(Word word, std::array<int, 3> from) {
   Node node;
   node.word = word;

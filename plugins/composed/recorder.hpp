@@ -46,6 +46,9 @@ public:
   int input(const View& view, sdk::Dtype number_dtype = sdk::Dtype::f32);
   int number(double value, sdk::Dtype dtype);
   int cast(int value, sdk::Dtype dtype);
+  // What was computed, as a result of this dtype: from fp64 to 16 bits by way of fp32, whose rounding is far below
+  // theirs.
+  int rounded(int value, sdk::Dtype dtype);
   int make(Word word, int a) { return step(word, {a, -1, -1}); }
   int make(Word word, int a, int b);
   int select(int mask, int chosen, int other);

@@ -40,7 +40,10 @@ struct RowPowers {
   Value share(D d) const {
     return Div(number(d, 1), sum);
   }
-  Value log_sum() const { return detail::made(Word::log, sum); }
+  template <class D>
+  Value log_sum(D d) const {
+    return log(d, sum);
+  }
 };
 template <class D>
 RowPowers powers_of_row(D d, Value x) {
@@ -98,7 +101,7 @@ Value less_mean(D, Value x, RowMean mean) {
         [[maybe_unused]] const auto in = [&](const View& view) {                                                  \
           return V{&recorder, recorder.cast(recorder.input(view, d.kDtype), d.kDtype)};                           \
         };                                                                                                        \
-        [[maybe_unused]] const auto out = [&](const View& view, V value) { recorder.output(view, value.node); };  \
+        [[maybe_unused]] const auto out = [&](const View& view, V value) { put(recorder, view, value); };         \
         RLK_COMPOSED_LIST numbers __VA_ARGS__                                                                     \
       });                                                                                                         \
     }                                                                                                             \

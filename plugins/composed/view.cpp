@@ -47,6 +47,28 @@ View second_half(View view) {
   return view;
 }
 
+View even_elements(View view) {
+  if (!view.is_present()) return view;
+  view.dims.back() = (view.dims.back() + 1) / 2;
+  view.strides.back() *= 2;
+  return view;
+}
+
+View odd_elements(View view) {
+  if (!view.is_present()) return view;
+  view.dims.back() /= 2;
+  view.byte_offset += view.strides.back() * sdk::bytes_of(view.dtype);
+  view.strides.back() *= 2;
+  return view;
+}
+
+View every_head(View view) {
+  if (!view.is_present()) return view;
+  view.dims.insert(view.dims.end() - 1, 1);
+  view.strides.insert(view.strides.end() - 1, 1);
+  return view;
+}
+
 View of_row(View view) {
   if (!view.is_present()) return view;
   view.dims.push_back(1);

@@ -31,6 +31,11 @@ View view_of(View::Place place, uint32_t index, const rlk_tensor* tensor);
 // Of the last dimension.
 View first_half(View view);
 View second_half(View view);
+// Every second element of the last dimension.
+View even_elements(View view);
+View odd_elements(View view);
+// Of [tokens, elements], for tensors of [tokens, heads, elements].
+View every_head(View view);
 // A vector that has a number for each row, and one for each column, as a matrix of one column or row.
 View of_row(View view);
 View of_columns(View view);

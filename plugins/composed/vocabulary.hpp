@@ -192,11 +192,15 @@ template <class D>
 Value exp2(D d, Value x) {
   return exp(d, Mul(x, number(d, 0.69314718055994531)));
 }
+template <class D>
+Value log(D, Value x) {
+  return detail::made(Word::log, x);
+}
 // (u - 1) x / log(u) with u = exp(x): what u has lost of x its logarithm has lost, too.
 template <class D>
 Value exp_minus_one(D d, Value x) {
   const Value one = number(d, 1), u = exp(d, x), above = Sub(u, one);
-  const Value scaled = Mul(above, Div(x, detail::made(Word::log, u)));
+  const Value scaled = Mul(above, Div(x, log(d, u)));
   const Value apart = IfThenElse(Eq(u, one), x, scaled);
   return IfThenElse(Or(Eq(above, Neg(one)), IsInf(u)), above, apart);
 }

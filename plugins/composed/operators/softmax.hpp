@@ -15,7 +15,7 @@ RLK_COMPOSED_ROWS(SoftmaxBackward, {
 RLK_COMPOSED_ROWS(LogSoftmax, {
   const V x = in(call.x);
   const RowPowers p = powers_of_row(d, x);
-  out(call.y, log_softmax_of(d, x, p.largest, p.log_sum()));
+  out(call.y, log_softmax_of(d, x, p.largest, p.log_sum(d)));
 })
 RLK_COMPOSED_ROWS(LogSoftmaxBackward, {
   const V grad = in(call.grad_y), y = in(call.y);
