@@ -49,7 +49,7 @@ private:
 
   // In the plan's device memory, once.
   Operand number_of(const composed::Operand& from) {
-    Operand& made = numbers_[{from.dtype, from.number}];
+    Operand& made = numbers_[{from.dtype, composed::bits_of(from.number)}];
     if (made.place != Place::fixed) {
       made = from.dtype == sdk::Dtype::f64       ? constants_.add(from.number)
              : from.dtype == sdk::Dtype::boolean ? constants_.add_bool(from.number != 0)
@@ -62,15 +62,7 @@ private:
   }
 
   const composed::Recipe recipe_;
-  struct Earlier {
-    using Key = std::pair<sdk::Dtype, double>;
-    bool operator()(const Key& a, const Key& b) const {
-      return std::memcmp(&a.second, &b.second, sizeof(double)) != 0
-                 ? std::memcmp(&a.second, &b.second, sizeof(double)) < 0
-                 : a.first < b.first;
-    }
-  };
-  std::map<Earlier::Key, Operand, Earlier> numbers_;
+  std::map<std::pair<sdk::Dtype, uint64_t>, Operand> numbers_;  // by their bits
 };
 
 }  // namespace

@@ -135,6 +135,10 @@ std::vector<Row> rows() {
   rows.push_back(row(Word::fill, r.InplaceFillScalar, kReals, [](Builder& b, const ComposedStep& s) {
     b.fill_with(s.out, scalar_of(b, s.number, s.out.dtype));
   }));
+  rows.push_back(row(Word::positions, r.Arange, {Dtype::f32}, [](Builder& b, const ComposedStep& s) {
+    const int64_t count = element_count(s.out.dims);
+    b.arange(0.0F, static_cast<float>(count), 1.0F, reshaped(s.out, {count}));
+  }));
   rows.push_back(reduction(Word::sum, r.ReduceSum, false, &Builder::sum));
   rows.push_back(reduction(Word::sum_rows, r.ReduceSum, true, &Builder::sum));
   rows.push_back(reduction(Word::largest, r.Amax, false, &Builder::largest));

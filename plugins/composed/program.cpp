@@ -107,9 +107,9 @@ private:
 
   void refuse() {
     if (!unknown_.empty()) {
-      program_.refusal = sdk::Support::no(
-          "PRIMITIVE", std::string(primitives_.runtime) + " has no documented primitive for " + unknown_ +
-                           "; cast to a dtype that it computes in, or leave the call to another device");
+      program_.refusal =
+          sdk::Support::no("PRIMITIVE", std::string(primitives_.runtime) + " has no documented primitive for " +
+                                            unknown_ + "; use another dtype or another device");
     } else if (!missing_.empty()) {
       std::string names;
       for (const std::string& name : missing_) names += (names.empty() ? "" : ", ") + name;
@@ -150,7 +150,7 @@ private:
     for (const int value : own.from) {
       if (value >= 0) from.push_back(value);
     }
-    const Dtype dtype = node(from[own.word == Word::select ? 1 : 0]).dtype;
+    const Dtype dtype = from.empty() ? own.dtype : node(from[own.word == Word::select ? 1 : 0]).dtype;
     double number = 0;
     const bool has_number = from.size() == 2 && node(from[1]).word == Word::number && has(own.word, true, dtype);
     if (has_number) {
@@ -162,6 +162,8 @@ private:
     if (commutes && from.size() == 2 && node(from[0]).dims != own.dims && node(from[1]).dims == own.dims)
       std::swap(from[0], from[1]);
     const size_t row = find(own.word, has_number, dtype, own.dtype);
+    if (own.word == Word::positions && element_count(own.dims) > kMostPositions && unknown_.empty())
+      unknown_ = "a range of more than 2^24 numbers in fp32";
     std::vector<Operand> in;
     for (size_t k = 0; k < from.size(); ++k) {
       const bool keeps_size =
@@ -306,6 +308,7 @@ private:
   }
 
   static constexpr size_t kLacking = ~size_t{0};
+  static constexpr int64_t kMostPositions = 1 << 24;  // fp32 has all of them
 
   const std::vector<Node>& nodes_;
   const std::vector<Output>& outputs_;

@@ -13,10 +13,6 @@ double as_kept(double value, Dtype dtype) {
   return dtype == Dtype::f32 ? static_cast<double>(static_cast<float>(value)) : value;
 }
 
-bool same_number(double a, double b) {
-  return std::memcmp(&a, &b, sizeof(a)) == 0;  // NaN is itself here, and the zeros are two
-}
-
 // Of numbers, in their dtype: a sum, product, quotient or root of two fp32 in fp64 rounds to fp32 as if made there.
 double computed(Word word, double a, double b) {
   switch (word) {
@@ -65,6 +61,12 @@ Dims broadcast(const Dims& a, const Dims& b) {
 
 }  // namespace
 
+uint64_t bits_of(double number) {
+  uint64_t bits = 0;
+  std::memcpy(&bits, &number, sizeof(bits));
+  return bits;
+}
+
 const char* name_of(Word word) {
   constexpr const char* kNames[] = {"an input",
                                     "a number",
@@ -72,6 +74,7 @@ const char* name_of(Word word) {
                                     "a copy",
                                     "an expansion",
                                     "a fill",
+                                    "a range",
                                     "a sum",
                                     "a difference",
                                     "a product",
@@ -100,7 +103,7 @@ int Recorder::add(Node node) {
   for (size_t i = 0; i < nodes_.size(); ++i) {
     const Node& made = nodes_[i];
     if (made.word == node.word && made.dtype == node.dtype && made.from == node.from &&
-        same_number(made.number, node.number) && made.view.place == node.view.place &&
+        bits_of(made.number) == bits_of(node.number) && made.view.place == node.view.place &&
         made.view.index == node.view.index && made.view.byte_offset == node.view.byte_offset &&
         made.dims == node.dims && made.view.strides == node.view.strides) {
       return static_cast<int>(i);
@@ -132,6 +135,14 @@ int Recorder::number(double value, Dtype dtype) {
   node.word = Word::number;
   node.dtype = dtype;
   node.number = as_kept(value, dtype);
+  return add(std::move(node));
+}
+
+int Recorder::positions(const Dims& dims, Dtype dtype) {
+  Node node;
+  node.word = Word::positions;
+  node.dtype = dtype;
+  node.dims = dims;
   return add(std::move(node));
 }
 

@@ -16,6 +16,9 @@
 
 namespace rlk::composed {
 
+// A number to its last bit: a NaN is itself, and the zeros are two.
+uint64_t bits_of(double number);
+
 // A value; its number is its place in the graph.
 struct Node {
   Word word = Word::input;
@@ -39,12 +42,13 @@ struct Window {
 
 class Recorder {
 public:
-  Recorder() = default;
+  Recorder() : window_() {}
   explicit Recorder(const Window& window) : window_(window) {}
 
   // What is absent is its number.
   int input(const View& view, sdk::Dtype number_dtype = sdk::Dtype::f32);
   int number(double value, sdk::Dtype dtype);
+  int positions(const Dims& dims, sdk::Dtype dtype);
   int cast(int value, sdk::Dtype dtype);
   // What was computed, as a result of this dtype: from fp64 to 16 bits by way of fp32, whose rounding is far below
   // theirs.

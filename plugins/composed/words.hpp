@@ -12,6 +12,7 @@ enum class Word : uint8_t {
   copy,    // strides change
   expand,  // sizes of 1 repeat
   fill,
+  positions,  // 0, 1, ... in order
   add,
   subtract,
   multiply,
