@@ -50,7 +50,7 @@ private:
     using Place = composed::Operand::Place;
     const Dims dims = dims_of(from.dims);
     if (from.place == Place::number) {
-      const Operand number = c.scratch(cnnl_dtype(from.dtype), dims);
+      Operand number = c.scratch(cnnl_dtype(from.dtype), dims);
       c.fill(number, static_cast<float>(from.number));
       return number;
     }

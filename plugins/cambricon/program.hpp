@@ -21,9 +21,9 @@ struct Operand {
 // Bytes of a chunk's memory: RLK_CAMBRICON_WORKSPACE_MB (default 256).
 int64_t workspace_limit();
 int64_t count(const Dims& dims);
-// The same memory under other dims, and `rows` rows from `first` of the leading dimension.
+// The same memory under other dims, and `number` rows from `first` of the leading dimension.
 Operand reshaped(Operand operand, Dims dims);
-Operand rows(Operand operand, int first, int rows);
+Operand rows(Operand operand, int first, int number);
 Operand operand_of(const rlk_tensor& tensor, CnnlDtype dtype);
 
 class Calls {

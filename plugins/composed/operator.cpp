@@ -21,12 +21,4 @@ bool has_f64(const std::vector<View>& views) {
                      [](const View& view) { return view.is_present() && view.dtype == sdk::Dtype::f64; });
 }
 
-bool has_f64(const rlk_call_desc& desc) {
-  const auto is_f64 = [](const rlk_tensor* tensor) {
-    return tensor != nullptr && sdk::dtype_of(*tensor) == sdk::Dtype::f64;
-  };
-  return std::any_of(desc.inputs, desc.inputs + desc.n_inputs, is_f64) ||
-         std::any_of(desc.outputs, desc.outputs + desc.n_outputs, is_f64);
-}
-
 }  // namespace rlk::composed

@@ -26,7 +26,6 @@ using Factors = std::vector<Factor>;
 sdk::Refusal refuse_factors(const Factors& factors);
 
 bool has_f64(const std::vector<View>& views);
-bool has_f64(const rlk_call_desc& desc);
 template <class Op>
 bool any_f64(const Arguments<Op>& call) {
   bool found = false;
@@ -52,7 +51,7 @@ struct Implementation {
   static sdk::Support query(Device&, const sdk::Call<Op>& call) {
     if (auto no = Vendor::refuse(call.desc())) return *no;
     const auto views = views_of<Op>(call, call.params());
-    if (!has_f64(call.desc())) {
+    if (!any_f64<Op>(views)) {
       if (auto no = refuse_factors(Operator::factors_of(views))) return *no;
     }
     Recorder recorder;

@@ -83,12 +83,6 @@ View of_columns(View view) {
   return view;
 }
 
-View number_everywhere(double value) {
-  View view;
-  view.value = value;
-  return view;
-}
-
 View or_number(View view, double value) {
   if (!view.is_present()) view.value = value;
   return view;

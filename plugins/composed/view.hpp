@@ -39,7 +39,6 @@ View every_head(View view);
 // A vector that has a number for each row, and one for each column, as a matrix of one column or row.
 View of_row(View view);
 View of_columns(View view);
-View number_everywhere(double value);
 // An argument that may be absent: an input is the number then, an output is not written.
 View or_number(View view, double value);
 inline View or_none(View view) {

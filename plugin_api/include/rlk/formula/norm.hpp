@@ -1,5 +1,5 @@
-// Norms of rows and softmax, and their gradients: what is done with one element, and with a row's own numbers, which are
-// double, or of whatever kind number(d, ...) takes.
+// Norms of rows and softmax, and their gradients: what is done with one element, and with a row's own numbers. Those
+// are double, or whatever else number(d, ...) takes.
 #if defined(RLK_FORMULA_NORM) == defined(HWY_TARGET_TOGGLE)  // once, with Highway once for each instruction set
 #ifdef RLK_FORMULA_NORM
 #undef RLK_FORMULA_NORM
