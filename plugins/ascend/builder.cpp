@@ -23,6 +23,18 @@ void Builder::step(const Op& op, Operands inputs, Operands outputs, Call call, b
     return phase1(__VA_ARGS__, bytes, executor);                                                   \
   }
 
+void Builder::unary(const UnaryOperator& op, const Operand& x, const Operand& out) {
+  step(op, {x}, {out}, RLK_ASCEND_BEGIN(t.in[0], t.out[0]));
+}
+
+void Builder::binary(const BinaryOperator& op, const Operand& x, const Operand& y, const Operand& out) {
+  step(op, {x, y}, {out}, RLK_ASCEND_BEGIN(t.in[0], t.in[1], t.out[0]));
+}
+
+void Builder::with_scalar(const ScalarOperator& op, const Operand& x, AclScalar* y, const Operand& out) {
+  step(op, {x}, {out}, RLK_ASCEND_BEGIN(t.in[0], y, t.out[0]));
+}
+
 void Builder::cast(const Operand& x, const Operand& out) {
   const int32_t dtype = out.dtype;
   step(r_.Cast, {x}, {out}, RLK_ASCEND_BEGIN(t.in[0], dtype, t.out[0]));
@@ -32,51 +44,12 @@ void Builder::add_scaled(const Operand& x, const Operand& y, AclScalar* alpha, c
   step(r_.Add, {x, y}, {out}, RLK_ASCEND_BEGIN(t.in[0], t.in[1], alpha, t.out[0]));
 }
 
-void Builder::add_scalar(const Operand& x, float y, const Operand& out) {
-  AclScalar* const term = program_.scalar(y);
-  AclScalar* const one = program_.scalar(1.0F);
-  step(r_.Adds, {x}, {out}, RLK_ASCEND_BEGIN(t.in[0], term, one, t.out[0]));
+void Builder::add_scalar(const Operand& x, AclScalar* y, AclScalar* alpha, const Operand& out) {
+  step(r_.Adds, {x}, {out}, RLK_ASCEND_BEGIN(t.in[0], y, alpha, t.out[0]));
 }
 
-void Builder::add_scalar(const Operand& x, int64_t y, const Operand& out) {
-  AclScalar* const term = program_.scalar(y);
-  AclScalar* const one = program_.scalar(int64_t{1});
-  step(r_.Adds, {x}, {out}, RLK_ASCEND_BEGIN(t.in[0], term, one, t.out[0]));
-}
-
-void Builder::subtract(const Operand& x, const Operand& y, const Operand& out) {
-  AclScalar* const one = program_.scalar(1.0F);
-  step(r_.Sub, {x, y}, {out}, RLK_ASCEND_BEGIN(t.in[0], t.in[1], one, t.out[0]));
-}
-
-void Builder::multiply(const Operand& x, const Operand& y, const Operand& out) {
-  step(r_.Mul, {x, y}, {out}, RLK_ASCEND_BEGIN(t.in[0], t.in[1], t.out[0]));
-}
-
-void Builder::multiply_scalar(const Operand& x, float y, const Operand& out) {
-  AclScalar* const factor = program_.scalar(y);
-  step(r_.Muls, {x}, {out}, RLK_ASCEND_BEGIN(t.in[0], factor, t.out[0]));
-}
-
-void Builder::divide(const Operand& x, const Operand& y, const Operand& out) {
-  step(r_.Div, {x, y}, {out}, RLK_ASCEND_BEGIN(t.in[0], t.in[1], t.out[0]));
-}
-
-void Builder::divide_scalar(const Operand& x, float y, const Operand& out) {
-  AclScalar* const divisor = program_.scalar(y);
-  step(r_.Divs, {x}, {out}, RLK_ASCEND_BEGIN(t.in[0], divisor, t.out[0]));
-}
-
-void Builder::exp(const Operand& x, const Operand& out) {
-  step(r_.Exp, {x}, {out}, RLK_ASCEND_BEGIN(t.in[0], t.out[0]));
-}
-
-void Builder::log(const Operand& x, const Operand& out) {
-  step(r_.Log, {x}, {out}, RLK_ASCEND_BEGIN(t.in[0], t.out[0]));
-}
-
-void Builder::tanh(const Operand& x, const Operand& out) {
-  step(r_.Tanh, {x}, {out}, RLK_ASCEND_BEGIN(t.in[0], t.out[0]));
+void Builder::subtract(const Operand& x, const Operand& y, AclScalar* alpha, const Operand& out) {
+  step(r_.Sub, {x, y}, {out}, RLK_ASCEND_BEGIN(t.in[0], t.in[1], alpha, t.out[0]));
 }
 
 void Builder::clamp(const Operand& x, int64_t low, int64_t high, const Operand& out) {
@@ -93,19 +66,6 @@ void Builder::clamp_min(const Operand& x, float low, const Operand& out) {
 void Builder::clamp_min(const Operand& x, int64_t low, const Operand& out) {
   AclScalar* const from = program_.scalar(low);
   step(r_.ClampMin, {x}, {out}, RLK_ASCEND_BEGIN(t.in[0], from, t.out[0]));
-}
-
-void Builder::equal(const Operand& x, const Operand& y, const Operand& out) {
-  step(r_.EqTensor, {x, y}, {out}, RLK_ASCEND_BEGIN(t.in[0], t.in[1], t.out[0]));
-}
-
-void Builder::less(const Operand& x, const Operand& y, const Operand& out) {
-  step(r_.LtTensor, {x, y}, {out}, RLK_ASCEND_BEGIN(t.in[0], t.in[1], t.out[0]));
-}
-
-void Builder::less_scalar(const Operand& x, float y, const Operand& out) {
-  AclScalar* const bound = program_.scalar(y);
-  step(r_.LtScalar, {x}, {out}, RLK_ASCEND_BEGIN(t.in[0], bound, t.out[0]));
 }
 
 void Builder::where(const Operand& condition, const Operand& x, const Operand& y, const Operand& out) {
@@ -130,6 +90,11 @@ void Builder::sum(const Operand& x, int64_t dim, bool keep, const Operand& out) 
   AclIntArray* const dims = program_.ints({dim});
   const int32_t dtype = out.dtype;
   step(r_.ReduceSum, {x}, {out}, RLK_ASCEND_BEGIN(t.in[0], dims, keep, dtype, t.out[0]));
+}
+
+void Builder::largest(const Operand& x, int64_t dim, bool keep, const Operand& out) {
+  AclIntArray* const dims = program_.ints({dim});
+  step(r_.Amax, {x}, {out}, RLK_ASCEND_BEGIN(t.in[0], dims, keep, t.out[0]));
 }
 
 void Builder::max(const Operand& x, int64_t dim, bool keep, const Operand& out, const Operand& where) {

@@ -13,32 +13,50 @@ public:
   Program& program() { return program_; }
   Operand scratch(int32_t dtype, Dims dims) { return program_.scratch(dtype, std::move(dims)); }
 
+  // By what they take: an operator of the runtime and its operands.
+  void unary(const UnaryOperator& op, const Operand& x, const Operand& out);
+  void binary(const BinaryOperator& op, const Operand& x, const Operand& y, const Operand& out);
+  void with_scalar(const ScalarOperator& op, const Operand& x, AclScalar* y, const Operand& out);
+
   void cast(const Operand& x, const Operand& out);
   void add(const Operand& x, const Operand& y, const Operand& out) { add_scaled(x, y, program_.scalar(1.0F), out); }
   void add_i64(const Operand& x, const Operand& y, const Operand& out) {
     add_scaled(x, y, program_.scalar(int64_t{1}), out);
   }
   void add_scaled(const Operand& x, const Operand& y, AclScalar* alpha, const Operand& out);
-  void add_scalar(const Operand& x, float y, const Operand& out);
-  void add_scalar(const Operand& x, int64_t y, const Operand& out);
-  void subtract(const Operand& x, const Operand& y, const Operand& out);
-  void multiply(const Operand& x, const Operand& y, const Operand& out);
-  void multiply_scalar(const Operand& x, float y, const Operand& out);
-  void divide(const Operand& x, const Operand& y, const Operand& out);
-  void divide_scalar(const Operand& x, float y, const Operand& out);
-  void exp(const Operand& x, const Operand& out);
-  void log(const Operand& x, const Operand& out);
-  void tanh(const Operand& x, const Operand& out);
+  void add_scalar(const Operand& x, AclScalar* y, AclScalar* alpha, const Operand& out);
+  void add_scalar(const Operand& x, float y, const Operand& out) {
+    add_scalar(x, program_.scalar(y), program_.scalar(1.0F), out);
+  }
+  void add_scalar(const Operand& x, int64_t y, const Operand& out) {
+    add_scalar(x, program_.scalar(y), program_.scalar(int64_t{1}), out);
+  }
+  void subtract(const Operand& x, const Operand& y, AclScalar* alpha, const Operand& out);
+  void subtract(const Operand& x, const Operand& y, const Operand& out) { subtract(x, y, program_.scalar(1.0F), out); }
+  void multiply(const Operand& x, const Operand& y, const Operand& out) { binary(r_.Mul, x, y, out); }
+  void multiply_scalar(const Operand& x, float y, const Operand& out) {
+    with_scalar(r_.Muls, x, program_.scalar(y), out);
+  }
+  void divide(const Operand& x, const Operand& y, const Operand& out) { binary(r_.Div, x, y, out); }
+  void divide_scalar(const Operand& x, float y, const Operand& out) {
+    with_scalar(r_.Divs, x, program_.scalar(y), out);
+  }
+  void exp(const Operand& x, const Operand& out) { unary(r_.Exp, x, out); }
+  void log(const Operand& x, const Operand& out) { unary(r_.Log, x, out); }
+  void tanh(const Operand& x, const Operand& out) { unary(r_.Tanh, x, out); }
   void clamp(const Operand& x, int64_t low, int64_t high, const Operand& out);
   void clamp_min(const Operand& x, float low, const Operand& out);
   void clamp_min(const Operand& x, int64_t low, const Operand& out);
-  void equal(const Operand& x, const Operand& y, const Operand& out);
-  void less(const Operand& x, const Operand& y, const Operand& out);
-  void less_scalar(const Operand& x, float y, const Operand& out);
+  void equal(const Operand& x, const Operand& y, const Operand& out) { binary(r_.EqTensor, x, y, out); }
+  void less(const Operand& x, const Operand& y, const Operand& out) { binary(r_.LtTensor, x, y, out); }
+  void less_scalar(const Operand& x, float y, const Operand& out) {
+    with_scalar(r_.LtScalar, x, program_.scalar(y), out);
+  }
   void where(const Operand& condition, const Operand& x, const Operand& y, const Operand& out);
   void copy(const Operand& x, const Operand& out);
   void fill(const Operand& out, float value) { fill_with(out, program_.scalar(value)); }
   void fill(const Operand& out, int64_t value) { fill_with(out, program_.scalar(value)); }
+  void fill_with(const Operand& out, AclScalar* value);
   // rlk_run.tag + 1 of the execution.
   void fill_with_tag(const Operand& out);
   // Every byte of a contiguous operand.
@@ -46,6 +64,7 @@ public:
   void arange(float start, float end, float increment, const Operand& out);
   void arange(int64_t start, int64_t end, int64_t increment, const Operand& out);
   void sum(const Operand& x, int64_t dim, bool keep, const Operand& out);
+  void largest(const Operand& x, int64_t dim, bool keep, const Operand& out);
   // `where` receives INT32 positions.
   void max(const Operand& x, int64_t dim, bool keep, const Operand& out, const Operand& where);
   void gather(const Operand& x, int64_t dim, const Operand& index, const Operand& out);
@@ -56,7 +75,6 @@ private:
   using Operands = std::vector<Operand>;
   template <class Op, class Call>
   void step(const Op& op, Operands inputs, Operands outputs, Call call, bool rebindable = true);
-  void fill_with(const Operand& out, AclScalar* value);
 
   Program& program_;
   const Runtime& r_;

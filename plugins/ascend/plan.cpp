@@ -8,13 +8,15 @@ namespace rlk::ascend {
 
 namespace {
 using sdk::Dtype;
-constexpr sdk::DtypeMap<AclDtype, 7> kDtypes = {{{{Dtype::f32, kAclFloat},
+constexpr sdk::DtypeMap<AclDtype, 9> kDtypes = {{{{Dtype::f32, kAclFloat},
                                                   {Dtype::bf16, kAclBf16},
                                                   {Dtype::f16, kAclFloat16},
                                                   {Dtype::f64, kAclDouble},
                                                   {Dtype::i32, kAclInt32},
                                                   {Dtype::i64, kAclInt64},
-                                                  {Dtype::u8, kAclUint8}}}};
+                                                  {Dtype::u8, kAclUint8},
+                                                  {Dtype::i8, kAclInt8},
+                                                  {Dtype::boolean, kAclBool}}}};
 }  // namespace
 
 int32_t acl_dtype(sdk::Dtype dtype) {
@@ -67,13 +69,17 @@ sdk::Refusal decline_missing(const std::string& names) {
   return sdk::Support::no("RUNTIME_SYMBOL_MISSING", "the installed CANN has no " + names);
 }
 
-int64_t chunk_rows(int64_t bytes_per_row) {
+int64_t workspace_limit() {
   static const int64_t limit = [] {
     const char* text = std::getenv("RLK_ASCEND_WORKSPACE_MB");
     const long long megabytes = text != nullptr ? std::atoll(text) : 0;
     return (megabytes > 0 ? static_cast<int64_t>(megabytes) : 256) << 20;
   }();
-  return std::max<int64_t>(32, limit / std::max<int64_t>(1, bytes_per_row) / 32 * 32);
+  return limit;
+}
+
+int64_t chunk_rows(int64_t bytes_per_row) {
+  return std::max<int64_t>(32, workspace_limit() / std::max<int64_t>(1, bytes_per_row) / 32 * 32);
 }
 
 Constants::~Constants() {

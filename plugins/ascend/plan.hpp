@@ -20,8 +20,9 @@ sdk::Refusal decline_views(const rlk_call_desc& desc);
 // The same for operators that the installed CANN lacks; `names` as missing() gives them.
 sdk::Refusal decline_missing(const std::string& names);
 
+// Bytes of a chunk's memory: RLK_ASCEND_WORKSPACE_MB (default 256).
+int64_t workspace_limit();
 // Rows of a chunk when a row needs this much memory: a multiple of 32, so that every vector's chunk stays aligned.
-// RLK_ASCEND_WORKSPACE_MB (default 256) bounds the chunk's memory.
 int64_t chunk_rows(int64_t bytes_per_row);
 
 // Small constants in device memory, for operators that take tensors only.
@@ -33,12 +34,13 @@ public:
   Constants& operator=(const Constants&) = delete;
 
   Operand add(float value) { return add(&value, sizeof(value), kAclFloat); }
+  Operand add(double value) { return add(&value, sizeof(value), kAclDouble); }
   Operand add(int64_t value) { return add(&value, sizeof(value), kAclInt64); }
   Operand add(uint8_t value) { return add(&value, sizeof(value), kAclUint8); }
   Operand add_bool(bool value) { return add(&value, sizeof(uint8_t), kAclBool); }
 
 private:
-  static constexpr size_t kCapacity = 1024;
+  static constexpr size_t kCapacity = 4096;
   Operand add(const void* value, size_t bytes, int32_t dtype);
   Device& device_;
   std::byte* memory_ = nullptr;

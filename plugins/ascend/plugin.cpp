@@ -7,10 +7,11 @@
 #include <cstring>
 #include <fstream>
 
-#include "add.hpp"
 #include "attention.hpp"
+#include "composed.hpp"
 #include "logp.hpp"
 #include "logp_backward.hpp"
+#include "plugins/composed/operators.hpp"
 
 namespace rlk::ascend {
 namespace {
@@ -51,7 +52,7 @@ public:
   using Device = ascend::Device;
   using Stream = ascend::Stream;
   using Event = ascend::Event;
-  using Implementations = std::tuple<Logp, LogpBackward, Attention, Add>;
+  using Implementations = composed::Implementations<Aclnn, Logp, LogpBackward, Attention>;
 
   explicit AscendPlugin(const sdk::Host&) { runtime(); }
 

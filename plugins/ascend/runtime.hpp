@@ -24,6 +24,7 @@ using AclContext = void*;
 enum AclDtype : int32_t {
   kAclFloat = 0,
   kAclFloat16 = 1,
+  kAclInt8 = 2,
   kAclInt32 = 3,
   kAclUint8 = 4,
   kAclInt64 = 9,
@@ -108,18 +109,30 @@ constexpr uint64_t kTensorAlignment = 32;  // bytes; of the storage address of e
   X(Divs, const AclTensor*, const AclScalar*, AclTensor*)                                                           \
   X(Exp, const AclTensor*, AclTensor*)                                                                              \
   X(Log, const AclTensor*, AclTensor*)                                                                              \
+  X(Abs, const AclTensor*, AclTensor*)                                                                              \
+  X(Sqrt, const AclTensor*, AclTensor*)                                                                             \
   X(Tanh, const AclTensor*, AclTensor*)                                                                             \
   X(Clamp, const AclTensor*, const AclScalar*, const AclScalar*, AclTensor*)                                        \
   X(ClampMin, const AclTensor*, const AclScalar*, AclTensor*)                                                       \
   X(EqTensor, const AclTensor*, const AclTensor*, AclTensor*)                                                       \
   X(LtTensor, const AclTensor*, const AclTensor*, AclTensor*)                                                       \
   X(LtScalar, const AclTensor*, const AclScalar*, AclTensor*)                                                       \
+  X(LeTensor, const AclTensor*, const AclTensor*, AclTensor*)                                                       \
+  X(NeTensor, const AclTensor*, const AclTensor*, AclTensor*)                                                       \
+  X(LeScalar, const AclTensor*, const AclScalar*, AclTensor*)                                                       \
+  X(GtScalar, const AclTensor*, const AclScalar*, AclTensor*)                                                       \
+  X(GeScalar, const AclTensor*, const AclScalar*, AclTensor*)                                                       \
+  X(EqScalar, const AclTensor*, const AclScalar*, AclTensor*)                                                       \
+  X(NeScalar, const AclTensor*, const AclScalar*, AclTensor*)                                                       \
+  X(LogicalAnd, const AclTensor*, const AclTensor*, AclTensor*)                                                     \
+  X(LogicalOr, const AclTensor*, const AclTensor*, AclTensor*)                                                      \
   X(SWhere, const AclTensor*, const AclTensor*, const AclTensor*, AclTensor*)                                       \
   X(Cast, const AclTensor*, int32_t, AclTensor*)                                                                    \
   X(InplaceCopy, AclTensor*, const AclTensor*)                                                                      \
   X(InplaceFillScalar, AclTensor*, const AclScalar*)                                                                \
   X(Arange, const AclScalar*, const AclScalar*, const AclScalar*, AclTensor*)                                       \
   X(ReduceSum, const AclTensor*, const AclIntArray*, bool, int32_t, AclTensor*)                                     \
+  X(Amax, const AclTensor*, const AclIntArray*, bool, AclTensor*)                                                   \
   X(MaxDim, const AclTensor*, int64_t, bool, AclTensor*, AclTensor*)                                                \
   X(Gather, const AclTensor*, int64_t, const AclTensor*, AclTensor*)                                                \
   X(IndexSelect, const AclTensor*, int64_t, const AclTensor*, AclTensor*)                                           \
@@ -142,6 +155,9 @@ struct Operator {
   Phase2 run = nullptr;
   bool present() const { return workspace != nullptr && run != nullptr; }
 };
+using UnaryOperator = Operator<const AclTensor*, AclTensor*>;
+using BinaryOperator = Operator<const AclTensor*, const AclTensor*, AclTensor*>;
+using ScalarOperator = Operator<const AclTensor*, const AclScalar*, AclTensor*>;  // of a tensor and a number
 
 // The bound functions. One per process, made once, never freed: the libraries start threads and are never closed.
 struct Runtime {

@@ -3,7 +3,6 @@
 #include "logp.hpp"
 
 #include <algorithm>
-#include <cstdlib>
 #include <limits>
 
 namespace rlk::cambricon {
@@ -11,15 +10,10 @@ namespace {
 
 constexpr float kLowest = -std::numeric_limits<float>::max();
 
-// Rows of a chunk that needs this much memory a row. RLK_CAMBRICON_WORKSPACE_MB (default 256) bounds the chunk.
+// Rows of a chunk that needs this much memory a row.
 int chunk_rows(int64_t vocab) {
-  static const int64_t limit = [] {
-    const char* text = std::getenv("RLK_CAMBRICON_WORKSPACE_MB");
-    const long long megabytes = text != nullptr ? std::atoll(text) : 0;
-    return (megabytes > 0 ? int64_t{megabytes} : 256) << 20;
-  }();
   const int64_t countable = std::numeric_limits<int32_t>::max() / 2 / vocab;  // also as halves
-  return static_cast<int>(std::max<int64_t>(1, std::min(limit / (8 * vocab), countable)));
+  return static_cast<int>(std::max<int64_t>(1, std::min(workspace_limit() / (8 * vocab), countable)));
 }
 
 class LogpPlan final : public ProgramPlan {

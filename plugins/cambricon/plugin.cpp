@@ -8,8 +8,9 @@
 #include <cstring>
 #include <fstream>
 
-#include "add.hpp"
+#include "composed.hpp"
 #include "logp.hpp"
+#include "plugins/composed/operators.hpp"
 
 namespace rlk::cambricon {
 namespace {
@@ -49,7 +50,7 @@ public:
   using Device = cambricon::Device;
   using Stream = cambricon::Stream;
   using Event = cambricon::Event;
-  using Implementations = std::tuple<Logp, Add>;
+  using Implementations = composed::Implementations<Cnnl, Logp>;
 
   explicit CambriconPlugin(const sdk::Host&) { runtime(); }
 

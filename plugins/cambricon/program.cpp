@@ -2,6 +2,7 @@
 #include "program.hpp"
 
 #include <algorithm>
+#include <cstdlib>
 #include <limits>
 
 namespace rlk::cambricon {
@@ -47,6 +48,15 @@ public:
 };
 
 }  // namespace
+
+int64_t workspace_limit() {
+  static const int64_t limit = [] {
+    const char* text = std::getenv("RLK_CAMBRICON_WORKSPACE_MB");
+    const long long megabytes = text != nullptr ? std::atoll(text) : 0;
+    return (megabytes > 0 ? int64_t{megabytes} : 256) << 20;
+  }();
+  return limit;
+}
 
 int64_t count(const Dims& dims) {
   int64_t elements = 1;
@@ -163,11 +173,10 @@ void Calls::divide(const Operand& x, const Operand& y, const Operand& out) {
   });
 }
 
-void Calls::scale(const Operand& x, float factor, const Operand& out) {
+void Calls::affine(const Operand& x, float factor, float plus, const Operand& out) {
   const Descriptor from(x), to(out);
-  const float nothing = 0;
   call("cnnlTransform_v2", [&](CnnlHandle h) {
-    return runtime().cnnlTransform_v2(h, kHostPointer, &factor, from, x.data, &nothing, to, out.data);
+    return runtime().cnnlTransform_v2(h, kHostPointer, &factor, from, x.data, &plus, to, out.data);
   });
 }
 
@@ -176,6 +185,16 @@ void Calls::at_least(const Operand& x, float low, const Operand& out) {
   const float high = std::numeric_limits<float>::infinity();
   call("cnnlClip_v2",
        [&](CnnlHandle h) { return runtime().cnnlClip_v2(h, kHostPointer, from, x.data, &low, &high, to, out.data); });
+}
+
+void Calls::absolute(const Operand& x, const Operand& out) {
+  const Descriptor from(x), to(out);
+  call("cnnlAbs", [&](CnnlHandle h) { return runtime().cnnlAbs(h, from, x.data, to, out.data); });
+}
+
+void Calls::root(const Operand& x, const Operand& out) {
+  const Descriptor from(x), to(out);
+  call("cnnlSqrt_v2", [&](CnnlHandle h) { return runtime().cnnlSqrt_v2(h, kPrecise, from, x.data, to, out.data); });
 }
 
 void Calls::exp(const Operand& x, const Operand& out) {

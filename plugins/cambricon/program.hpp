@@ -18,10 +18,12 @@ struct Operand {
   Dims strides = {};  // elements
 };
 
+// Bytes of a chunk's memory: RLK_CAMBRICON_WORKSPACE_MB (default 256).
+int64_t workspace_limit();
 int64_t count(const Dims& dims);
-// The same memory under other dims, and `rows` rows from `first` of the leading dimension.
+// The same memory under other dims, and `number` rows from `first` of the leading dimension.
 Operand reshaped(Operand operand, Dims dims);
-Operand rows(Operand operand, int first, int rows);
+Operand rows(Operand operand, int first, int number);
 Operand operand_of(const rlk_tensor& tensor, CnnlDtype dtype);
 
 class Calls {
@@ -33,6 +35,7 @@ public:
 
   // Workspace for the whole program, or until rewind(mark()).
   Operand scratch(CnnlDtype dtype, Dims dims);
+  void* memory(uint64_t bytes) { return take(bytes); }  // null while it measures
   uint64_t mark() const { return used_; }
   void rewind(uint64_t mark) { used_ = mark; }
 
@@ -51,8 +54,11 @@ public:
   }
   void multiply(const Operand& x, const Operand& y, const Operand& out) { combine(kOpMultiply, x, 1, y, 1, out); }
   void divide(const Operand& x, const Operand& y, const Operand& out);
-  void scale(const Operand& x, float factor, const Operand& out);
+  void scale(const Operand& x, float factor, const Operand& out) { affine(x, factor, 0, out); }
+  void affine(const Operand& x, float factor, float plus, const Operand& out);
   void at_least(const Operand& x, float low, const Operand& out);
+  void absolute(const Operand& x, const Operand& out);
+  void root(const Operand& x, const Operand& out);
   void exp(const Operand& x, const Operand& out);
   void log(const Operand& x, const Operand& out);
   // Along `axis`, which stays with size 1. `where`, if any, receives the first position of the maximum.

@@ -40,7 +40,7 @@ constexpr int kPrecise = 1;  // cnnlComputationPreference_t
 constexpr int kPropagateNan = 1, kNaturalLog = 0, kHostPointer = 0;
 constexpr int kReduceSum = 0, kReduceMax = 3, kNoIndices = 0, kWithIndices = 1, kIndices32 = 0;
 // [calls] of Paddle, which converts them as numbers
-constexpr int kEqual = 0, kGreater = 2, kGreaterEqual = 3, kLess = 4, kAnd = 6, kOr = 7;
+constexpr int kEqual = 0, kNotEqual = 1, kGreater = 2, kGreaterEqual = 3, kLess = 4, kLessEqual = 5, kAnd = 6, kOr = 7;
 // [memory]
 constexpr int kOpAdd = 0, kOpMultiply = 2;
 
@@ -118,6 +118,8 @@ constexpr int kOpAdd = 0, kOpMultiply = 2;
   X(cnnlGetReduceOpWorkspaceSize_v2, (CnnlHandle, CnnlTensor, CnnlTensor, CnnlTensor, CnnlReduce, size_t*))            \
   X(cnnlReduce_v2, (CnnlHandle, CnnlReduce, CnnlTensor, const void*, const void*, const void*, void*, size_t,          \
                     CnnlTensor, void*, CnnlTensor, void*))                                                             \
+  X(cnnlAbs, (CnnlHandle, CnnlTensor, const void*, CnnlTensor, void*))                                                 \
+  X(cnnlSqrt_v2, (CnnlHandle, int, CnnlTensor, const void*, CnnlTensor, void*))                                        \
   X(cnnlExp_v2, (CnnlHandle, int, CnnlTensor, const void*, CnnlTensor, void*))                                         \
   X(cnnlLog_v2, (CnnlHandle, int, int, CnnlTensor, const void*, CnnlTensor, void*))                                    \
   X(cnnlGetDivWorkspaceSize, (CnnlHandle, CnnlTensor, CnnlTensor, CnnlTensor, size_t*))                                \

@@ -78,7 +78,7 @@ class Cambricon(command.Case):
         self.assertIn("fake_cambricon/libcnnl.so", evidence["runtime_library"])
 
     def test_operators_are_verified_or_declined_with_a_reason(self):
-        for op, least, dtypes in (("add", 4, {"f32"}), ("logp", 16, {"f32", "bf16"})):
+        for op, least, dtypes in (("add", 4, {"f32"}), ("swiglu_backward", 3, {"f32"}), ("logp", 16, {"f32", "bf16"})):
             for library in ("fake_cambricon", "fake_cambricon_lean"):
                 with self.subTest(op=op, library=library):
                     units = self.conformance(library, op)["units"]
@@ -90,6 +90,11 @@ class Cambricon(command.Case):
                         if unit["verdict"] == "declined":
                             self.assertTrue(unit["reason"], unit)
 
+    def test_a_dtype_without_a_primitive_is_declined_by_the_word_that_lacks_it(self):
+        units = self.conformance("fake_cambricon", "silu")["units"]
+        reasons = [unit["reason"] for unit in units if unit["dtype"] == "bf16" and unit["verdict"] == "declined"]
+        self.assertTrue(any("no documented primitive for a cast from f32 to bf16" in reason for reason in reasons), units)
+
     def test_small_chunks_and_a_late_busy_queue_change_nothing(self):
         for variables in ({"RLK_CAMBRICON_WORKSPACE_MB": "1"}, {"RLK_FAKE_CNRT_BUSY": "1", "RLK_FAKE_CNRT_DELAY_US": "50"}):
             with self.subTest(**variables):
@@ -99,7 +104,9 @@ class Cambricon(command.Case):
     def test_a_function_that_cnnl_lacks_turns_off_what_needs_it_and_nothing_else(self):
         plugin = self.cambricon("fake_cambricon_bare")
         self.assertEqual(plugin["state"], "registered")
-        self.assertEqual(plugin["ops"]["verified"], 1)
+        composed = self.json("conformance", PLUGIN, "--op", "silu", "--dtype", "f32",
+                             LD_LIBRARY_PATH=os.path.join(FAKES, "fake_cambricon_bare"))["plugin"]["units"]
+        self.assertIn("verified", {unit["verdict"] for unit in composed})
         units = self.conformance("fake_cambricon_bare", "logp", code=1)["units"]
         self.assertTrue(any("1.27.0 has no cnnlGather" in unit["reason"] for unit in units), units)
 

@@ -159,6 +159,13 @@ API cnnlClip_v2(void* handle, int mode, void* xd, const void* x, const void* min
   const float low = *static_cast<const float*>(min), high = *static_cast<const float*>(max);
   return map(handle, "cnnlClip_v2", xd, x, yd, y, [=](float v) { return v < low ? low : v > high ? high : v; });
 }
+API cnnlAbs(void* handle, void* xd, const void* x, void* yd, void* y) {
+  return map(handle, "cnnlAbs", xd, x, yd, y, [](float v) { return std::fabs(v); });
+}
+API cnnlSqrt_v2(void* handle, int prefer, void* xd, const void* x, void* yd, void* y) {
+  if (prefer != 0 && prefer != 1) return kBadParam;
+  return map(handle, "cnnlSqrt_v2", xd, x, yd, y, [](float v) { return std::sqrt(v); });
+}
 API cnnlExp_v2(void* handle, int prefer, void* xd, const void* x, void* yd, void* y) {
   if (prefer != 0 && prefer != 1) return kBadParam;
   return map(handle, "cnnlExp_v2", xd, x, yd, y, [](float v) { return std::exp(v); });

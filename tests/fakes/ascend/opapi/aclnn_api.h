@@ -24,13 +24,24 @@ FAKE_ASCEND_OP(aclnnDiv, const aclTensor* self, const aclTensor* other, aclTenso
 FAKE_ASCEND_OP(aclnnDivs, const aclTensor* self, const aclScalar* other, aclTensor* out);
 FAKE_ASCEND_OP(aclnnExp, const aclTensor* self, aclTensor* out);
 FAKE_ASCEND_OP(aclnnLog, const aclTensor* self, aclTensor* out);
+FAKE_ASCEND_OP(aclnnAbs, const aclTensor* self, aclTensor* out);
+FAKE_ASCEND_OP(aclnnSqrt, const aclTensor* self, aclTensor* out);
 FAKE_ASCEND_OP(aclnnTanh, const aclTensor* self, aclTensor* out);
 FAKE_ASCEND_OP(aclnnClamp, const aclTensor* self, const aclScalar* clipValueMin, const aclScalar* clipValueMax,
                aclTensor* out);
 FAKE_ASCEND_OP(aclnnClampMin, const aclTensor* self, const aclScalar* clipValueMin, aclTensor* out);
 FAKE_ASCEND_OP(aclnnEqTensor, const aclTensor* self, const aclTensor* other, aclTensor* out);
 FAKE_ASCEND_OP(aclnnLtTensor, const aclTensor* self, const aclTensor* other, aclTensor* out);
+FAKE_ASCEND_OP(aclnnLeTensor, const aclTensor* self, const aclTensor* other, aclTensor* out);
+FAKE_ASCEND_OP(aclnnNeTensor, const aclTensor* self, const aclTensor* other, aclTensor* out);
 FAKE_ASCEND_OP(aclnnLtScalar, const aclTensor* self, const aclScalar* other, aclTensor* out);
+FAKE_ASCEND_OP(aclnnLeScalar, const aclTensor* self, const aclScalar* other, aclTensor* out);
+FAKE_ASCEND_OP(aclnnGtScalar, const aclTensor* self, const aclScalar* other, aclTensor* out);
+FAKE_ASCEND_OP(aclnnGeScalar, const aclTensor* self, const aclScalar* other, aclTensor* out);
+FAKE_ASCEND_OP(aclnnEqScalar, const aclTensor* self, const aclScalar* other, aclTensor* out);
+FAKE_ASCEND_OP(aclnnNeScalar, const aclTensor* self, const aclScalar* other, aclTensor* out);
+FAKE_ASCEND_OP(aclnnLogicalAnd, const aclTensor* self, const aclTensor* other, aclTensor* out);
+FAKE_ASCEND_OP(aclnnLogicalOr, const aclTensor* self, const aclTensor* other, aclTensor* out);
 FAKE_ASCEND_OP(aclnnSWhere, const aclTensor* condition, const aclTensor* self, const aclTensor* other, aclTensor* out);
 
 /* convert.cpp: copies, conversions, constants */
@@ -44,6 +55,7 @@ FAKE_ASCEND_OP(aclnnArange, const aclScalar* start, const aclScalar* end, const 
 /* reduce_index.cpp */
 FAKE_ASCEND_OP(aclnnReduceSum, const aclTensor* self, const aclIntArray* dims, bool keepDims, int32_t dtype,
                aclTensor* out);
+FAKE_ASCEND_OP(aclnnAmax, const aclTensor* self, const aclIntArray* dim, bool keepDim, aclTensor* out);
 FAKE_ASCEND_OP(aclnnMaxDim, const aclTensor* self, int64_t dim, bool keepdim, aclTensor* out, aclTensor* indices);
 FAKE_ASCEND_OP(aclnnGather, const aclTensor* self, int64_t dim, const aclTensor* index, aclTensor* out);
 FAKE_ASCEND_OP(aclnnIndexSelect, const aclTensor* self, int64_t dim, const aclTensor* index, aclTensor* out);

@@ -15,7 +15,7 @@ constexpr Dtypes kNumbersAndBool = {ACL_FLOAT, ACL_FLOAT16, ACL_BF16,  ACL_DOUBL
                                     ACL_INT32, ACL_INT64,   ACL_UINT8, ACL_BOOL};
 constexpr Dtypes kNumbers = {ACL_FLOAT, ACL_FLOAT16, ACL_BF16, ACL_DOUBLE, ACL_INT32, ACL_INT64, ACL_UINT8};
 constexpr Dtypes kClampable = {ACL_FLOAT, ACL_FLOAT16, ACL_BF16, ACL_INT32, ACL_INT64};
-constexpr Dtypes kSelectable = {ACL_FLOAT, ACL_FLOAT16, ACL_BF16, ACL_INT32, ACL_INT64, ACL_BOOL};
+constexpr Dtypes kSelectable = {ACL_FLOAT, ACL_FLOAT16, ACL_BF16, ACL_DOUBLE, ACL_INT32, ACL_INT64, ACL_BOOL};
 constexpr Dtypes kBool = {ACL_BOOL};
 
 // out[i] = fn(dtype of the inputs, self[i], other[i]); out may have another dtype than the inputs (comparisons).
@@ -180,6 +180,19 @@ aclnnStatus aclnnLogGetWorkspaceSize(const aclTensor* self, aclTensor* out, uint
 }
 FAKE_ASCEND_PHASE2(aclnnLog)
 
+aclnnStatus aclnnAbsGetWorkspaceSize(const aclTensor* self, aclTensor* out, uint64_t* bytes, aclOpExecutor** executor) {
+  return unary(Phase1("aclnnAbs", bytes, executor), self, out, kNumbersAndBool, kNumbersAndBool,
+               []<typename C>(int32_t, C x) { return static_cast<C>(std::abs(x)); });
+}
+FAKE_ASCEND_PHASE2(aclnnAbs)
+
+aclnnStatus aclnnSqrtGetWorkspaceSize(const aclTensor* self, aclTensor* out, uint64_t* bytes,
+                                      aclOpExecutor** executor) {
+  return unary(Phase1("aclnnSqrt", bytes, executor), self, out, kReals, kReals,
+               []<typename C>(int32_t, C x) { return static_cast<C>(std::sqrt(x)); });
+}
+FAKE_ASCEND_PHASE2(aclnnSqrt)
+
 aclnnStatus aclnnTanhGetWorkspaceSize(const aclTensor* self, aclTensor* out, uint64_t* bytes,
                                       aclOpExecutor** executor) {
   return unary(Phase1("aclnnTanh", bytes, executor), self, out, kReals, kReals,
@@ -206,28 +219,48 @@ aclnnStatus aclnnClampMinGetWorkspaceSize(const aclTensor* self, const aclScalar
 }
 FAKE_ASCEND_PHASE2(aclnnClampMin)
 
-aclnnStatus aclnnEqTensorGetWorkspaceSize(const aclTensor* self, const aclTensor* other, aclTensor* out,
-                                          uint64_t* bytes, aclOpExecutor** executor) {
-  return compare(Phase1("aclnnEqTensor", bytes, executor), self, other, out,
-                 [](int32_t, auto x, auto y) { return x == y; });
-}
-FAKE_ASCEND_PHASE2(aclnnEqTensor)
+#define FAKE_ASCEND_COMPARE_TENSORS(name, comparison)                                                                \
+  aclnnStatus name##GetWorkspaceSize(const aclTensor* self, const aclTensor* other, aclTensor* out, uint64_t* bytes, \
+                                     aclOpExecutor** executor) {                                                     \
+    return compare(Phase1(#name, bytes, executor), self, other, out,                                                 \
+                   [](int32_t, auto x, auto y) { return x comparison y; });                                          \
+  }                                                                                                                  \
+  FAKE_ASCEND_PHASE2(name)
+FAKE_ASCEND_COMPARE_TENSORS(aclnnEqTensor, ==)
+FAKE_ASCEND_COMPARE_TENSORS(aclnnNeTensor, !=)
+FAKE_ASCEND_COMPARE_TENSORS(aclnnLtTensor, <)
+FAKE_ASCEND_COMPARE_TENSORS(aclnnLeTensor, <=)
 
-aclnnStatus aclnnLtTensorGetWorkspaceSize(const aclTensor* self, const aclTensor* other, aclTensor* out,
-                                          uint64_t* bytes, aclOpExecutor** executor) {
-  return compare(Phase1("aclnnLtTensor", bytes, executor), self, other, out,
-                 [](int32_t, auto x, auto y) { return x < y; });
-}
-FAKE_ASCEND_PHASE2(aclnnLtTensor)
+#define FAKE_ASCEND_COMPARE_SCALAR(name, comparison)                                                                 \
+  aclnnStatus name##GetWorkspaceSize(const aclTensor* self, const aclScalar* other, aclTensor* out, uint64_t* bytes, \
+                                     aclOpExecutor** executor) {                                                     \
+    Phase1 phase(#name, bytes, executor);                                                                            \
+    const Scalar bound = phase.scalar("other", other);                                                               \
+    return unary(std::move(phase), self, out, kNumbers, kBool,                                                       \
+                 [=]<typename C>(int32_t, C x) { return x comparison value_of<C>(bound); });                         \
+  }                                                                                                                  \
+  FAKE_ASCEND_PHASE2(name)
+FAKE_ASCEND_COMPARE_SCALAR(aclnnEqScalar, ==)
+FAKE_ASCEND_COMPARE_SCALAR(aclnnNeScalar, !=)
+FAKE_ASCEND_COMPARE_SCALAR(aclnnLtScalar, <)
+FAKE_ASCEND_COMPARE_SCALAR(aclnnLeScalar, <=)
+FAKE_ASCEND_COMPARE_SCALAR(aclnnGtScalar, >)
+FAKE_ASCEND_COMPARE_SCALAR(aclnnGeScalar, >=)
 
-aclnnStatus aclnnLtScalarGetWorkspaceSize(const aclTensor* self, const aclScalar* other, aclTensor* out,
-                                          uint64_t* bytes, aclOpExecutor** executor) {
-  Phase1 phase("aclnnLtScalar", bytes, executor);
-  const Scalar bound = phase.scalar("other", other);
-  return unary(std::move(phase), self, out, kNumbers, kBool,
-               [=]<typename C>(int32_t, C x) { return x < value_of<C>(bound); });
+// Of numbers too, as in C: what is not 0 is true.
+aclnnStatus aclnnLogicalAndGetWorkspaceSize(const aclTensor* self, const aclTensor* other, aclTensor* out,
+                                            uint64_t* bytes, aclOpExecutor** executor) {
+  return compare(Phase1("aclnnLogicalAnd", bytes, executor), self, other, out,
+                 []<typename C>(int32_t, C x, C y) { return x != C{0} && y != C{0}; });
 }
-FAKE_ASCEND_PHASE2(aclnnLtScalar)
+FAKE_ASCEND_PHASE2(aclnnLogicalAnd)
+
+aclnnStatus aclnnLogicalOrGetWorkspaceSize(const aclTensor* self, const aclTensor* other, aclTensor* out,
+                                           uint64_t* bytes, aclOpExecutor** executor) {
+  return compare(Phase1("aclnnLogicalOr", bytes, executor), self, other, out,
+                 []<typename C>(int32_t, C x, C y) { return x != C{0} || y != C{0}; });
+}
+FAKE_ASCEND_PHASE2(aclnnLogicalOr)
 
 aclnnStatus aclnnSWhereGetWorkspaceSize(const aclTensor* condition, const aclTensor* self, const aclTensor* other,
                                         aclTensor* out, uint64_t* bytes, aclOpExecutor** executor) {

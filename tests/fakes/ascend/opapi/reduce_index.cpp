@@ -9,6 +9,7 @@ using namespace fake_ascend;
 namespace {
 
 constexpr Dtypes kFloats = {ACL_FLOAT, ACL_FLOAT16, ACL_BF16};
+constexpr Dtypes kReals = {ACL_FLOAT, ACL_FLOAT16, ACL_BF16, ACL_DOUBLE};
 constexpr Dtypes kMovable = {ACL_FLOAT, ACL_FLOAT16, ACL_BF16, ACL_INT32, ACL_INT64, ACL_UINT8, ACL_BOOL};
 constexpr Dtypes kIndex = {ACL_INT32, ACL_INT64};
 
@@ -42,10 +43,11 @@ std::vector<int64_t> reduced(const std::vector<int64_t>& dims, const std::vector
   return result;
 }
 
-// Sums in fp32 as a vector unit does: 64 partial sums, then pairs of them.
-float vector_sum(const float* values, int64_t count, int64_t stride) {
+// Sums as a vector unit does: 64 partial sums, then pairs of them.
+template <typename C>
+C vector_sum(const C* values, int64_t count, int64_t stride) {
   constexpr int64_t kLanes = 64;
-  float lanes[kLanes] = {};
+  C lanes[kLanes] = {};
   for (int64_t i = 0; i < count; ++i) lanes[i % kLanes] += values[i * stride];
   for (int64_t width = kLanes / 2; width > 0; width /= 2) {
     for (int64_t i = 0; i < width; ++i) lanes[i] += lanes[i + width];
@@ -65,27 +67,64 @@ int check_index(const char* op, int64_t index, int64_t size) {
 aclnnStatus aclnnReduceSumGetWorkspaceSize(const aclTensor* self, const aclIntArray* dims, bool keep, int32_t dtype,
                                            aclTensor* out, uint64_t* bytes, aclOpExecutor** executor) {
   Phase1 phase("aclnnReduceSum", bytes, executor);
-  const Tensor& from = phase.in("self", self, kFloats);
+  const Tensor& from = phase.in("self", self, kReals);
   const auto over = phase.ints("dims", dims);
-  const Tensor& to = phase.out("out", out, kFloats);
+  const Tensor& to = phase.out("out", out, kReals);
   const int64_t dim = over.size() == 1 ? normalized(over[0], from.dims) : -1;
   phase.require(dim >= 0 && dim < static_cast<int64_t>(from.dims.size()), "one dimension of self (this simulator)");
   phase.require(to.dtype == dtype && to.dims == reduced(from.dims, {dim}, keep),
                 "out of the dtype named and of the reduced shape, got " + shape_text(to.dims));
   return phase.finish([dim](const Operands& operands) {
-    const auto values = load<float>(operands.in[0]);
-    const Around shape = around(operands.in[0].dims, dim);
-    std::vector<float> sums;
-    for (int64_t o = 0; o < shape.outer; ++o) {
-      for (int64_t i = 0; i < shape.inner; ++i) {
-        sums.push_back(vector_sum(values.data() + o * shape.size * shape.inner + i, shape.size, shape.inner));
+    const auto reduce = [&](auto typed) {
+      using C = decltype(typed);
+      const auto values = load<C>(operands.in[0]);
+      const Around shape = around(operands.in[0].dims, dim);
+      std::vector<C> sums;
+      for (int64_t o = 0; o < shape.outer; ++o) {
+        for (int64_t i = 0; i < shape.inner; ++i) {
+          sums.push_back(vector_sum(values.data() + o * shape.size * shape.inner + i, shape.size, shape.inner));
+        }
       }
-    }
-    store(operands.out[0], sums);
+      store(operands.out[0], sums);
+    };
+    operands.in[0].dtype == ACL_DOUBLE ? reduce(double{}) : reduce(float{});
     return 0;
   });
 }
 FAKE_ASCEND_PHASE2(aclnnReduceSum)
+
+// A NaN is the largest.
+aclnnStatus aclnnAmaxGetWorkspaceSize(const aclTensor* self, const aclIntArray* dims, bool keep, aclTensor* out,
+                                      uint64_t* bytes, aclOpExecutor** executor) {
+  Phase1 phase("aclnnAmax", bytes, executor);
+  const Tensor& from = phase.in("self", self, kReals);
+  const auto over = phase.ints("dim", dims);
+  const Tensor& to = phase.out("out", out, kReals);
+  const int64_t dim = over.size() == 1 ? normalized(over[0], from.dims) : -1;
+  phase.require(dim >= 0 && dim < static_cast<int64_t>(from.dims.size()), "one dimension of self (this simulator)");
+  phase.require(to.dtype == from.dtype && to.dims == reduced(from.dims, {dim}, keep),
+                "out of the dtype of self and of the reduced shape, got " + shape_text(to.dims));
+  phase.require(around(from.dims, dim).size > 0, "a dimension that is not empty");
+  return phase.finish([dim](const Operands& operands) {
+    const auto values = load<double>(operands.in[0]);
+    const Around shape = around(operands.in[0].dims, dim);
+    std::vector<double> best;
+    for (int64_t o = 0; o < shape.outer; ++o) {
+      for (int64_t i = 0; i < shape.inner; ++i) {
+        const double* column = values.data() + o * shape.size * shape.inner + i;
+        double champion = column[0];
+        for (int64_t k = 1; k < shape.size; ++k) {
+          const double value = column[k * shape.inner];
+          if (!std::isnan(champion) && (std::isnan(value) || value > champion)) champion = value;
+        }
+        best.push_back(champion);
+      }
+    }
+    store(operands.out[0], best);
+    return 0;
+  });
+}
+FAKE_ASCEND_PHASE2(aclnnAmax)
 
 aclnnStatus aclnnMaxDimGetWorkspaceSize(const aclTensor* self, int64_t dim, bool keep, aclTensor* out,
                                         aclTensor* indices, uint64_t* bytes, aclOpExecutor** executor) {

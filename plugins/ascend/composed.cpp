@@ -1,0 +1,82 @@
+// The plan of every composed operator: the steps of its program, in aclnn's operands.
+#include "composed.hpp"
+
+#include <map>
+#include <utility>
+
+#include "plan.hpp"
+#include "primitives.hpp"
+
+namespace rlk::ascend {
+namespace {
+
+class ComposedPlan final : public ProgramPlan {
+public:
+  ComposedPlan(Device& device, const composed::Shape& shape, composed::Recipe recipe)
+      : ProgramPlan(device, shape.inputs, shape.outputs, shape.symbols), recipe_(std::move(recipe)) {
+    numerics = shape.numerics;
+    variant = Aclnn::kName;
+  }
+
+private:
+  void build(Builder& b, const sdk::Run& run) override {
+    const composed::Program program = recipe_(run);
+    Operand workspace;
+    if (program.workspace_bytes > 0) workspace = b.scratch(kAclUint8, {static_cast<int64_t>(program.workspace_bytes)});
+    for (const composed::Step& step : program.steps) {
+      ComposedStep own;
+      for (const composed::Operand& operand : step.in) own.in.push_back(operand_of(operand, workspace));
+      own.number = step.number;
+      own.out = operand_of(step.out, workspace);
+      emit_of(step.primitive)(b, own);
+    }
+  }
+
+  Operand operand_of(const composed::Operand& from, const Operand& workspace) {
+    using From = composed::Operand::Place;
+    if (from.place == From::number) return number_of(from);
+    Operand operand;
+    operand.place = from.place == From::workspace ? Place::workspace
+                    : from.place == From::input   ? Place::input
+                                                  : Place::output;
+    operand.index = from.index;
+    operand.byte_offset = from.byte_offset + (from.place == From::workspace ? workspace.byte_offset : 0);
+    operand.dtype = acl_dtype(from.dtype);
+    operand.dims = from.dims;
+    operand.strides = from.strides;
+    return operand;
+  }
+
+  // In the plan's device memory, once.
+  Operand number_of(const composed::Operand& from) {
+    Operand& made = numbers_[{from.dtype, composed::bits_of(from.number)}];
+    if (made.place != Place::fixed) {
+      made = from.dtype == sdk::Dtype::f64       ? constants_.add(from.number)
+             : from.dtype == sdk::Dtype::boolean ? constants_.add_bool(from.number != 0)
+                                                 : constants_.add(static_cast<float>(from.number));
+    }
+    Operand operand = made;
+    operand.dims = from.dims;
+    operand.strides = from.strides;
+    return operand;
+  }
+
+  const composed::Recipe recipe_;
+  std::map<std::pair<sdk::Dtype, uint64_t>, Operand> numbers_;  // by their bits
+};
+
+}  // namespace
+
+const composed::Primitives& Aclnn::primitives() {
+  return ascend::primitives();
+}
+
+sdk::Refusal Aclnn::refuse(const rlk_call_desc& desc) {
+  return decline_views(desc);
+}
+
+std::unique_ptr<sdk::Plan> Aclnn::plan(Device& device, const composed::Shape& shape, composed::Recipe recipe) {
+  return std::make_unique<ComposedPlan>(device, shape, std::move(recipe));
+}
+
+}  // namespace rlk::ascend

@@ -1,0 +1,168 @@
+// The table. Dtypes are those of each operator's public documentation (aclnnXxx.md of ops-math); fp64 runs on the AI
+// CPU there, slowly. All of them broadcast, take any strides, and may write over an operand of the same shape.
+//
+// Rounding is not documented for any of them but aclnnCast (to nearest even). What is relied on: sums, products,
+// quotients and roots of fp32 and fp64 are rounded once, exp and log are good to a few units; the smoke tests try it
+// before an implementation serves. 16-bit sums are never asked for: programs compute in fp32.
+#include "primitives.hpp"
+
+#include "plan.hpp"
+
+namespace rlk::ascend {
+namespace {
+
+using composed::Dtypes;
+using composed::Primitive;
+using composed::Word;
+using sdk::Dtype;
+
+constexpr Dtypes kReals = {Dtype::f32, Dtype::f64};
+constexpr Dtypes kRealsAndMasks = {Dtype::f32, Dtype::f64, Dtype::boolean};
+// Of the documented ones, those that are numbers here.
+constexpr Dtypes kSelectable = {Dtype::f32, Dtype::bf16, Dtype::f16, Dtype::f64, Dtype::i32, Dtype::i64};
+constexpr Dtypes kMasks = {Dtype::boolean};
+constexpr Dtypes kAny = {Dtype::f32, Dtype::bf16, Dtype::f16, Dtype::f64,    Dtype::i32,
+                         Dtype::i64, Dtype::u8,   Dtype::i8,  Dtype::boolean};
+
+struct Row {
+  Primitive primitive;
+  Emit emit;
+};
+
+AclScalar* scalar_of(Builder& b, double number, int32_t dtype) {
+  if (dtype == kAclDouble) return b.program().scalar(number);
+  return b.program().scalar(static_cast<float>(number));
+}
+
+template <class Op>
+Primitive row_of(Word word, const Op& op, Dtypes dtypes, bool has_number = false) {
+  Primitive row{word, has_number, op.name, op.present(), dtypes};
+  row.repeats = 0b111;
+  row.takes_strides = true;
+  row.in_place = true;
+  return row;
+}
+
+Row unary(Word word, const UnaryOperator& op, Dtypes dtypes) {
+  return {row_of(word, op, dtypes), [&op](Builder& b, const ComposedStep& s) { b.unary(op, s.in[0], s.out); }};
+}
+Row binary(Word word, const BinaryOperator& op, Dtypes dtypes) {
+  return {row_of(word, op, dtypes),
+          [&op](Builder& b, const ComposedStep& s) { b.binary(op, s.in[0], s.in[1], s.out); }};
+}
+Row with_number(Word word, const ScalarOperator& op, Dtypes dtypes) {
+  return {row_of(word, op, dtypes, true), [&op](Builder& b, const ComposedStep& s) {
+            b.with_scalar(op, s.in[0], scalar_of(b, s.number, s.in[0].dtype), s.out);
+          }};
+}
+template <class Op, class Call>
+Row row(Word word, const Op& op, Dtypes dtypes, Call call) {
+  return {row_of(word, op, dtypes), call};
+}
+
+// From floating dtypes to integers nothing is said of what is out of range, and not all integers are converted exactly:
+// those casts are left out. Every fp64 becomes fp32, which may double the rounding to 16 bits, so that one is too.
+Row cast(Dtypes from, Dtypes to) {
+  Row cast = row(Word::cast, runtime().Cast, from, [](Builder& b, const ComposedStep& s) { b.cast(s.in[0], s.out); });
+  cast.primitive.to = to;
+  cast.primitive.in_place = false;
+  return cast;
+}
+
+// Copies and expansions are one update in place.
+Row copy(Word word) {
+  return row(word, runtime().InplaceCopy, kAny, [](Builder& b, const ComposedStep& s) { b.copy(s.in[0], s.out); });
+}
+
+// Along one dimension, which stays.
+template <class Op>
+Row reduction(Word word, const Op& op, bool over_rows,
+              void (Builder::*add)(const Operand&, int64_t, bool, const Operand&)) {
+  Row made = row(word, op, kReals, [add, over_rows](Builder& b, const ComposedStep& s) {
+    (b.*add)(s.in[0], over_rows ? 0 : static_cast<int64_t>(s.in[0].dims.size()) - 1, true, s.out);
+  });
+  made.primitive.in_place = false;
+  return made;
+}
+
+std::vector<Row> rows() {
+  const Runtime& r = runtime();
+  std::vector<Row> rows;
+  rows.push_back(row(Word::add, r.Add, kReals, [](Builder& b, const ComposedStep& s) {
+    b.add_scaled(s.in[0], s.in[1], scalar_of(b, 1, s.out.dtype), s.out);
+  }));
+  rows.push_back(row(Word::subtract, r.Sub, kReals, [](Builder& b, const ComposedStep& s) {
+    b.subtract(s.in[0], s.in[1], scalar_of(b, 1, s.out.dtype), s.out);
+  }));
+  rows.push_back({row_of(Word::add, r.Adds, kReals, true), [](Builder& b, const ComposedStep& s) {
+                    const int32_t dtype = s.out.dtype;
+                    b.add_scalar(s.in[0], scalar_of(b, s.number, dtype), scalar_of(b, 1, dtype), s.out);
+                  }});
+  rows.push_back(with_number(Word::multiply, r.Muls, kReals));
+  rows.push_back(with_number(Word::divide, r.Divs, kReals));
+  rows.push_back(binary(Word::multiply, r.Mul, kReals));
+  rows.push_back(binary(Word::divide, r.Div, kReals));
+  rows.push_back(unary(Word::absolute, r.Abs, kReals));
+  rows.push_back(unary(Word::root, r.Sqrt, kReals));
+  rows.push_back(unary(Word::exp, r.Exp, kReals));
+  rows.push_back(unary(Word::log, r.Log, kReals));
+
+  rows.push_back(binary(Word::less, r.LtTensor, kReals));
+  rows.push_back(binary(Word::less_equal, r.LeTensor, kReals));
+  rows.push_back(binary(Word::equal, r.EqTensor, kRealsAndMasks));
+  rows.push_back(binary(Word::not_equal, r.NeTensor, kRealsAndMasks));
+  rows.push_back(with_number(Word::less, r.LtScalar, kReals));
+  rows.push_back(with_number(Word::less_equal, r.LeScalar, kReals));
+  rows.push_back(with_number(Word::greater, r.GtScalar, kReals));
+  rows.push_back(with_number(Word::greater_equal, r.GeScalar, kReals));
+  rows.push_back(with_number(Word::equal, r.EqScalar, kReals));
+  rows.push_back(with_number(Word::not_equal, r.NeScalar, kReals));
+  rows.push_back(binary(Word::both, r.LogicalAnd, kMasks));
+  rows.push_back(binary(Word::either, r.LogicalOr, kMasks));
+  rows.push_back(row(Word::select, r.SWhere, kSelectable,
+                     [](Builder& b, const ComposedStep& s) { b.where(s.in[0], s.in[1], s.in[2], s.out); }));
+
+  rows.push_back(cast({Dtype::f32, Dtype::bf16, Dtype::f16}, {Dtype::f32, Dtype::bf16, Dtype::f16, Dtype::f64}));
+  rows.push_back(cast({Dtype::f64}, {Dtype::f32}));
+  rows.push_back(cast({Dtype::u8, Dtype::i8, Dtype::boolean}, {Dtype::f32, Dtype::bf16, Dtype::f16, Dtype::f64}));
+  rows.push_back(cast({Dtype::i32}, {Dtype::f32, Dtype::f64}));
+  rows.push_back(cast({Dtype::u8, Dtype::i8, Dtype::i32, Dtype::boolean}, {Dtype::i32, Dtype::i64}));
+
+  rows.push_back(cast({Dtype::u8, Dtype::i8, Dtype::i32}, {Dtype::boolean}));
+
+  rows.push_back(copy(Word::copy));
+  rows.push_back(copy(Word::expand));
+  rows.push_back(row(Word::fill, r.InplaceFillScalar, kReals, [](Builder& b, const ComposedStep& s) {
+    b.fill_with(s.out, scalar_of(b, s.number, s.out.dtype));
+  }));
+  rows.push_back(row(Word::positions, r.Arange, {Dtype::f32}, [](Builder& b, const ComposedStep& s) {
+    const int64_t count = element_count(s.out.dims);
+    b.arange(0.0F, static_cast<float>(count), 1.0F, reshaped(s.out, {count}));
+  }));
+  rows.push_back(reduction(Word::sum, r.ReduceSum, false, &Builder::sum));
+  rows.push_back(reduction(Word::sum_rows, r.ReduceSum, true, &Builder::sum));
+  rows.push_back(reduction(Word::largest, r.Amax, false, &Builder::largest));
+  return rows;
+}
+
+const std::vector<Row>& table() {
+  static const std::vector<Row> made = rows();
+  return made;
+}
+
+}  // namespace
+
+const composed::Primitives& primitives() {
+  static const composed::Primitives made = [] {
+    composed::Primitives all{"the installed CANN", {}, 512, static_cast<uint64_t>(workspace_limit())};
+    for (const Row& row : table()) all.table.push_back(row.primitive);
+    return all;
+  }();
+  return made;
+}
+
+const Emit& emit_of(size_t primitive) {
+  return table()[primitive].emit;
+}
+
+}  // namespace rlk::ascend

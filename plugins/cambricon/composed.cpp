@@ -1,0 +1,85 @@
+// The plan of every composed operator: the steps of its program, in CNNL's operands.
+#include "composed.hpp"
+
+#include <utility>
+
+#include "primitives.hpp"
+
+namespace rlk::cambricon {
+namespace {
+
+// bf16 is looked at as kInt16.
+CnnlDtype cnnl_dtype(sdk::Dtype dtype) {
+  switch (dtype) {
+    case sdk::Dtype::bf16:
+      return kInt16;
+    case sdk::Dtype::boolean:
+      return kBool;
+    default:
+      return kFloat;
+  }
+}
+
+Dims dims_of(const composed::Dims& dims) {
+  Dims narrow;
+  for (const int64_t dim : dims) narrow.push_back(static_cast<int>(dim));
+  return narrow;
+}
+
+class ComposedPlan final : public ProgramPlan {
+public:
+  ComposedPlan(Device& device, const composed::Shape& shape, composed::Recipe recipe)
+      : ProgramPlan(device, Cnnl::kName, shape.numerics), recipe_(std::move(recipe)) {}
+
+private:
+  void build(Calls& c, const sdk::Run& run, Stream*) override {
+    const composed::Program program = recipe_(run);
+    void* const workspace = program.workspace_bytes > 0 ? c.memory(program.workspace_bytes) : nullptr;
+    const uint64_t before_steps = c.mark();
+    for (const composed::Step& step : program.steps) {
+      c.rewind(before_steps);
+      ComposedStep own;
+      for (const composed::Operand& operand : step.in) own.in.push_back(operand_of(c, run, workspace, operand));
+      own.number = static_cast<float>(step.number);
+      own.out = operand_of(c, run, workspace, step.out);
+      emit_of(step.primitive)(c, own);
+    }
+  }
+
+  static Operand operand_of(Calls& c, const sdk::Run& run, void* workspace, const composed::Operand& from) {
+    using Place = composed::Operand::Place;
+    const Dims dims = dims_of(from.dims);
+    if (from.place == Place::number) {
+      Operand number = c.scratch(cnnl_dtype(from.dtype), dims);
+      c.fill(number, static_cast<float>(from.number));
+      return number;
+    }
+    void* const start = from.place == Place::workspace ? workspace
+                        : from.place == Place::input   ? sdk::data_of(run.input(from.index))
+                                                       : sdk::data_of(run.output(from.index));
+    // While it measures, the workspace begins at null.
+    void* const first =
+        reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(start) + static_cast<uintptr_t>(from.byte_offset));
+    Operand operand{first, cnnl_dtype(from.dtype), dims};
+    if (!composed::is_dense(from.dims, from.strides)) operand.strides = dims_of(from.strides);
+    return operand;
+  }
+
+  const composed::Recipe recipe_;
+};
+
+}  // namespace
+
+const composed::Primitives& Cnnl::primitives() {
+  return cambricon::primitives();
+}
+
+sdk::Refusal Cnnl::refuse(const rlk_call_desc& desc) {
+  return refuse_tensors(desc);
+}
+
+std::unique_ptr<sdk::Plan> Cnnl::plan(Device& device, const composed::Shape& shape, composed::Recipe recipe) {
+  return std::make_unique<ComposedPlan>(device, shape, std::move(recipe));
+}
+
+}  // namespace rlk::cambricon

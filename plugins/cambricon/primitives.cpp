@@ -1,0 +1,145 @@
+// The table. No public text says which dtypes, gaps and broadcasts a function of CNNL takes: what is here is what
+// public frameworks ask of it, fp32 tensors without gaps, of which the second may repeat. Nor is a rounding documented:
+// sums, products, quotients and roots are relied on to round once, exp and log to be good to a few units ("high
+// precision" where there is a choice); the smoke tests try it before an implementation serves.
+//
+// The numbers of CNNL's casts are in no public text: bf16 is read as the upper halves of fp32, and nothing is rounded
+// to 16 bits, so that operators with results of 16 bits are declined.
+#include "primitives.hpp"
+
+namespace rlk::cambricon {
+namespace {
+
+using composed::Dtypes;
+using composed::Primitive;
+using composed::Word;
+using sdk::Dtype;
+
+constexpr Dtypes kFloats = {Dtype::f32};
+constexpr Dtypes kMasks = {Dtype::boolean};
+constexpr uint32_t kSecond = 0b10;
+
+struct Row {
+  Primitive primitive;
+  Emit emit;
+};
+
+Row row(Word word, Needed function, Dtypes dtypes, Emit emit) {
+  return {Primitive{word, false, function.name, function.present, dtypes}, std::move(emit)};
+}
+// Element by element, in place where it must be.
+Row elementwise(Word word, Needed function, Emit emit) {
+  Row made = row(word, function, kFloats, std::move(emit));
+  made.primitive.in_place = true;
+  made.primitive.repeats = kSecond;
+  return made;
+}
+Row with_number(Word word, Needed function, Emit emit) {
+  Row made = elementwise(word, function, std::move(emit));
+  made.primitive.has_number = true;
+  return made;
+}
+Row compare(Word word, int operation, Dtypes dtypes) {
+  const bool is_present = runtime().cnnlGetLogicOpWorkspaceSize != nullptr && runtime().cnnlLogicOp != nullptr;
+  return row(word, {"cnnlLogicOp", is_present}, dtypes,
+             [operation](Calls& c, const ComposedStep& s) { c.compare(operation, s.in[0], s.in[1], s.out); });
+}
+// Along one dimension, which stays.
+Row reduction(Word word, bool over_rows, void (*emit)(Calls&, const Operand&, int axis, const Operand&)) {
+  const Runtime& r = runtime();
+  const bool reduces = (r.cnnlReduce_v2 != nullptr && r.cnnlGetReduceOpWorkspaceSize_v2 != nullptr) ||
+                       (r.cnnlReduce != nullptr && r.cnnlGetReduceOpWorkspaceSize != nullptr);
+  const bool describes = r.cnnlCreateReduceDescriptor != nullptr && r.cnnlSetReduceDescriptor_v2 != nullptr &&
+                         r.cnnlDestroyReduceDescriptor != nullptr;
+  return row(word, {"cnnlReduce", reduces && describes}, kFloats, [emit, over_rows](Calls& c, const ComposedStep& s) {
+    emit(c, s.in[0], over_rows ? 0 : static_cast<int>(s.in[0].dims.size()) - 1, s.out);
+  });
+}
+
+std::vector<Row> rows() {
+  const Runtime& r = runtime();
+  const bool combines = r.cnnlCreateOpTensorDescriptor != nullptr && r.cnnlSetOpTensorDescriptor != nullptr &&
+                        r.cnnlDestroyOpTensorDescriptor != nullptr && r.cnnlGetOpTensorWorkspaceSize != nullptr &&
+                        r.cnnlOpTensor != nullptr;
+  const Needed op_tensor{"cnnlOpTensor", combines};
+  const Needed div{"cnnlDiv_v2", r.cnnlDiv_v2 != nullptr && r.cnnlGetDivWorkspaceSize != nullptr};
+  const Needed select{"cnnlSelectV2", r.cnnlSelectV2 != nullptr && r.cnnlGetSelectV2WorkspaceSize != nullptr};
+  const Needed copy{"cnnlCopy", r.cnnlCopy != nullptr && r.cnnlSetTensorDescriptorEx != nullptr};
+
+  std::vector<Row> rows;
+  rows.push_back(
+      elementwise(Word::add, op_tensor, [](Calls& c, const ComposedStep& s) { c.add(s.in[0], 1, s.in[1], 1, s.out); }));
+  rows.push_back(elementwise(Word::subtract, op_tensor,
+                             [](Calls& c, const ComposedStep& s) { c.add(s.in[0], 1, s.in[1], -1, s.out); }));
+  rows.push_back(elementwise(Word::multiply, op_tensor,
+                             [](Calls& c, const ComposedStep& s) { c.multiply(s.in[0], s.in[1], s.out); }));
+  rows.push_back(
+      elementwise(Word::divide, div, [](Calls& c, const ComposedStep& s) { c.divide(s.in[0], s.in[1], s.out); }));
+  rows.push_back(with_number(Word::add, RLK_CNNL_NEEDS(cnnlTransform_v2),
+                             [](Calls& c, const ComposedStep& s) { c.affine(s.in[0], 1, s.number, s.out); }));
+  rows.push_back(with_number(Word::multiply, RLK_CNNL_NEEDS(cnnlTransform_v2),
+                             [](Calls& c, const ComposedStep& s) { c.scale(s.in[0], s.number, s.out); }));
+  rows.push_back(elementwise(Word::absolute, RLK_CNNL_NEEDS(cnnlAbs),
+                             [](Calls& c, const ComposedStep& s) { c.absolute(s.in[0], s.out); }));
+  rows.push_back(elementwise(Word::root, RLK_CNNL_NEEDS(cnnlSqrt_v2),
+                             [](Calls& c, const ComposedStep& s) { c.root(s.in[0], s.out); }));
+  rows.push_back(elementwise(Word::exp, RLK_CNNL_NEEDS(cnnlExp_v2),
+                             [](Calls& c, const ComposedStep& s) { c.exp(s.in[0], s.out); }));
+  rows.push_back(elementwise(Word::log, RLK_CNNL_NEEDS(cnnlLog_v2),
+                             [](Calls& c, const ComposedStep& s) { c.log(s.in[0], s.out); }));
+
+  constexpr Dtypes kBoth = {Dtype::f32, Dtype::boolean};
+  rows.push_back(compare(Word::less, kLess, kFloats));
+  rows.push_back(compare(Word::less_equal, kLessEqual, kFloats));
+  rows.push_back(compare(Word::greater, kGreater, kFloats));
+  rows.push_back(compare(Word::greater_equal, kGreaterEqual, kFloats));
+  rows.push_back(compare(Word::equal, kEqual, kBoth));
+  rows.push_back(compare(Word::not_equal, kNotEqual, kBoth));
+  rows.push_back(compare(Word::both, kAnd, kMasks));
+  rows.push_back(compare(Word::either, kOr, kMasks));
+  rows.push_back(row(Word::select, select, kFloats,
+                     [](Calls& c, const ComposedStep& s) { c.select(s.in[0], s.in[1], s.in[2], s.out); }));
+
+  Row widen = row(Word::cast, copy, {Dtype::bf16}, [](Calls& c, const ComposedStep& s) { c.widen(s.in[0], s.out); });
+  widen.primitive.to = kFloats;
+  rows.push_back(widen);
+  Row any_strides =
+      row(Word::copy, copy, {Dtype::f32, Dtype::bf16}, [](Calls& c, const ComposedStep& s) { c.copy(s.in[0], s.out); });
+  any_strides.primitive.takes_strides = true;
+  rows.push_back(any_strides);
+  rows.push_back(row(Word::expand, RLK_CNNL_NEEDS(cnnlExpand), kFloats,
+                     [](Calls& c, const ComposedStep& s) { c.expand(s.in[0], s.out); }));
+  rows.push_back(row(Word::fill, RLK_CNNL_NEEDS(cnnlFill_v3), kFloats,
+                     [](Calls& c, const ComposedStep& s) { c.fill(s.out, s.number); }));
+  rows.push_back(row(Word::fill, {"cnrtMemsetAsync", true}, kMasks,
+                     [](Calls& c, const ComposedStep& s) { c.fill_bytes(s.out, s.number != 0 ? 1 : 0); }));
+  const auto sum = [](Calls& c, const Operand& x, int axis, const Operand& out) { c.sum(x, axis, out); };
+  const auto largest = [](Calls& c, const Operand& x, int axis, const Operand& out) { c.max(x, axis, out); };
+  rows.push_back(reduction(Word::sum, false, sum));
+  rows.push_back(reduction(Word::sum_rows, true, sum));
+  rows.push_back(reduction(Word::largest, false, largest));
+  return rows;
+}
+
+const std::vector<Row>& table() {
+  static const std::vector<Row> made = rows();
+  return made;
+}
+
+}  // namespace
+
+const composed::Primitives& primitives() {
+  static const std::string name = "the installed CNNL " + runtime().cnnl_version;
+  static const composed::Primitives made = [] {
+    composed::Primitives all{name.c_str(), {}, 256, static_cast<uint64_t>(workspace_limit())};
+    for (const Row& row : table()) all.table.push_back(row.primitive);
+    return all;
+  }();
+  return made;
+}
+
+const Emit& emit_of(size_t primitive) {
+  return table()[primitive].emit;
+}
+
+}  // namespace rlk::cambricon

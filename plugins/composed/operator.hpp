@@ -1,0 +1,88 @@
+// An operator by its formula, on any vendor: query records the program of a call and finds what the vendor lacks, a
+// plan records it anew for the sizes of a run. A vendor is a class with
+//
+//   using Device = ...;
+//   static constexpr const char* kName;                    // of its implementations
+//   static const Primitives& primitives();
+//   static sdk::Refusal refuse(const rlk_call_desc&);      // tensors that it can read in no way
+//   static std::unique_ptr<sdk::Plan> plan(Device&, const Shape&, Recipe);
+#pragma once
+
+#include <functional>
+#include <limits>
+#include <memory>
+
+#include "program.hpp"
+
+namespace rlk::composed {
+
+// Parameters that a formula multiplies by, and their names.
+struct Factor {
+  const char* name;
+  double value;
+};
+using Factors = std::vector<Factor>;
+// Empty where each can be used in fp32.
+sdk::Refusal refuse_factors(const Factors& factors);
+
+bool has_f64(const std::vector<View>& views);
+template <class Op>
+bool any_f64(const Arguments<Op>& call) {
+  bool found = false;
+  const auto look = [&](const View& view) { found = found || (view.is_present() && view.dtype == sdk::Dtype::f64); };
+  Arguments<Op>::each_input(call, look);
+  Arguments<Op>::each_output(call, look);
+  return found;
+}
+
+// How many of each an operator has, and what its plans say of themselves.
+struct Shape {
+  uint32_t inputs, outputs, symbols, numerics;
+};
+// The program of a run.
+using Recipe = std::function<Program(const sdk::Run&)>;
+
+template <class Vendor, class Operator>
+struct Implementation {
+  using Op = typename Operator::Op;
+  using Device = typename Vendor::Device;
+  static constexpr const char* kName = Vendor::kName;
+
+  static sdk::Support query(Device&, const sdk::Call<Op>& call) {
+    if (auto no = Vendor::refuse(call.desc())) return *no;
+    const auto views = views_of<Op>(call, call.params());
+    if (!any_f64<Op>(views)) {
+      if (auto no = refuse_factors(Operator::factors_of(views))) return *no;
+    }
+    Recorder recorder;
+    Operator::record_call(recorder, views);
+    if (auto no = program_of(recorder, Vendor::primitives(), aliases_of(call)).refusal) return *no;
+    sdk::Support yes = sdk::Support::yes(Vendor::kName, Operator::kNumerics);
+    yes.workspace_bound = std::numeric_limits<uint64_t>::max();
+    return yes;
+  }
+  static std::unique_ptr<sdk::Plan> plan(Device& device, const sdk::Call<Op>& call) {
+    return Vendor::plan(device, {Op::kInputs, Op::kOutputs, Op::kSymbols, Operator::kNumerics},
+                        [params = call.params(), aliases = aliases_of(call)](const sdk::Run& run) {
+                          return program(views_of<Op>(run, params), aliases);
+                        });
+  }
+
+private:
+  static Program program(const Arguments<Op>& views, const std::vector<Alias>& aliases) {
+    const auto record = [&](Recorder& recorder) { Operator::record_call(recorder, views); };
+    if constexpr (Operator::kChunks) return chunked_program_of(record, Vendor::primitives(), aliases);
+    Recorder recorder;
+    record(recorder);
+    return program_of(recorder, Vendor::primitives(), aliases);
+  }
+  static std::vector<Alias> aliases_of(const sdk::Call<Op>& call) {
+    std::vector<Alias> aliases;
+    for (uint32_t i = 0; i < Op::kOutputs; ++i) {
+      if (call.alias(i) >= 0) aliases.push_back({i, static_cast<uint32_t>(call.alias(i))});
+    }
+    return aliases;
+  }
+};
+
+}  // namespace rlk::composed

@@ -1,0 +1,332 @@
+// Every value that an output needs becomes a step, with copies, expansions and fills where a primitive asks for them.
+#include "program.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <utility>
+
+#include "memory.hpp"
+
+namespace rlk::composed {
+namespace {
+
+using sdk::Dtype;
+using Place = Operand::Place;
+
+Dims padded(Dims dims, size_t rank) {
+  dims.insert(dims.begin(), rank - std::min(rank, dims.size()), 1);
+  return dims;
+}
+
+Operand operand_of(const View& view) {
+  Operand operand;
+  operand.place = view.place == View::Place::input ? Place::input : Place::output;
+  operand.index = view.index;
+  operand.byte_offset = view.byte_offset;
+  operand.dtype = view.dtype;
+  operand.dims = view.dims;
+  operand.strides = view.strides;
+  return operand;
+}
+
+// With as many dimensions as the output of its step, one at least.
+Operand with_rank(Operand operand, size_t rank) {
+  while (operand.dims.size() < std::max<size_t>(rank, 1)) {
+    operand.dims.insert(operand.dims.begin(), 1);
+    operand.strides.insert(operand.strides.begin(), 1);
+  }
+  for (size_t i = 0; i < operand.dims.size(); ++i) {
+    if (operand.dims[i] == 1) operand.strides[i] = 1;  // any is legal, none is used
+  }
+  return operand;
+}
+
+class Composer {
+public:
+  Composer(const Recorder& recorder, const Primitives& primitives, const std::vector<Alias>& aliases)
+      : nodes_(recorder.nodes()), outputs_(recorder.outputs()), primitives_(primitives), aliases_(aliases) {}
+
+  Program compose() {
+    find_needed();
+    made_.resize(nodes_.size());
+    for (size_t i = 0; i < nodes_.size(); ++i) {
+      if (is_step(i) && last_use_[i] != kNever) make(i);
+    }
+    for (const Output& output : outputs_) store(output);
+    refuse();
+    place_buffers();
+    return std::move(program_);
+  }
+
+private:
+  static constexpr size_t kNever = 0, kStores = ~size_t{0};  // no value's own use comes first
+
+  const Node& node(int value) const { return nodes_[static_cast<size_t>(value)]; }
+  bool is_step(size_t i) const { return nodes_[i].word != Word::input && nodes_[i].word != Word::number; }
+
+  // The last value, or the stores, that reads each value.
+  void find_needed() {
+    last_use_.assign(nodes_.size(), kNever);
+    for (const Output& output : outputs_) last_use_[static_cast<size_t>(output.value)] = kStores;
+    for (size_t i = nodes_.size(); i-- > 0;) {
+      if (last_use_[i] == kNever) continue;
+      for (const int value : nodes_[i].from) {
+        if (value < 0) continue;
+        size_t& last = last_use_[static_cast<size_t>(value)];
+        last = std::max(last, i);
+      }
+    }
+  }
+
+  // --- the table -----------------------------------------------------------------------------------------------------
+  // A row for the word, or the largest number there is; then something is lacking.
+  size_t find(Word word, bool has_number, Dtype dtype, Dtype to) {
+    const Primitive* absent = nullptr;
+    for (size_t i = 0; i < primitives_.table.size(); ++i) {
+      const Primitive& one = primitives_.table[i];
+      if (one.word != word || one.has_number != has_number || !one.dtypes.has(dtype)) continue;
+      if (word == Word::cast && !one.to.has(to)) continue;
+      if (one.is_present) return i;
+      absent = &one;
+    }
+    if (absent != nullptr && std::find(missing_.begin(), missing_.end(), absent->function) == missing_.end())
+      missing_.push_back(absent->function);
+    if (absent == nullptr && unknown_.empty()) {
+      unknown_ = std::string(name_of(word)) + (word == Word::cast ? " from " : " of ") + sdk::name_of(dtype) +
+                 (word == Word::cast ? std::string(" to ") + sdk::name_of(to) : "");
+    }
+    return kLacking;
+  }
+  bool has(Word word, bool has_number, Dtype dtype) const {
+    return std::any_of(primitives_.table.begin(), primitives_.table.end(), [&](const Primitive& one) {
+      return one.word == word && one.has_number == has_number && one.dtypes.has(dtype) && one.is_present;
+    });
+  }
+
+  void refuse() {
+    if (!unknown_.empty()) {
+      program_.refusal =
+          sdk::Support::no("PRIMITIVE", std::string(primitives_.runtime) + " has no documented primitive for " +
+                                            unknown_ + "; use another dtype or another device");
+    } else if (!missing_.empty()) {
+      std::string names;
+      for (const std::string& name : missing_) names += (names.empty() ? "" : ", ") + name;
+      program_.refusal = sdk::Support::no(
+          "RUNTIME_SYMBOL_MISSING", std::string(primitives_.runtime) + " has no " + names + "; install a newer one");
+    }
+    if (program_.refusal) program_.steps.clear();
+  }
+
+  // --- steps ---------------------------------------------------------------------------------------------------------
+  Operand buffer(Dtype dtype, const Dims& dims) {
+    Operand operand;
+    operand.index = static_cast<uint32_t>(buffers_++);
+    operand.dtype = dtype;
+    operand.dims = dims;
+    operand.strides = dense_strides(dims);
+    return with_rank(operand, dims.size());
+  }
+
+  void add(size_t primitive, std::vector<Operand> in, double number, const Operand& out) {
+    if (primitive == kLacking || element_count(out.dims) == 0) return;
+    const Word word = primitives_.table[primitive].word;
+    if (is_reduction(word) && element_count(in[0].dims) == 0) {  // of nothing
+      const double nothing = word == Word::largest ? -std::numeric_limits<double>::infinity() : 0;
+      return add(find(Word::fill, false, out.dtype, out.dtype), {}, nothing, out);
+    }
+    Step step;
+    step.primitive = primitive;
+    for (Operand& operand : in) step.in.push_back(with_rank(std::move(operand), out.dims.size()));
+    step.number = number;
+    step.out = out;
+    program_.steps.push_back(std::move(step));
+  }
+
+  void make(size_t i) {
+    const Node& own = nodes_[i];
+    std::vector<int> from;
+    for (const int value : own.from) {
+      if (value >= 0) from.push_back(value);
+    }
+    const Dtype dtype = from.empty() ? own.dtype : node(from[own.word == Word::select ? 1 : 0]).dtype;
+    double number = 0;
+    const bool has_number = from.size() == 2 && node(from[1]).word == Word::number && has(own.word, true, dtype);
+    if (has_number) {
+      number = node(from[1]).number;
+      from.pop_back();
+    }
+    // What repeats stands second, where more primitives take it.
+    const bool commutes = own.word == Word::add || own.word == Word::multiply;
+    if (commutes && from.size() == 2 && node(from[0]).dims != own.dims && node(from[1]).dims == own.dims)
+      std::swap(from[0], from[1]);
+    const size_t row = find(own.word, has_number, dtype, own.dtype);
+    if (own.word == Word::positions && element_count(own.dims) > kMostPositions && unknown_.empty())
+      unknown_ = "a range of more than 2^24 numbers in fp32";
+    std::vector<Operand> in;
+    for (size_t k = 0; k < from.size(); ++k) {
+      const bool keeps_size =
+          is_reduction(own.word) || (row != kLacking && (primitives_.table[row].repeats >> k & 1) != 0);
+      const bool takes_strides = row != kLacking && primitives_.table[row].takes_strides;
+      in.push_back(fitted(from[k], own.dims, keeps_size, takes_strides));
+    }
+    Operand out = buffer(own.dtype, own.dims);
+    if (const Output* target = target_of(i, row)) {
+      out = with_rank(operand_of(target->view), own.dims.size());
+      stored_.push_back(target);
+    }
+    made_[i] = out;
+    add(row, std::move(in), number, out);
+  }
+
+  // A value as an operand of a step whose output has these sizes.
+  Operand fitted(int value, const Dims& dims, bool keeps_size, bool takes_strides) {
+    const Node& own = node(value);
+    if (own.word == Word::number) {
+      if (keeps_size) return number_operand(own);
+      return once(
+          {value, dims},
+          [&](const Operand& out) { add(find(Word::fill, false, own.dtype, own.dtype), {}, own.number, out); },
+          own.dtype, dims);
+    }
+    Operand operand = own.word == Word::input ? operand_of(own.view) : made_[static_cast<size_t>(value)];
+    const bool expands = !keeps_size && padded(own.dims, dims.size()) != dims;
+    if ((!takes_strides || expands) && !is_dense(operand.dims, operand.strides)) {
+      operand = once(
+          {value, own.dims},
+          [&](const Operand& out) { add(find(Word::copy, false, own.dtype, own.dtype), {operand}, 0, out); }, own.dtype,
+          own.dims);
+    }
+    if (!expands) return operand;
+    return once(
+        {value, dims},
+        [&](const Operand& out) { add(find(Word::expand, false, own.dtype, own.dtype), {operand}, 0, out); }, own.dtype,
+        dims);
+  }
+
+  static Operand number_operand(const Node& own) {
+    Operand operand;
+    operand.place = Place::number;
+    operand.dtype = own.dtype;
+    operand.number = own.number;
+    return with_rank(operand, 1);
+  }
+
+  // What a value became for the sake of a primitive, for all that ask for the same.
+  template <class Make>
+  Operand once(std::pair<int, Dims> key, Make make_it, Dtype dtype, const Dims& dims) {
+    const auto found = fitted_.find(key);
+    if (found != fitted_.end()) return found->second;
+    const Operand out = buffer(dtype, dims);
+    make_it(out);
+    return fitted_.emplace(std::move(key), out).first->second;
+  }
+
+  // --- outputs -------------------------------------------------------------------------------------------------------
+  // The output that a step may write itself: nothing reads the memory afterwards as an input.
+  const Output* target_of(size_t i, size_t row) const {
+    if (row == kLacking) return nullptr;
+    const Primitive& primitive = primitives_.table[row];
+    for (const Output& output : outputs_) {
+      if (output.value != static_cast<int>(i) || output.view.dims != nodes_[i].dims) continue;
+      if (!primitive.takes_strides && !is_dense(output.view.dims, output.view.strides)) continue;
+      if (is_free(output.view.index, primitive.in_place ? i : i - 1)) return &output;
+    }
+    return nullptr;
+  }
+  // Whether no value after `last` reads an input in this output's memory.
+  bool is_free(uint32_t output, size_t last) const {
+    return std::all_of(aliases_.begin(), aliases_.end(), [&](const Alias& alias) {
+      if (alias.output != output) return true;
+      for (size_t k = 0; k < nodes_.size(); ++k) {
+        const Node& one = nodes_[k];
+        const bool reads = one.word == Word::input && one.view.index == alias.input && last_use_[k] != kNever;
+        if (reads && last_use_[k] > last) return false;
+      }
+      return true;
+    });
+  }
+
+  void store(const Output& output) {
+    if (std::find(stored_.begin(), stored_.end(), &output) != stored_.end()) return;
+    const Node& own = node(output.value);
+    const Operand out = with_rank(operand_of(output.view), output.view.dims.size());
+    if (own.word == Word::number) return add(find(Word::fill, false, own.dtype, own.dtype), {}, own.number, out);
+    Operand from = own.word == Word::input ? operand_of(own.view) : made_[static_cast<size_t>(output.value)];
+    const bool expands = padded(own.dims, output.view.dims.size()) != output.view.dims;
+    if (!expands && is_same_memory(from, out)) return;
+    add(find(expands ? Word::expand : Word::copy, false, own.dtype, own.dtype), {from}, 0, out);
+  }
+  bool is_same_memory(const Operand& from, const Operand& out) const {
+    return from.place == Place::input && from.byte_offset == out.byte_offset &&
+           std::any_of(aliases_.begin(), aliases_.end(),
+                       [&](const Alias& alias) { return alias.output == out.index && alias.input == from.index; });
+  }
+
+  // --- memory --------------------------------------------------------------------------------------------------------
+  void place_buffers() {
+    std::vector<int> interval_of(buffers_, -1);
+    std::vector<Interval> intervals;
+    for (size_t s = 0; s < program_.steps.size(); ++s) {
+      const Step& step = program_.steps[s];
+      for (const Operand& operand : step.in) {
+        if (operand.place == Place::workspace) interval_at(intervals, interval_of, operand).last = s;
+      }
+      if (step.out.place != Place::workspace) continue;
+      interval_of[step.out.index] = static_cast<int>(intervals.size());
+      Interval own;
+      own.bytes = bytes_of(step.out);
+      own.first = own.last = s;
+      intervals.push_back(own);
+    }
+    for (size_t s = 0; s < program_.steps.size(); ++s) {
+      const Step& step = program_.steps[s];
+      if (step.out.place != Place::workspace || !primitives_.table[step.primitive].in_place) continue;
+      for (const Operand& operand : step.in) {
+        if (operand.place != Place::workspace || operand.dims != step.out.dims) continue;
+        const Interval& other = interval_at(intervals, interval_of, operand);
+        if (other.last != s || other.bytes != bytes_of(step.out)) continue;
+        interval_at(intervals, interval_of, step.out).reuses = interval_of[operand.index];
+        break;
+      }
+    }
+    program_.workspace_bytes = place(intervals, primitives_.alignment);
+    const auto settle = [&](Operand& operand) {
+      if (operand.place == Place::workspace) operand.byte_offset = interval_at(intervals, interval_of, operand).offset;
+    };
+    for (Step& step : program_.steps) {
+      for (Operand& operand : step.in) settle(operand);
+      settle(step.out);
+    }
+  }
+  static Interval& interval_at(std::vector<Interval>& intervals, const std::vector<int>& of, const Operand& operand) {
+    return intervals[static_cast<size_t>(of[operand.index])];
+  }
+  static uint64_t bytes_of(const Operand& operand) {
+    return static_cast<uint64_t>(element_count(operand.dims) * sdk::bytes_of(operand.dtype));
+  }
+
+  static constexpr size_t kLacking = ~size_t{0};
+  static constexpr int64_t kMostPositions = 1 << 24;  // fp32 has all of them
+
+  const std::vector<Node>& nodes_;
+  const std::vector<Output>& outputs_;
+  const Primitives& primitives_;
+  const std::vector<Alias>& aliases_;
+  std::vector<size_t> last_use_;
+  std::vector<Operand> made_;  // by value
+  std::map<std::pair<int, Dims>, Operand> fitted_;
+  std::vector<const Output*> stored_;
+  size_t buffers_ = 0;
+  std::vector<std::string> missing_;
+  std::string unknown_;
+  Program program_;
+};
+
+}  // namespace
+
+Program program_of(const Recorder& recorder, const Primitives& primitives, const std::vector<Alias>& aliases) {
+  return Composer(recorder, primitives, aliases).compose();
+}
+
+}  // namespace rlk::composed

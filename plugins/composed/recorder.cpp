@@ -1,0 +1,249 @@
+// The one form of every word: numbers stand last, differences from a number are sums, and what has only numbers is one.
+#include "recorder.hpp"
+
+#include <cmath>
+#include <cstring>
+
+namespace rlk::composed {
+namespace {
+
+using sdk::Dtype;
+
+double as_kept(double value, Dtype dtype) {
+  return dtype == Dtype::f32 ? static_cast<double>(static_cast<float>(value)) : value;
+}
+
+// Of numbers, in their dtype: a sum, product, quotient or root of two fp32 in fp64 rounds to fp32 as if made there.
+double computed(Word word, double a, double b) {
+  switch (word) {
+    case Word::add:
+      return a + b;
+    case Word::subtract:
+      return a - b;
+    case Word::multiply:
+      return a * b;
+    case Word::divide:
+      return a / b;
+    case Word::absolute:
+      return std::fabs(a);
+    case Word::root:
+      return std::sqrt(a);
+    case Word::exp:
+      return std::exp(a);
+    case Word::log:
+      return std::log(a);
+    case Word::less:
+      return a < b ? 1 : 0;
+    case Word::less_equal:
+      return a <= b ? 1 : 0;
+    case Word::equal:
+      return a == b ? 1 : 0;
+    case Word::not_equal:
+      return a != b ? 1 : 0;
+    case Word::both:
+      return a != 0 && b != 0 ? 1 : 0;
+    case Word::either:
+      return a != 0 || b != 0 ? 1 : 0;
+    default:
+      throw sdk::Error(RLK_INTERNAL, sdk::format("no number is %s", name_of(word)));
+  }
+}
+
+Dims broadcast(const Dims& a, const Dims& b) {
+  Dims dims = a.size() >= b.size() ? a : b;
+  const Dims& other = a.size() >= b.size() ? b : a;
+  for (size_t i = 0; i < other.size(); ++i) {
+    int64_t& dim = dims[dims.size() - 1 - i];
+    if (dim == 1) dim = other[other.size() - 1 - i];
+  }
+  return dims;
+}
+
+}  // namespace
+
+uint64_t bits_of(double number) {
+  uint64_t bits = 0;
+  std::memcpy(&bits, &number, sizeof(bits));
+  return bits;
+}
+
+const char* name_of(Word word) {
+  constexpr const char* kNames[] = {"an input",
+                                    "a number",
+                                    "a cast",
+                                    "a copy",
+                                    "an expansion",
+                                    "a fill",
+                                    "a range",
+                                    "a sum",
+                                    "a difference",
+                                    "a product",
+                                    "a quotient",
+                                    "abs",
+                                    "sqrt",
+                                    "exp",
+                                    "log",
+                                    "less",
+                                    "less_equal",
+                                    "greater",
+                                    "greater_equal",
+                                    "equal",
+                                    "not_equal",
+                                    "and",
+                                    "or",
+                                    "a selection",
+                                    "a sum of columns",
+                                    "a maximum of columns",
+                                    "a sum of rows"};
+  static_assert(sizeof(kNames) / sizeof(kNames[0]) == static_cast<size_t>(Word::sum_rows) + 1, "one name each");
+  return kNames[static_cast<size_t>(word)];
+}
+
+int Recorder::add(Node node) {
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    const Node& made = nodes_[i];
+    if (made.word == node.word && made.dtype == node.dtype && made.from == node.from &&
+        bits_of(made.number) == bits_of(node.number) && made.view.place == node.view.place &&
+        made.view.index == node.view.index && made.view.byte_offset == node.view.byte_offset &&
+        made.dims == node.dims && made.view.strides == node.view.strides) {
+      return static_cast<int>(i);
+    }
+  }
+  nodes_.push_back(std::move(node));
+  return static_cast<int>(nodes_.size()) - 1;
+}
+
+View Recorder::seen(const View& view) const {
+  if (view.dims.size() != window_.rank || window_.rank == 0 || view.dims[0] != window_.rows) return view;
+  View part = view;
+  part.dims[0] = window_.count;
+  part.byte_offset += window_.first * view.strides[0] * sdk::bytes_of(view.dtype);
+  return part;
+}
+
+int Recorder::input(const View& view, Dtype number_dtype) {
+  if (!view.is_present()) return number(view.value, number_dtype);
+  Node node;
+  node.view = seen(view);
+  node.dtype = view.dtype;
+  node.dims = node.view.dims;
+  return add(std::move(node));
+}
+
+int Recorder::number(double value, Dtype dtype) {
+  Node node;
+  node.word = Word::number;
+  node.dtype = dtype;
+  node.number = as_kept(value, dtype);
+  return add(std::move(node));
+}
+
+int Recorder::positions(const Dims& dims, Dtype dtype) {
+  Node node;
+  node.word = Word::positions;
+  node.dtype = dtype;
+  node.dims = dims;
+  return add(std::move(node));
+}
+
+int Recorder::cast(int value, Dtype dtype) {
+  if (at(value).dtype == dtype) return value;
+  if (is_number(value)) return number(at(value).number, dtype);
+  Node node;
+  node.word = Word::cast;
+  node.dtype = dtype;
+  node.from[0] = value;
+  node.dims = at(value).dims;
+  return add(std::move(node));
+}
+
+int Recorder::rounded(int value, Dtype dtype) {
+  if (at(value).dtype == Dtype::f64 && sdk::bits_of(dtype) == 16) value = cast(value, Dtype::f32);
+  return cast(value, dtype);
+}
+
+int Recorder::step(Word word, std::array<int, 3> from) {
+  Node node;
+  node.word = word;
+  node.from = from;
+  const bool makes_mask = is_comparison(word) || word == Word::both || word == Word::either;
+  node.dtype = makes_mask ? Dtype::boolean : at(word == Word::select ? from[1] : from[0]).dtype;
+  bool all_numbers = word != Word::select;
+  for (const int value : from) {
+    if (value < 0) continue;
+    all_numbers = all_numbers && is_number(value);
+    node.dims = broadcast(node.dims, at(value).dims);
+  }
+  if (all_numbers && !is_reduction(word)) {
+    return number(computed(word, at(from[0]).number, from[1] < 0 ? 0 : at(from[1]).number), node.dtype);
+  }
+  if (is_reduction(word)) {
+    if (node.dims.empty()) return from[0];  // a number, or one element
+    (word == Word::sum_rows ? node.dims.front() : node.dims.back()) = 1;
+  }
+  return add(std::move(node));
+}
+
+int Recorder::compare(Word word, int a, int b) {
+  const bool swaps = word == Word::greater || word == Word::greater_equal;
+  if (is_number(b) && !is_number(a)) return step(word, {a, b, -1});
+  if (swaps) return compare(word == Word::greater ? Word::less : Word::less_equal, b, a);
+  if (is_number(a) && !is_number(b)) {
+    const Word mirrored = word == Word::less ? Word::greater : word == Word::less_equal ? Word::greater_equal : word;
+    return step(mirrored, {b, a, -1});
+  }
+  return step(word, {a, b, -1});
+}
+
+int Recorder::make(Word word, int a, int b) {
+  if (is_comparison(word)) return compare(word, a, b);
+  if (is_number(a) && is_number(b)) return step(word, {a, b, -1});
+  switch (word) {
+    case Word::subtract:
+      if (is_number(b)) return make(Word::add, a, number(-at(b).number, at(b).dtype));
+      if (is_number(a)) return make(Word::add, make(Word::multiply, b, number(-1, at(b).dtype)), a);
+      break;
+    case Word::add:
+    case Word::multiply:
+    case Word::both:
+    case Word::either:
+      if (is_number(a)) std::swap(a, b);
+      if (word == Word::multiply && is_number(b, 1)) return a;
+      if (word == Word::both && is_number(b)) return at(b).number != 0 ? a : b;
+      if (word == Word::either && is_number(b)) return at(b).number != 0 ? b : a;
+      break;
+    case Word::divide:
+      if (is_number(b, 1)) return a;
+      break;
+    default:
+      break;
+  }
+  return step(word, {a, b, -1});
+}
+
+int Recorder::inverse(int mask) {
+  if (is_number(mask)) return number(at(mask).number != 0 ? 0 : 1, Dtype::boolean);
+  const Node& node = at(mask);
+  if (node.word == Word::not_equal) return step(Word::equal, node.from);
+  if (node.word == Word::equal) {
+    if (at(node.from[0]).dtype == Dtype::boolean && is_number(node.from[1], 0)) return node.from[0];
+    return step(Word::not_equal, node.from);
+  }
+  return step(Word::equal, {mask, number(0, Dtype::boolean), -1});
+}
+
+int Recorder::select(int mask, int chosen, int other) {
+  if (is_number(mask)) return at(mask).number != 0 ? chosen : other;
+  if (chosen == other) return chosen;
+  const Node& node = at(mask);
+  if (node.word == Word::equal && at(node.from[0]).dtype == Dtype::boolean && is_number(node.from[1], 0)) {
+    return step(Word::select, {node.from[0], other, chosen});
+  }
+  return step(Word::select, {mask, chosen, other});
+}
+
+void Recorder::output(const View& view, int value) {
+  if (view.is_present()) outputs_.push_back({seen(view), cast(value, view.dtype)});
+}
+
+}  // namespace rlk::composed

@@ -1,0 +1,91 @@
+// Shapes, and parts of tensors.
+#include "view.hpp"
+
+namespace rlk::composed {
+
+int64_t element_count(const Dims& dims) {
+  uint64_t count = 1;  // unsigned: of an empty tensor the other sizes may have any product
+  for (const int64_t dim : dims) count *= static_cast<uint64_t>(dim);
+  return static_cast<int64_t>(count);
+}
+
+Dims dense_strides(const Dims& dims) {
+  Dims strides(dims.size());
+  int64_t stride = 1;
+  for (size_t i = dims.size(); i-- > 0; stride *= dims[i]) strides[i] = stride;
+  return strides;
+}
+
+bool is_dense(const Dims& dims, const Dims& strides) {
+  int64_t expected = 1;
+  for (size_t i = dims.size(); i-- > 0; expected *= dims[i]) {
+    if (dims[i] != 1 && strides[i] != expected) return false;
+  }
+  return true;
+}
+
+View view_of(View::Place place, uint32_t index, const rlk_tensor* tensor) {
+  View view;
+  if (tensor == nullptr) return view;
+  view.place = place;
+  view.index = index;
+  view.dtype = sdk::dtype_of(*tensor);
+  view.dims.assign(tensor->shape, tensor->shape + tensor->ndim);
+  view.strides.assign(tensor->strides, tensor->strides + tensor->ndim);
+  return view;
+}
+
+View first_half(View view) {
+  if (view.is_present()) view.dims.back() /= 2;
+  return view;
+}
+
+View second_half(View view) {
+  if (!view.is_present()) return view;
+  view.dims.back() /= 2;
+  view.byte_offset += view.dims.back() * view.strides.back() * sdk::bytes_of(view.dtype);
+  return view;
+}
+
+View even_elements(View view) {
+  if (!view.is_present()) return view;
+  view.dims.back() = (view.dims.back() + 1) / 2;
+  view.strides.back() *= 2;
+  return view;
+}
+
+View odd_elements(View view) {
+  if (!view.is_present()) return view;
+  view.dims.back() /= 2;
+  view.byte_offset += view.strides.back() * sdk::bytes_of(view.dtype);
+  view.strides.back() *= 2;
+  return view;
+}
+
+View every_head(View view) {
+  if (!view.is_present()) return view;
+  view.dims.insert(view.dims.end() - 1, 1);
+  view.strides.insert(view.strides.end() - 1, 1);
+  return view;
+}
+
+View of_row(View view) {
+  if (!view.is_present()) return view;
+  view.dims.push_back(1);
+  view.strides.push_back(1);
+  return view;
+}
+
+View of_columns(View view) {
+  if (!view.is_present()) return view;
+  view.dims.insert(view.dims.begin(), 1);
+  view.strides.insert(view.strides.begin(), 1);
+  return view;
+}
+
+View or_number(View view, double value) {
+  if (!view.is_present()) view.value = value;
+  return view;
+}
+
+}  // namespace rlk::composed

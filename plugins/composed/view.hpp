@@ -1,0 +1,67 @@
+// A tensor of a call as a program sees it, a part of one, or a number that stands for an absent one.
+#pragma once
+
+#include <rlk/sdk.hpp>
+
+#include <cstdint>
+#include <vector>
+
+namespace rlk::composed {
+
+using Dims = std::vector<int64_t>;
+
+int64_t element_count(const Dims& dims);
+Dims dense_strides(const Dims& dims);
+bool is_dense(const Dims& dims, const Dims& strides);
+
+struct View {
+  enum class Place : uint8_t { absent, input, output };
+
+  bool is_present() const { return place != Place::absent; }
+
+  Place place = Place::absent;
+  uint32_t index = 0;  // among the call's inputs or outputs
+  int64_t byte_offset = 0;
+  sdk::Dtype dtype = sdk::Dtype::other;
+  Dims dims, strides;  // elements
+  double value = 0;    // of what is absent
+};
+View view_of(View::Place place, uint32_t index, const rlk_tensor* tensor);
+
+// Of the last dimension.
+View first_half(View view);
+View second_half(View view);
+// Every second element of the last dimension.
+View even_elements(View view);
+View odd_elements(View view);
+// Of [tokens, elements], for tensors of [tokens, heads, elements].
+View every_head(View view);
+// A vector that has a number for each row, and one for each column, as a matrix of one column or row.
+View of_row(View view);
+View of_columns(View view);
+// An argument that may be absent: an input is the number then, an output is not written.
+View or_number(View view, double value);
+inline View or_none(View view) {
+  return or_number(std::move(view), 0);
+}
+
+// The arguments of a call by their names in the declaration, as views. Source: a Call or a Run.
+template <class Op>
+using Arguments = typename Op::template Args<View>;
+
+template <class Op, class Source>
+Arguments<Op> views_of(const Source& source, const typename Op::Params& params) {
+  using Named = Arguments<Op>;
+  Named call;
+  uint32_t i = 0;
+  Named::each_input(call, [&](View& view) { view = view_of(View::Place::input, i, source.input(i)), ++i; });
+  i = 0;
+  Named::each_output(call, [&](View& view) { view = view_of(View::Place::output, i, source.output(i)), ++i; });
+  i = 0;
+  Named::each_symbol(call, [&](int64_t& symbol) { symbol = source.symbol(i++); });
+  static_assert(sizeof(call.params) == sizeof(params), "one layout, its enumerations as types");
+  std::memcpy(static_cast<void*>(&call.params), &params, sizeof(params));
+  return call;
+}
+
+}  // namespace rlk::composed

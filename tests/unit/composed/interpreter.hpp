@@ -1,0 +1,145 @@
+// A vendor that computes on the host, in fp32, in two characters: one takes any strides and lets every operand repeat,
+// one wants dense tensors of the output's sizes and no numbers. What is not written yet is NaN.
+#pragma once
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "plugins/composed/program.hpp"
+
+namespace composed_test {
+
+using namespace rlk::composed;
+using rlk::sdk::Dtype;
+
+inline Primitives vendor(bool is_strict, uint64_t workspace_bytes = ~uint64_t{0}) {
+  Primitives all{"the interpreter", {}, 64, workspace_bytes};
+  const Dtypes both = {Dtype::f32, Dtype::boolean};
+  for (int w = static_cast<int>(Word::copy); w <= static_cast<int>(Word::sum_rows); ++w) {
+    const auto word = static_cast<Word>(w);
+    Primitive one{word, false, name_of(word), true, both};
+    one.repeats = is_strict ? 0 : 0b111;
+    one.takes_strides = !is_strict || word == Word::copy;
+    one.in_place = !is_reduction(word) && word != Word::copy && word != Word::expand;
+    all.table.push_back(one);
+    if (is_strict || word < Word::add || word > Word::not_equal || word == Word::subtract) continue;
+    one.has_number = true;
+    all.table.push_back(one);
+  }
+  return all;
+}
+
+class Interpreter {
+public:
+  Interpreter(const Primitives& primitives, std::vector<std::vector<float>*> inputs,
+              std::vector<std::vector<float>*> outputs)
+      : primitives_(primitives), inputs_(std::move(inputs)), outputs_(std::move(outputs)) {}
+
+  void run(const Program& program) {
+    workspace_.assign(program.workspace_bytes, std::byte{0xff});
+    for (const Step& step : program.steps) run(step);
+  }
+
+private:
+  std::byte* first(const Operand& operand) {
+    std::byte* start = operand.place == Operand::Place::workspace ? workspace_.data()
+                       : operand.place == Operand::Place::input
+                           ? reinterpret_cast<std::byte*>(inputs_[operand.index]->data())
+                           : reinterpret_cast<std::byte*>(outputs_[operand.index]->data());
+    return start + operand.byte_offset;
+  }
+  // Whose number `at` of the sizes `dims` is; sizes of 1 repeat.
+  std::byte* element(const Operand& operand, const Dims& dims, int64_t at) {
+    int64_t offset = 0;
+    for (size_t i = dims.size(); i-- > 0; at /= dims[i]) {
+      if (operand.dims[i] != 1) offset += at % dims[i] * operand.strides[i];
+    }
+    return first(operand) + offset * rlk::sdk::bytes_of(operand.dtype);
+  }
+  float load(const Operand& operand, const Dims& dims, int64_t at) {
+    if (operand.place == Operand::Place::number) return static_cast<float>(operand.number);
+    if (operand.dtype == Dtype::boolean) return *element(operand, dims, at) != std::byte{0} ? 1.0F : 0.0F;
+    float value = 0;
+    std::memcpy(&value, element(operand, dims, at), sizeof(value));
+    return value;
+  }
+  void store(const Operand& operand, int64_t at, float value) {
+    std::byte* const to = element(operand, operand.dims, at);
+    if (operand.dtype == Dtype::boolean)
+      *to = value != 0 ? std::byte{1} : std::byte{0};
+    else
+      std::memcpy(to, &value, sizeof(value));
+  }
+
+  static float computed(Word word, float a, float b, float c) {
+    switch (word) {
+      case Word::add:
+        return a + b;
+      case Word::subtract:
+        return a - b;
+      case Word::multiply:
+        return a * b;
+      case Word::divide:
+        return a / b;
+      case Word::absolute:
+        return std::fabs(a);
+      case Word::root:
+        return std::sqrt(a);
+      case Word::exp:
+        return std::exp(a);
+      case Word::log:
+        return std::log(a);
+      case Word::less:
+        return a < b;
+      case Word::less_equal:
+        return a <= b;
+      case Word::greater:
+        return a > b;
+      case Word::greater_equal:
+        return a >= b;
+      case Word::equal:
+        return a == b;
+      case Word::not_equal:
+        return a != b;
+      case Word::both:
+        return a != 0 && b != 0;
+      case Word::either:
+        return a != 0 || b != 0;
+      case Word::select:
+        return a != 0 ? b : c;
+      default:
+        return a;  // copies, expansions, fills
+    }
+  }
+
+  void run(const Step& step) {
+    const Primitive& primitive = primitives_.table[step.primitive];
+    if (is_reduction(primitive.word)) return reduce(primitive.word, step);
+    const Dims& dims = step.out.dims;
+    for (int64_t at = 0; at < element_count(dims); ++at) {
+      float operand[3] = {};
+      for (size_t k = 0; k < step.in.size(); ++k) operand[k] = load(step.in[k], dims, at);
+      if (primitive.has_number || step.in.empty()) operand[step.in.size()] = static_cast<float>(step.number);
+      store(step.out, at, computed(primitive.word, operand[0], operand[1], operand[2]));
+    }
+  }
+  void reduce(Word word, const Step& step) {
+    const Dims& from = step.in[0].dims;
+    std::vector<float> results(static_cast<size_t>(element_count(step.out.dims)),
+                               word == Word::largest ? -std::numeric_limits<float>::infinity() : 0.0F);
+    for (int64_t at = 0; at < element_count(from); ++at) {
+      const auto to = static_cast<size_t>(word == Word::sum_rows ? at % from.back() : at / from.back());
+      const float value = load(step.in[0], from, at);
+      results[to] = word == Word::largest ? std::max(results[to], value) : results[to] + value;
+    }
+    for (size_t i = 0; i < results.size(); ++i) store(step.out, static_cast<int64_t>(i), results[i]);
+  }
+
+  const Primitives& primitives_;
+  std::vector<std::vector<float>*> inputs_, outputs_;
+  std::vector<std::byte> workspace_;
+};
+
+}  // namespace composed_test

@@ -1,0 +1,169 @@
+// What becomes of a formula: one step for each value that an output needs, memory that is shared and never too early,
+// chunks with the same numbers, and the name of what a vendor lacks.
+#include <gtest/gtest.h>
+
+#include "interpreter.hpp"
+#include "plugins/composed/vocabulary.hpp"
+
+#include <rlk/formula/activation.hpp>
+
+namespace {
+
+using namespace composed_test;
+
+View view(View::Place place, uint32_t index, Dims dims) {
+  View made;
+  made.place = place;
+  made.index = index;
+  made.dtype = Dtype::f32;
+  made.strides = dense_strides(dims);
+  made.dims = std::move(dims);
+  return made;
+}
+View in(uint32_t index, Dims dims) {
+  return view(View::Place::input, index, std::move(dims));
+}
+View out(uint32_t index, Dims dims) {
+  return view(View::Place::output, index, std::move(dims));
+}
+
+std::vector<float> numbers(size_t count) {
+  std::vector<float> made(count);
+  for (size_t i = 0; i < count; ++i) made[i] = static_cast<float>(i * 37 % 29) / 4 - 3;
+  return made;
+}
+
+// The gradients of a gate, of [rows, 4].
+void record_gate(Recorder& recorder, int64_t rows, const View& grad_gate, const View& grad_input) {
+  const Recording<float> d{&recorder};
+  const auto value = [&](uint32_t index) { return Value{&recorder, recorder.input(in(index, {rows, 4}))}; };
+  const Two<Value> gradients = silu_gate_gradients(d, value(0), value(1), value(2));
+  recorder.output(grad_gate, gradients.first.node);
+  recorder.output(grad_input, gradients.second.node);
+}
+
+// What record_gate says of three inputs, on a vendor; aliased: the first gradient is in the gate's memory.
+std::vector<std::vector<float>> gate_gradients(const Primitives& primitives, bool aliased, uint64_t* bytes = nullptr) {
+  constexpr int64_t kRows = 37;
+  std::vector<float> grad = numbers(kRows * 4), gate = numbers(kRows * 4), input = numbers(kRows * 4);
+  std::vector<float> first(kRows * 4), second(kRows * 4);
+  const auto record = [&](Recorder& recorder) { record_gate(recorder, kRows, out(0, {kRows, 4}), out(1, {kRows, 4})); };
+  const std::vector<Alias> aliases = aliased ? std::vector<Alias>{{0, 1}} : std::vector<Alias>{};
+  const Program program = chunked_program_of(record, primitives, aliases);
+  EXPECT_FALSE(program.refusal);
+  if (bytes != nullptr) *bytes = program.workspace_bytes;
+  Interpreter(primitives, {&grad, &gate, &input}, {aliased ? &gate : &first, &second}).run(program);
+  return {aliased ? gate : first, second};
+}
+
+std::vector<std::vector<float>> expected_gate_gradients() {
+  const std::vector<float> x = numbers(37 * 4);
+  std::vector<float> first, second;
+  for (const float v : x) {
+    const double s = 1 / (1 + std::exp(-static_cast<double>(v)));
+    first.push_back(static_cast<float>(v * v * s * (1 + v * (1 - s))));
+    second.push_back(static_cast<float>(v * v * s));
+  }
+  return {first, second};
+}
+
+void expect_near(const std::vector<std::vector<float>>& seen, const std::vector<std::vector<float>>& expected) {
+  for (size_t k = 0; k < expected.size(); ++k) {
+    for (size_t i = 0; i < expected[k].size(); ++i) {
+      EXPECT_NEAR(seen[k][i], expected[k][i], 1e-6F * (1 + std::fabs(expected[k][i]))) << k << " " << i;
+    }
+  }
+}
+
+TEST(ComposedProgram, ComputesTheFormulaOnALenientAndOnAStrictVendor) {
+  for (const bool is_strict : {false, true})
+    expect_near(gate_gradients(vendor(is_strict), false), expected_gate_gradients());
+}
+
+TEST(ComposedProgram, AnOutputInAnInputsMemoryIsWrittenAfterItsLastReader) {
+  for (const bool is_strict : {false, true})
+    expect_near(gate_gradients(vendor(is_strict), true), expected_gate_gradients());
+}
+
+TEST(ComposedProgram, ChunksOfRowsKeepTheBoundAndTheNumbers) {
+  uint64_t whole = 0, chunked = 0;
+  const auto expected = gate_gradients(vendor(false), false, &whole);
+  EXPECT_EQ(gate_gradients(vendor(false, whole / 3), false, &chunked), expected);
+  EXPECT_LE(chunked, whole / 3);
+  EXPECT_EQ(gate_gradients(vendor(true, 4096), true), gate_gradients(vendor(true), true));
+}
+
+TEST(ComposedProgram, WhatNoOutputNeedsIsNoStep) {
+  const auto steps = [](const View& grad_gate, const View& grad_input) {
+    Recorder recorder;
+    record_gate(recorder, 2, grad_gate, grad_input);
+    return program_of(recorder, vendor(false), {}).steps.size();
+  };
+  EXPECT_LT(steps(View(), out(1, {2, 4})), steps(out(0, {2, 4}), out(1, {2, 4})));
+  EXPECT_EQ(steps(View(), View()), 0u);
+}
+
+TEST(ComposedProgram, AValueIsMadeOnceAndNumbersAreComputedWhenRecorded) {
+  Recorder recorder;
+  const Recording<float> d{&recorder};
+  const Value x{&recorder, recorder.input(in(0, {5}))};
+  EXPECT_EQ(Mul(x, x).node, Mul(x, x).node);
+  EXPECT_EQ(Mul(x, number(d, 1)).node, x.node);
+  EXPECT_EQ(Add(number(d, 2), number(d, 3)).node, number(d, 5).node);
+  EXPECT_EQ(Sub(number(d, 0.1), number(d, 0)).node, number(d, static_cast<double>(0.1F)).node);
+  const Mask below = Lt(x, Zero(d));
+  EXPECT_EQ(Not(Not(Lt(x, Zero(d)))).node, Lt(x, Zero(d)).node);
+  EXPECT_EQ(IfThenElse(Not(below), x, Zero(d)).node, IfThenElse(below, Zero(d), x).node);
+  EXPECT_NE(Not(Lt(x, Zero(d))).node, Ge(x, Zero(d)).node);  // of a NaN the one holds, the other does not
+}
+
+TEST(ComposedProgram, IntermediatesShareMemory) {
+  Recorder recorder;
+  const Recording<float> d{&recorder};
+  Value x{&recorder, recorder.input(in(0, {1000}))};
+  for (int i = 0; i < 10; ++i) x = Add(exp(d, x), Mul(x, x));
+  recorder.output(out(0, {1000}), x.node);
+  const Program program = program_of(recorder, vendor(false), {});
+  EXPECT_EQ(program.steps.size(), 30u);
+  EXPECT_LE(program.workspace_bytes, 3u * 4032);  // x, its power and its square
+}
+
+TEST(ComposedProgram, RowsBroadcastAndNothingIsSummedOfNothing) {
+  for (const bool is_strict : {false, true}) {
+    for (const int64_t rows : {3, 0}) {
+      Recorder recorder;
+      const Value x{&recorder, recorder.input(in(0, {rows, 2}))}, w{&recorder, recorder.input(in(1, {2}))};
+      recorder.output(out(0, {rows, 2}), Mul(Sub(x, row_largest(x)), w).node);
+      recorder.output(out(1, {1, 2}), sum_of_rows(x).node);
+      const Primitives primitives = vendor(is_strict);
+      std::vector<float> data = {1, 2, 5, 3, 4, 4}, weight = {10, 100}, y(6), sums(2, 7.0F);
+      Interpreter(primitives, {&data, &weight}, {&y, &sums}).run(program_of(recorder, primitives, {}));
+      EXPECT_EQ(y, rows == 3 ? (std::vector<float>{-10, 0, 0, -200, 0, 0}) : std::vector<float>(6));
+      EXPECT_EQ(sums, rows == 3 ? (std::vector<float>{10, 9}) : std::vector<float>(2));
+    }
+  }
+}
+
+TEST(ComposedProgram, WhatIsLackingIsNamed) {
+  Recorder recorder;
+  record_gate(recorder, 2, out(0, {2, 4}), View());
+  Primitives primitives = vendor(false);
+  for (Primitive& one : primitives.table) one.is_present = one.word != Word::exp && one.word != Word::absolute;
+  const Program absent = program_of(recorder, primitives, {});
+  ASSERT_TRUE(absent.refusal);
+  EXPECT_EQ(absent.refusal->reason_code, "RUNTIME_SYMBOL_MISSING");
+  EXPECT_NE(absent.refusal->reason.find("the interpreter has no abs, exp"), std::string::npos)
+      << absent.refusal->reason;
+  EXPECT_TRUE(absent.steps.empty());
+
+  View wide = out(0, {2, 4});
+  wide.dtype = Dtype::bf16;
+  Recorder to_bf16;
+  record_gate(to_bf16, 2, wide, View());
+  const Program unknown = program_of(to_bf16, vendor(false), {});
+  ASSERT_TRUE(unknown.refusal);
+  EXPECT_EQ(unknown.refusal->reason_code, "PRIMITIVE");
+  EXPECT_NE(unknown.refusal->reason.find("a cast from f32 to bf16"), std::string::npos) << unknown.refusal->reason;
+}
+
+}  // namespace
