@@ -43,8 +43,13 @@ def classes_of(text):
     """The classes that a `using ... = ...;` lists, those of plugins/simt by their own names."""
     shared = (SIMT / "host" / "operators.hpp").read_text()
     names = [word for words in re.findall(r"std::tuple<([^<>]*)>", text) for word in words.split(",")]
-    if "SharedOperators" in text:
-        names += classes_of(re.search(r"SharedOperators\s*=([^;]*);", shared).group(1))
+    for list_of in ("SharedOperators", "AttentionOperators"):
+        if list_of in text:
+            names += classes_of(re.search(list_of + r"\s*=([^;]*);", shared).group(1))
+    if "composed::Implementations" in text:
+        names += re.search(r"composed::Implementations<([^<>]*)>", text).group(1).split(",")[1:]
+        files = (path.read_text() for path in sorted((PLUGINS / "composed" / "operators").glob("*.hpp")))
+        names += [name for source in files for name in re.findall(r"^RLK_COMPOSED_\w+\(\s*([A-Z]\w*)", source, re.M)]
     if "products::Implementations" in text:
         listed = (PLUGINS / "products" / "operators.hpp").read_text()
         names += re.findall(r"X\((\w+)\)", re.search(r"RLK_PRODUCTS_OPERATORS\(X\)(.*?)\n\n", listed, re.S).group(1))
@@ -108,8 +113,12 @@ def levels():
                 for test, shown in fact.get(run, {}).items():
                     if shown == "all" or op in shown:
                         level = f"simulated (`{test}`{mark})"
+            if op in fact.get("declined", []):
+                level = "declined: no documented primitive"
             for device, date, dtypes in counted:
-                if op in dtypes:
+                if op in dtypes and op in fact.get("changed", []):
+                    level += f"; on {device}, {date}, before its kernels changed"
+                elif op in dtypes:
                     level = f"**hardware**: {device}, {date}: {', '.join(sorted(dtypes[op]))}"
             rows.setdefault(op, {})[vendor] = level
         last = f"active: {counted[-1][0]}, {counted[-1][1]}" if counted else "experimental"

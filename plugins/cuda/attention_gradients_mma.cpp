@@ -72,10 +72,10 @@ std::unique_ptr<sdk::Plan> AttentionBackwardMma::plan(Device& device, const sdk:
   return plan_of(device, call);
 }
 
-sdk::Support PrefixAttentionBackwardMma::query(Device& device, const sdk::Call<Op>& call) {
+sdk::Support PrefixSharedAttentionBackwardMma::query(Device& device, const sdk::Call<Op>& call) {
   return support_of(device, call);
 }
-std::unique_ptr<sdk::Plan> PrefixAttentionBackwardMma::plan(Device& device, const sdk::Call<Op>& call) {
+std::unique_ptr<sdk::Plan> PrefixSharedAttentionBackwardMma::plan(Device& device, const sdk::Call<Op>& call) {
   return plan_of(device, call);
 }
 

@@ -18,7 +18,7 @@ struct AttentionBackwardMma {
   static constexpr rlk_switch kSwitches[] = {{sizeof(rlk_switch), 0, "D", 72}};
 };
 
-struct PrefixAttentionBackwardMma {
+struct PrefixSharedAttentionBackwardMma {
   using Op = sdk::ops::PrefixSharedAttentionBackward;
   static constexpr const char* kName = "mma";
   static sdk::Support query(simt::host::Device& device, const sdk::Call<Op>& call);

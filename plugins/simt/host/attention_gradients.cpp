@@ -39,10 +39,10 @@ std::unique_ptr<sdk::Plan> AttentionBackwardSimt::plan(Device& device, const sdk
   return plan_of(device, call);
 }
 
-sdk::Support PrefixAttentionBackwardSimt::query(Device& device, const sdk::Call<Op>& call) {
+sdk::Support PrefixSharedAttentionBackwardSimt::query(Device& device, const sdk::Call<Op>& call) {
   return support_of(device, call);
 }
-std::unique_ptr<sdk::Plan> PrefixAttentionBackwardSimt::plan(Device& device, const sdk::Call<Op>& call) {
+std::unique_ptr<sdk::Plan> PrefixSharedAttentionBackwardSimt::plan(Device& device, const sdk::Call<Op>& call) {
   return plan_of(device, call);
 }
 

@@ -49,14 +49,14 @@ struct AttentionBackwardSimt {
   static std::unique_ptr<sdk::Plan> plan(Device& device, const sdk::Call<Op>& call);
 };
 
-struct PrefixAttentionSimt {
+struct PrefixSharedAttentionSimt {
   using Op = sdk::ops::PrefixSharedAttention;
   static constexpr const char* kName = "simt";
   static sdk::Support query(Device& device, const sdk::Call<Op>& call);
   static std::unique_ptr<sdk::Plan> plan(Device& device, const sdk::Call<Op>& call);
 };
 
-struct PrefixAttentionBackwardSimt {
+struct PrefixSharedAttentionBackwardSimt {
   using Op = sdk::ops::PrefixSharedAttentionBackward;
   static constexpr const char* kName = "simt";
   static sdk::Support query(Device& device, const sdk::Call<Op>& call);
@@ -64,8 +64,8 @@ struct PrefixAttentionBackwardSimt {
 };
 
 // Without matrix units.
-using AttentionOperators = std::tuple<AttentionSimt, AttentionBackwardSimt, PrefixAttentionSimt,
-                                      PrefixAttentionBackwardSimt, PagedAttentionSplit, PagedAttentionWhole>;
+using AttentionOperators = std::tuple<AttentionSimt, AttentionBackwardSimt, PrefixSharedAttentionSimt,
+                                      PrefixSharedAttentionBackwardSimt, PagedAttentionSplit, PagedAttentionWhole>;
 
 // In the order in which they are tried where no call has asked for one: first what every step of a training wants.
 using SharedOperators = decltype(std::tuple_cat(std::declval<std::tuple<Logp, LogpBackward>>(), std::declval<Maps>(),

@@ -39,7 +39,7 @@ private:
 
 }  // namespace
 
-sdk::Support PrefixAttentionSimt::query(Device& device, const sdk::Call<Op>& call) {
+sdk::Support PrefixSharedAttentionSimt::query(Device& device, const sdk::Call<Op>& call) {
   if (auto refused = device.refusal()) return *refused;
   const auto named = sdk::arguments_of(call);
   const sdk::Dtype dtype = sdk::dtype_of(*named.q);
@@ -62,7 +62,7 @@ sdk::Support PrefixAttentionSimt::query(Device& device, const sdk::Call<Op>& cal
   answer.cost_us = kLaunchUs + device.matrix_us((dtype == sdk::Dtype::f64 ? 60.0 : 30.0) * operations);
   return answer;
 }
-std::unique_ptr<sdk::Plan> PrefixAttentionSimt::plan(Device& device, const sdk::Call<Op>& call) {
+std::unique_ptr<sdk::Plan> PrefixSharedAttentionSimt::plan(Device& device, const sdk::Call<Op>& call) {
   return std::make_unique<PrefixAttentionPlan>(device, call);
 }
 

@@ -1,0 +1,65 @@
+"""The operators that are composed of a vendor's primitives (plugins/composed), on the simulated runtimes of Ascend and
+Cambricon: each is verified in what it serves, and what it declines has a reason. An ordinary run tries one dtype of each
+on Ascend, which is another for the next operator; the long run all. What this cannot show is the vendors' arithmetic."""
+import glob
+import os
+import re
+import unittest
+
+import command
+
+ROOT = os.environ["RLK_TEST_ROOT"]
+LIBRARIES = os.environ["RLK_TEST_LIBRARIES"]
+DTYPES = ("f32", "bf16", "f16")
+# On Cambricon everything of these is declined: CNNL has no documented primitive for what their programs need.
+DECLINED_BY_CAMBRICON = ("causal_softmax", "causal_softmax_backward", "ratio_kl", "ratio_kl_backward")
+# Of those with many large cases, what an ordinary run tries, by words of the titles.
+BRIEF = {"max": "N=5,D=37", "sum": "N=5,D=37", "mean": "N=5,D=37", "softmax": "N=5,D=37", "log_softmax": "N=5,D=37",
+         "scaled_softmax": "N=5,D=37", "softmax_backward": "N=5,D=37", "log_softmax_backward": "N=5,D=37",
+         "scaled_softmax_backward": "N=5,D=37", "rms_norm": "N=5,H=37", "layer_norm": "N=5,H=37",
+         "rms_norm_backward": "N=5,H=37", "layer_norm_backward": "N=5,H=37", "add_rms_norm": "N=5,H=37",
+         "add_rms_norm_backward": "N=5,H=37"}
+
+
+def operators():
+    """By their declarations' names."""
+    names = []
+    for file in sorted(glob.glob(os.path.join(ROOT, "plugins/composed/operators/*.hpp"))):
+        with open(file) as text:
+            names += re.findall(r"^RLK_COMPOSED_\w+\(\s*([A-Z]\w*)", text.read(), re.M)
+    return [re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower() for name in names]
+
+
+class Composed(command.Case):
+    def units(self, vendor, op, dtype, code=0, **variables):
+        cases = ["--case", BRIEF[op]] if op in BRIEF and not command.LONG else []
+        plugin = os.path.join(LIBRARIES, "librlk_plugin_%s.so" % vendor)
+        return self.json("conformance", plugin, "--op", op, "--dtype", dtype, *cases, code=code, **variables)["plugin"]["units"]
+
+    def expect_verified(self, units):
+        for unit in units:
+            self.assertIn(unit["verdict"], ("verified", "declined"), unit)
+            self.assertTrue(unit["verdict"] == "verified" or unit["reason"], unit)
+        self.assertIn("verified", {unit["verdict"] for unit in units})
+
+    @unittest.skipUnless("RLK_TEST_ASCEND" in os.environ, "built without the ascend plugin")
+    def test_every_operator_is_verified_on_ascend(self):
+        for i, op in enumerate(operators()):
+            for dtype in (*DTYPES, "f64") if command.LONG else (DTYPES[i % 3],):
+                with self.subTest(op=op, dtype=dtype):
+                    self.expect_verified(self.units("ascend", op, dtype, ASCEND_HOME_PATH=os.environ["RLK_TEST_ASCEND"]))
+
+    @unittest.skipUnless("RLK_TEST_CAMBRICON" in os.environ, "built without the cambricon plugin")
+    def test_every_operator_is_verified_on_cambricon_or_says_what_is_missing(self):
+        for op in operators():
+            with self.subTest(op=op):
+                if op in DECLINED_BY_CAMBRICON:
+                    for unit in self.units("cambricon", op, "f32", LD_LIBRARY_PATH=os.environ["RLK_TEST_CAMBRICON"], code=1):
+                        self.assertEqual(unit["verdict"], "declined", unit)
+                        self.assertIn("no documented primitive", unit["reason"])
+                else:
+                    self.expect_verified(self.units("cambricon", op, "f32", LD_LIBRARY_PATH=os.environ["RLK_TEST_CAMBRICON"]))
+
+
+if __name__ == "__main__":
+    unittest.main()
