@@ -16,7 +16,8 @@ public:
   using Implementations = decltype(std::tuple_cat(
       std::declval<std::tuple<simt::host::Logp, simt::host::LogpBackward>>(), std::declval<simt::host::Maps>(),
       std::declval<products::Implementations<CublasLt>>(),
-      std::declval<std::tuple<AttentionMma, AttentionMmaAccurate, AttentionBackwardMma, PrefixSharedAttentionBackwardMma>>(),
+      std::declval<
+          std::tuple<AttentionMma, AttentionMmaAccurate, AttentionBackwardMma, PrefixSharedAttentionBackwardMma>>(),
       std::declval<simt::host::AttentionOperators>(),
       std::declval<std::tuple<simt::host::GroupedGemmSimt, simt::host::GroupedGemmBackwardSimt>>()));
   explicit Plugin(const sdk::Host&) {}

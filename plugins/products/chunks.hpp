@@ -8,6 +8,7 @@ namespace rlk::products {
 using simt::host::StreamHandle;
 
 constexpr uint64_t kScoreBytes = uint64_t{512} << 20;  // of a chunk's scores
+constexpr int64_t kManyRows = 128;                     // of a chunk; a multiple of them keeps every operand's alignment
 
 // At most half of the rows, so that small cases take the way of large ones.
 int64_t chunk_rows_of(int64_t rows, int64_t columns, sdk::Dtype score);

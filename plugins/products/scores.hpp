@@ -21,6 +21,9 @@ struct Scores {
     rows = chunk_rows_of(N, models * V, score);
   }
   bool is_narrow() const { return dtype != score; }
+  // Whether the library answers for this chunk as for the second: the first adds to nothing, and after chunks of other
+  // than kMany rows operands may be aligned otherwise.
+  bool is_alike(int64_t first) const { return rows % kManyRows == 0 && first > rows && first + rows < N; }
   uint64_t score_bytes(int64_t count) const { return static_cast<uint64_t>(count * sdk::bytes_of(score)); }
   uint64_t bytes(int64_t count) const { return static_cast<uint64_t>(count * sdk::bytes_of(dtype)); }
 };
@@ -75,9 +78,9 @@ std::vector<Product> chunk_products(const Arguments& call, const Scores& of, con
 inline uint64_t scores_bytes(Multiplier& multiplier, const Scores& of, const rlk_tensor& hidden,
                              const rlk_tensor& weight, const rlk_tensor* bias, const void* widened) {
   uint64_t bytes = 0;
-  for (const int64_t first : {int64_t{0}, (of.N - 1) / of.rows * of.rows}) {
+  for (int64_t first = 0; first < of.N; first += of.rows) {
+    if (of.is_alike(first)) continue;
     const int64_t rows = std::min(of.rows, of.N - first);
-    if (rows <= 0) continue;
     const Product product = scores_product(matrix_of(hidden).rows_from(first, rows), matrix_of(weight),
                                            dense(nullptr, of.score, rows, of.V), bias, widened);
     bytes = std::max(bytes, multiplier.workspace_of(product));
@@ -90,9 +93,7 @@ template <class Arguments, class Parts>
 uint64_t gradients_bytes(Multiplier& multiplier, const Arguments& call, const Scores& of, const Parts& parts) {
   uint64_t bytes = 0;
   for (int64_t first = 0; first < of.N; first += of.rows) {
-    // Whole chunks are alike but for the first, which adds to nothing.
-    const bool is_alike = first > of.rows && first + of.rows < of.N;
-    if (is_alike) continue;
+    if (of.is_alike(first)) continue;
     for (const Product& product : chunk_products(call, of, parts, first, std::min(of.rows, of.N - first))) {
       bytes = std::max(bytes, multiplier.workspace_of(product));
     }

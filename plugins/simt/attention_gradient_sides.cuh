@@ -218,13 +218,14 @@ __device__ __forceinline__ double largest(double) {
 template <class A>
 struct GradientScores {
   A high, low;  // what a score is multiplied by, in two parts, for its difference to lse
-  A inner;      // of the softcap, or 0 without one
+  A inner;      // of the softcap, or 0 where none bends
 
   __device__ __forceinline__ explicit GradientScores(const AttentionGradientArgs& args) {
-    const double factor = args.softcap > 0 ? args.softcap : args.scale;
+    // A softcap so far above the scores that A cannot hold their ratio bends none.
+    inner = args.softcap > 0 ? A(args.scale / args.softcap) : A(0);
+    const double factor = inner > A(0) ? args.softcap : args.scale;
     high = A(factor);
     low = A(factor - double(high));
-    inner = args.softcap > 0 ? A(args.scale / args.softcap) : A(0);
   }
   // The product of query and key becomes the weight p, dp becomes ds times the softcap's slope.
   __device__ __forceinline__ void weigh(const GradientTerms<A>& terms, A& score, A& dp) const {

@@ -317,7 +317,7 @@ __device__ __forceinline__ void paged_attention(const PagedAttentionArgs& args) 
     const int m = static_cast<int>(map_divide(key, args.block_size, args.block_multiplier, args.block_shift));
     place = key - m * static_cast<int>(args.block_size);
     const int64_t id = read_index(table, m * args.table_stride[1], is_i64);
-    return id < args.cache_blocks ? static_cast<int>(id) : -1;  // another share may find that it is none
+    return id >= 0 && id < args.cache_blocks ? static_cast<int>(id) : -1;  // another share may find that it is none
   };
   int block[kKeys], place[kKeys];
 #pragma unroll

@@ -14,6 +14,16 @@ namespace rlk::cuda_kernels {
 
 using namespace simt;
 
+// The gradient of a score as its dtype can hold it: fp16 ends at 65504, and infinity times a key's 0 would be a NaN.
+template <class T>
+__device__ __forceinline__ float within(float ds) {
+  return ds;
+}
+template <>
+__device__ __forceinline__ float within<f16>(float ds) {
+  return ds > 65504.0f ? 65504.0f : ds < -65504.0f ? -65504.0f : ds;
+}
+
 template <class T, int kHead, bool kOfKeys>
 struct MmaGradientTile {
   static constexpr int kTile = gradient_tile(4), kStride = kHead + 8, kWeightStride = kTile + 8;
@@ -49,7 +59,8 @@ struct MmaGradientTile {
       const int row = i / kChunks, at = i % kChunks * 8;
       const T *const first = from[0][row], *const second = from[1][row];
       const bool ok = first != nullptr && at < args.head_size;
-      const T* const anywhere = static_cast<const T*>(args.q.data);
+      const void* const somewhere = args.q.data != nullptr ? args.q.data : args.k.data;  // nothing is read there
+      const T* const anywhere = static_cast<const T*>(somewhere);
       copy_async_16(to + 2 * (row * kStride + at), ok ? first + at : anywhere, ok);
       copy_async_16(to + kTileBytes + 2 * (row * kStride + at), ok ? second + at : anywhere, ok);
     }
@@ -124,7 +135,7 @@ struct MmaGradientTile {
         scores.weigh(sides.terms[row], score[n][e], dp[n][e]);
         const bool sees = sides.sees(row, first_key, key);
         score[n][e] = sees ? score[n][e] : 0.0f;
-        dp[n][e] = sees ? dp[n][e] : 0.0f;
+        dp[n][e] = sees ? within<T>(dp[n][e]) : 0.0f;
       }
     }
     set_weights(0, dp);
