@@ -73,7 +73,7 @@ class Page(unittest.TestCase):
                     if run == "long":
                         text = text.partition("if command.LONG:")[2]
                     if shown == "all":
-                        self.assertIn('["ops"]["verified"]', text)
+                        self.assertRegex(text, r'\["ops"\]\["verified"\]|in enumerate\(operators\(\)\)')
                     else:
                         for op in shown:
                             self.assertIn('"%s"' % op, text)
