@@ -73,8 +73,8 @@ std::string help_json(const std::vector<Verb>& verbs);
 
 // The name of `names` that `word` most likely meant: a slip away, or the only one that begins with it; or "".
 std::string nearest(std::string_view word, const std::vector<std::string>& names);
-// ", did you mean 'x'?" or "; known: a b c", of many names those that begin like the word; where none is near and `list`
-// tells a command that lists them, that.
+// ", did you mean 'x'?" or "; known: a b c", of many names those that begin like the word; where none is near and
+// `list` tells a command that lists them, that.
 std::string suggestion(std::string_view word, const std::vector<std::string>& names, const char* list = nullptr);
 
 }  // namespace rlk::cli
