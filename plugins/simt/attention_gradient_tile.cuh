@@ -154,7 +154,7 @@ struct GradientTile {
     }
   }
 
-  // Nobody sees a hidden key, also where a weight of 0 has met a NaN.
+  // A hidden key has no gradient, also where a weight of 0 has met a NaN.
   __device__ __forceinline__ void clear_hidden(A (&total)[kEach][2 * kEach]) const {
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {

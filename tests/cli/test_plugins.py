@@ -241,6 +241,14 @@ class Broken(command.Case):
         hang("list", RLK_PROBE_RETRY="100", **policy)
         self.assertLess(hang("list", **policy)[1], 3)
 
+    def test_list_present_leaves_out_what_has_no_hardware_here(self):
+        self.add_plugin("missing_library")
+        self.add_plugin("golden")
+        every = {plugin["id"]: plugin["state"] for plugin in self.json("list")["plugins"]}
+        self.assertEqual(every["missing_library"], "absent")
+        present = {plugin["id"] for plugin in self.json("list", "--present")["plugins"]}
+        self.assertEqual(present, {id for id, state in every.items() if state != "absent"})
+
     def test_absent_hardware_is_a_state_of_its_own_and_explained(self):
         self.add_plugin("missing_library")
         [plugin] = [p for p in self.json("list")["plugins"] if p["id"] == "missing_library"]

@@ -24,7 +24,7 @@ def neuware_is_installed():
 class Cambricon(command.Case):
     def cambricon(self, library, **variables):
         variables.setdefault("LD_LIBRARY_PATH", os.path.join(FAKES, library))
-        # How far it comes is asked here, and no operator. What the simulation is told is no part of a verdict's key.
+        # The list shows how far the plugin comes and tries no operator. A verdict's key leaves the simulation's variables out.
         with self.cache_of_the_cpu_alone() as cache:
             answer = self.json("list", RLK_PLUGIN_PATH=PLUGIN, RLK_CACHE_DIR=cache, RLK_VERIFY="lazy", **variables)
         [plugin] = [p for p in answer["plugins"] if p["id"] == "cambricon"]

@@ -153,7 +153,7 @@ struct MmaGradientTile {
       const int at = upper + lane / 4 + 8 * h;
       T* const row = to(at);
       if (row == nullptr) continue;
-      // Nobody sees a hidden key, also where a weight of 0 has met a NaN.
+      // A hidden key has no gradient, also where a weight of 0 has met a NaN.
       const bool is_hidden = kOfKeys && sides.keys[0][at] == nullptr;
 #pragma unroll
       for (int n = 0; n < kHalfTiles; ++n) {

@@ -46,7 +46,7 @@ struct Group {
                       v = noise(kSamples * kKeys * kHeads * kHead, 5), grad_out = noise(kRows * kHead, 6);
   std::vector<double> out, lse, grad_q, grad_k, grad_v, grad_prefix_k, grad_prefix_v, terms;
 
-  // Room for all, filled with what is nobody's answer.
+  // Room for all, filled with a number that no kernel computes.
   void clear() {
     for (std::vector<double>* list : {&out, &grad_q}) list->assign(q.size(), 99);
     for (std::vector<double>* list : {&grad_k, &grad_v}) list->assign(k.size(), 99);
