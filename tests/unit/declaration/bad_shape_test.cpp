@@ -13,6 +13,7 @@ TEST(BadInput, WrongRank) {
     call.refresh();
     expect_refused(call, quoted(arg, output), std::to_string(argument.shape.size()) + " dimensions",
                    arg.shapes[static_cast<size_t>(call.form)].text);
+    if (argument.shape.size() > 1) expect_refused(call, quoted(arg, output), "reshape(-1", ")");
   });
 }
 
