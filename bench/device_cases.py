@@ -238,6 +238,61 @@ def attention(b, queries, keys, dtype):
                 lambda q, k, v: ops.attention(q, k, v, causal="on", pin=PIN), theirs)
 
 
+def attention_gradients(b, t, dim, dtype):
+    """32 heads over 8 of keys; causal. Backward alone: both sides keep what the forward told."""
+    def sdpa(q, k, v):
+        q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True).transpose(1, 2)
+
+    kept = {}  # of torch's forward, by the address of its q
+
+    def make():
+        q, k, v, g = (normal(b, t, heads, dim, dtype=dtype) for heads in (32, 8, 8, 32))
+        out, lse = ops.attention(q, k, v, causal="on", lse=True, pin=PIN)
+        return {"q": q, "k": k, "v": v, "out": out, "lse": lse, "g": g}
+
+    def theirs(q, k, v, out, lse, g):
+        if q.data_ptr() not in kept:
+            leaves = [x.detach().requires_grad_() for x in (q, k, v)]
+            kept[q.data_ptr()] = leaves, sdpa(*leaves)
+        leaves, result = kept[q.data_ptr()]
+        return torch.autograd.grad(result, leaves, g, retain_graph=True)
+    return Case("attention_backward", (b, t, t, dim), dtype, make,
+                lambda q, k, v, out, lse, g: ops.attention_backward(q, k, v, out, lse, g, causal="on", pin=PIN), theirs)
+
+
+def paged(b, keys, dtype):
+    """A step of decoding, 32 heads of 128 over 8, pages of 16 tokens in any order. torch: the pages gathered first."""
+    pages = keys // 16
+
+    def make():
+        table = torch.randperm(b * pages, device="cuda", dtype=torch.int32).view(b, pages)
+        return {"q": normal(b, 32, 128, dtype=dtype), "k": normal(b * pages, 16, 8, 128, dtype=dtype),
+                "v": normal(b * pages, 16, 8, 128, dtype=dtype), "table": table,
+                "lens": torch.full((b,), keys, device="cuda", dtype=torch.int32)}
+
+    def theirs(q, k, v, table, lens):
+        k, v = (x[table.long()].view(b, keys, 8, 128).transpose(1, 2) for x in (k, v))
+        return F.scaled_dot_product_attention(q[:, :, None], k, v, enable_gqa=True)[:, :, 0]
+    return Case("paged_attention", (b, keys), dtype, make,
+                lambda q, k, v, table, lens: ops.paged_attention(q, k, v, table, lens, pin=PIN), theirs)
+
+
+def prefix_shared(group, queries, prefix, own, dtype):
+    """A group's prompt once beside the tokens of each of its samples; 32 heads of 128 over 8. torch: joined."""
+    def make():
+        return {"q": normal(1, group, queries, 32, 128, dtype=dtype), "pk": normal(1, prefix, 8, 128, dtype=dtype),
+                "pv": normal(1, prefix, 8, 128, dtype=dtype), "k": normal(1, group, own, 8, 128, dtype=dtype),
+                "v": normal(1, group, own, 8, 128, dtype=dtype)}
+
+    def theirs(q, pk, pv, k, v):
+        k, v = (torch.cat([shared.expand(group, -1, -1, -1), part[0]], 1).transpose(1, 2)
+                for shared, part in ((pk, k), (pv, v)))
+        return F.scaled_dot_product_attention(q[0].transpose(1, 2), k, v, enable_gqa=True).transpose(1, 2)[None]
+    return Case("prefix_shared_attention", (group, queries, prefix, own), dtype, make,
+                lambda q, pk, pv, k, v: ops.prefix_shared_attention(q, pk, pv, k, v, pin=PIN), theirs)
+
+
 def lookup(n, v, d, dtype):
     yield Case("embedding", (n, v, d), dtype, lambda: {"y": ids(v, n), "w": normal(v, d, dtype=dtype)},
                lambda y, w: ops.embedding(y, w, pin=PIN), lambda y, w: F.embedding(y, w),
@@ -259,6 +314,22 @@ def linear_losses(n, d, v, dtype):
         return torch.cat([torch.log_softmax(F.linear(part, w).float(), -1).gather(-1, of[:, None])[:, 0]
                           for part, of in zip(h.split(rows), y.split(rows))])
     yield Case("linear_logp", (n, d, v), dtype, make, lambda h, w, y: ops.linear_logp(h, w, y, pin=PIN), in_chunks)
+
+
+def linear_cross_entropy(n, d, v, dtype):
+    def make():
+        return {"h": normal(n, d, dtype=dtype), "w": normal(v, d, dtype=dtype, scale=d ** -0.5), "y": ids(v, n)}
+
+    def ours(h, w, y):
+        out = ops.linear_cross_entropy(h, w, y, lse=True, pin=PIN)
+        loss, lse = out[0], out[-1]
+        return loss, *ops.linear_cross_entropy_backward(h, w, y, lse, torch.ones_like(loss), grad_weight=True, pin=PIN)[:2]
+
+    def theirs(h, w, y):
+        h, w = h.detach().requires_grad_(), w.detach().requires_grad_()
+        loss = F.cross_entropy(F.linear(h, w).float(), y)
+        return loss.detach(), *torch.autograd.grad(loss, (h, w))
+    return Case("linear_cross_entropy", (n, d, v), dtype, make, ours, theirs, suffix=" fwd+bwd")
 
 
 def selection(n, v, dtype):
@@ -317,11 +388,18 @@ def cases(divisor=1):
     yield from products(max(64, 16384 // divisor), 4096, 4096, BF16)
     yield from products(max(64, 4096 // divisor), 4096, 4096, F32)
     yield from linear_losses(max(64, 8192 // divisor), 4096 // divisor, 131072 // divisor, BF16)
+    yield linear_cross_entropy(max(64, 4096 // divisor), 4096 // divisor, 128256 // divisor, BF16)
     yield from selection(64, 151936, BF16)
     yield from selection(256, 151936, F32)
     yield from grpo(8, max(8, 1024 // divisor), 151936 // divisor, BF16)
     yield attention(2, max(64, 4096 // divisor), max(64, 4096 // divisor), BF16)
-    yield attention(8, 1, max(64, 32768 // divisor), BF16)
+    for b, keys in ((8, 32768), (64, 4096), (1, 131072)):
+        yield attention(b, 1, max(64, keys // divisor), BF16)
+        yield paged(b, max(64, keys // divisor // 16 * 16), BF16)
+    yield attention_gradients(2, max(64, 4096 // divisor), 128, BF16)
+    yield attention_gradients(8, max(64, 2048 // divisor), 64, BF16)
+    yield prefix_shared(16, max(16, 512 // divisor), max(64, 8192 // divisor), max(16, 512 // divisor), BF16)
+    yield prefix_shared(64, 1, max(64, 8192 // divisor), 16, BF16)
     yield optimizer(max(4096, (1 << 26) // divisor))
     yield from elementwise(64, 4096, BF16)
     yield from rows(64, 4096, BF16)

@@ -93,9 +93,15 @@ sdk::Support support_of(Device& device, const sdk::Call<sdk::ops::Attention>& ca
   }
   sdk::Support answer = sdk::Support::yes(kernels.name, kernels.numerics, RLK_SUPPORT_PREFERRED);
   answer.workspace_bound = attention_workspace(sizes);
+  // Blocks of 64 rows; where they are fewer than multiprocessors, the others have nothing to do.
+  const int64_t group = sizes.q_heads / sizes.kv_heads;
+  const int64_t of_sequences = sizes.packed ? ceil_divide(sizes.queries * group, 64) + sizes.sequences
+                                            : ceil_divide(sizes.queries * group, 64) * sizes.sequences;
+  const double blocks = static_cast<double>(std::max<int64_t>(of_sequences * sizes.kv_heads, 1));
+  const double alone = std::max(static_cast<double>(device.multiprocessors()) / blocks, 1.0);
   answer.cost_us = kLaunchUs * (sizes.packed ? 2 : 1) +
-                   std::max(device.matrix_us(kernels.matrix_work * attention_operations(call, sizes)),
-                            attention_bytes_us(device, sizes, dtype));
+                   alone * std::max(device.matrix_us(kernels.matrix_work * attention_operations(call, sizes)),
+                                    attention_bytes_us(device, sizes, dtype));
   return answer;
 }
 

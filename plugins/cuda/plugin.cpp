@@ -4,6 +4,7 @@
 
 #include "attention_gradients_mma.hpp"
 #include "attention_mma.hpp"
+#include "attention_parts_mma.hpp"
 #include "cublaslt.hpp"
 #include "driver.hpp"
 #include "probe.hpp"
@@ -17,7 +18,8 @@ public:
       std::declval<std::tuple<simt::host::Logp, simt::host::LogpBackward>>(), std::declval<simt::host::Maps>(),
       std::declval<products::Implementations<CublasLt>>(),
       std::declval<
-          std::tuple<AttentionMma, AttentionMmaAccurate, AttentionBackwardMma, PrefixSharedAttentionBackwardMma>>(),
+          std::tuple<AttentionMma, AttentionMmaAccurate, AttentionSplit, PrefixSharedAttentionMma,
+                     PrefixSharedAttentionMmaAccurate, AttentionBackwardMma, PrefixSharedAttentionBackwardMma>>(),
       std::declval<simt::host::AttentionOperators>(),
       std::declval<std::tuple<simt::host::GroupedGemmSimt, simt::host::GroupedGemmBackwardSimt>>()));
   explicit Plugin(const sdk::Host&) {}

@@ -22,4 +22,10 @@ __device__ __forceinline__ bool keeps_key(const KeyMask& mask, int64_t key) {
   return mask.data == nullptr || mask.data[key * mask.stride] != 0;
 }
 
+// Of `count` keys that `before` others precede.
+__device__ __forceinline__ KeyRange span_of(const KeyRange& keys, int64_t before, int64_t count) {
+  const int64_t first = keys.first - before, last = keys.last - before;
+  return {first > 0 ? first : 0, last < count ? last : count - 1};
+}
+
 }  // namespace rlk::simt

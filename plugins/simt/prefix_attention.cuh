@@ -9,12 +9,6 @@
 
 namespace rlk::simt {
 
-// Of `count` keys that `before` others precede.
-__device__ __forceinline__ KeyRange span_of(const KeyRange& keys, int64_t before, int64_t count) {
-  const int64_t first = keys.first - before, last = keys.last - before;
-  return {first > 0 ? first : 0, last < count ? last : count - 1};
-}
-
 template <class T>
 __device__ __forceinline__ void prefix_attention(const SampleAttentionArgs& args) {
   using A = Accumulator<T>;

@@ -59,10 +59,14 @@ struct MmaGradientTile {
       const int row = i / kChunks, at = i % kChunks * 8;
       const T *const first = from[0][row], *const second = from[1][row];
       const bool ok = first != nullptr && at < args.head_size;
-      const void* const somewhere = args.q.data != nullptr ? args.q.data : args.k.data;  // nothing is read there
-      const T* const anywhere = static_cast<const T*>(somewhere);
-      copy_async_16(to + 2 * (row * kStride + at), ok ? first + at : anywhere, ok);
-      copy_async_16(to + kTileBytes + 2 * (row * kStride + at), ok ? second + at : anywhere, ok);
+      const uint32_t place = to + 2 * (row * kStride + at);
+      if (ok) {
+        copy_async_16(place, first + at);
+        copy_async_16(place + kTileBytes, second + at);
+      } else {
+        zero_16(place);
+        zero_16(place + kTileBytes);
+      }
     }
     commit_copies();
     wait_copies<0>();

@@ -15,8 +15,16 @@ inline unsigned char* at_shared(uint32_t address) {
   return emulation::dynamic_shared() + address;
 }
 
+// Also a copy of nothing wants an address of the device's memory.
 inline void copy_async_16(uint32_t to, const void* from, bool valid) {
+  [[maybe_unused]] const unsigned char first = *static_cast<const volatile unsigned char*>(from);
   emulation::copy_later(at_shared(to), valid ? from : nullptr, 16);
+}
+inline void copy_async_16(uint32_t to, const void* from) {
+  emulation::copy_later(at_shared(to), from, 16);
+}
+inline void zero_16(uint32_t to) {
+  std::memset(at_shared(to), 0, 16);
 }
 inline void commit_copies() {
   emulation::commit_copies();

@@ -1,0 +1,257 @@
+// attention in parts on tensor cores (kernels/attention_parts_mma.cuh): how keys are shared out, which kernels rows
+// take.
+#include "attention_parts_mma.hpp"
+
+#include "../simt/host/attention_samples.hpp"
+#include "attention_mma.hpp"
+#include "kernels/attention_parts.h"
+
+#include <algorithm>
+
+namespace rlk::cuda {
+namespace {
+
+using namespace simt::host;
+
+static_assert(kSampleSymbols == (uint64_t{1} << RLK_ATTENTION_SYM_HQ) - 1);
+constexpr int64_t kMostHead = 128, kTileKeys = 64;
+constexpr int64_t kMostCount = int64_t{1} << 30;  // of queries of a sample, which the kernels count in 32 bits
+// What a share of the keys costs beyond its keys, counted in keys: filling the pipeline, and its part's way through
+// memory.
+constexpr int64_t kShareKeys = 128;
+
+struct Accuracy {
+  const char* name;   // of the implementation
+  const char* image;  // of its kernels, and what their names begin with
+  uint32_t numerics;
+  double matrix_work;  // in products of queries and keys, and weights and values
+};
+constexpr uint32_t kPartsNumerics = kAttentionNumerics & ~RLK_NUMERICS_BATCH_INVARIANT;
+constexpr const char* kAccurateImage = "attention_parts_mma_accurate";
+constexpr Accuracy kRounded{PrefixSharedAttentionMma::kName, "attention_parts_mma",
+                            kPartsNumerics & ~RLK_NUMERICS_ACCURATE, 1.0};
+constexpr Accuracy kAccurate{PrefixSharedAttentionMmaAccurate::kName, kAccurateImage, kPartsNumerics, 1.5};
+constexpr Accuracy kSplit{AttentionSplit::kName, kAccurateImage, kPartsNumerics, 1.5};
+
+template <class Op>
+AttentionPartsArgs arguments_of(const sdk::Arguments<Op>& call) {
+  AttentionPartsArgs args{};
+  if constexpr (std::is_same_v<Op, sdk::ops::PrefixSharedAttention>) {
+    set_samples(args, call);
+  } else {
+    args.q = samples_of(call.q, kOfSequence);
+    args.out = samples_of(call.out, kOfSequence);
+    args.lse = samples_of(call.lse, kOfSequence);
+    args.k = samples_of(call.k, kOfSequence);
+    args.v = samples_of(call.v, kOfSequence);
+    args.key_mask = mask_of(call.key_mask, kOfSequence);
+    args.batches = call.B;
+    args.samples = 1;
+    args.queries = call.Sq;
+    args.keys = call.Sk;
+    set_options(args, call);
+  }
+  return args;
+}
+
+// Of one launch: the rows that share its keys, and how their blocks are cut.
+struct Share {
+  int64_t sequences, rows, keys;
+  int64_t block_rows, blocks, splits;
+
+  Share(int64_t sequence_count, int64_t row_count, int64_t key_count, int64_t kv_heads, bool has_large_blocks,
+        int64_t multiprocessors)
+      : sequences(sequence_count), rows(row_count), keys(key_count) {
+    block_rows = rows <= kPartsFewRows ? kPartsFewRows : rows > 64 && has_large_blocks ? 128 : 64;
+    blocks = sequences * kv_heads * ceil_divide(rows, block_rows);
+    splits = blocks == 0 || keys == 0 ? 0 : 1;
+    if (splits == 0) return;
+    // The fewest steps of all blocks that the device holds at once.
+    const int64_t at_once = multiprocessors * (block_rows == kPartsFewRows ? 3 : 2);
+    const int64_t most = std::min<int64_t>(ceil_divide(keys, kTileKeys), kPartsMostSlots / 2);
+    int64_t least = INT64_MAX;
+    for (int64_t shares = 1; shares <= most; ++shares) {
+      const int64_t steps = ceil_divide(blocks * shares, at_once) * (ceil_divide(keys, shares) + kShareKeys);
+      if (steps >= least) continue;
+      least = steps;
+      splits = shares;
+    }
+  }
+};
+
+int padded(int64_t head) {
+  return head <= 64 ? 64 : 128;
+}
+
+// What shares depend on.
+struct Room {
+  int64_t multiprocessors, shared_limit;
+  explicit Room(const Device& device)
+      : multiprocessors(device.multiprocessors()), shared_limit(device.shared_limit()) {}
+  // Softcap and masks have kernels of 64 rows.
+  bool has_large_blocks(const AttentionPartsArgs& args) const {
+    return args.softcap == 0 && args.key_mask.data == nullptr && args.prefix_mask.data == nullptr &&
+           simt::attention_mma_shared_bytes(padded(args.head_size), 128) <= shared_limit;
+  }
+};
+
+struct Shares {
+  Share prefix, own;
+  int64_t rows, head;  // of all parts of a slot
+
+  Shares(const AttentionPartsArgs& args, const Room& room)
+      : prefix(args.batches, args.samples * args.queries * args.group, args.prefix_keys, args.kv_heads,
+               room.has_large_blocks(args), room.multiprocessors),
+        own(args.batches * args.samples, args.queries * args.group, args.keys, args.kv_heads,
+            room.has_large_blocks(args), room.multiprocessors),
+        rows(args.batches * args.samples * args.queries * args.q_heads),
+        head(args.head_size) {}
+  int64_t slots() const { return prefix.splits + own.splits; }
+  uint64_t part_bytes() const { return static_cast<uint64_t>(slots() * rows * head) * sizeof(float); }
+  uint64_t sum_bytes() const { return static_cast<uint64_t>(slots() * rows) * 2 * sizeof(float); }
+  uint64_t bytes() const { return align_256(part_bytes()) + align_256(sum_bytes()); }
+};
+
+template <class Op>
+class AttentionPartsPlan final : public sdk::Plan {
+public:
+  AttentionPartsPlan(Device& device, const sdk::Call<Op>& call, const Accuracy& accuracy)
+      : params_(call.params()), place_(device.place()), room_(device) {
+    const rlk_tensor& q = *call.input(0);
+    padded_ = padded(q.shape[q.ndim - 1]);
+    const char* const dtype = sdk::name_of(sdk::dtype_of(q));
+    const std::string of_rows = sdk::format("%s_%s_%d_", accuracy.image, dtype, padded_);
+    few_ = device.kernel(kAccurateImage, sdk::format("%s_%s_%d_16", kAccurateImage, dtype, padded_), shared(16));
+    some_ = device.kernel(accuracy.image, of_rows + "64_options", shared(64));
+    if (shared(128) <= device.shared_limit()) many_ = device.kernel(accuracy.image, of_rows + "128", shared(128));
+    merge_ = device.kernel(kAccurateImage, sdk::format("%s_merge_%s", kAccurateImage, dtype));
+    flags = RLK_PLAN_SHAREABLE | RLK_PLAN_CAPTURABLE;
+    dynamic_symbols = kSampleSymbols;
+    workspace_bound = UINT64_MAX;
+    numerics = accuracy.numerics;
+    variant = accuracy.name;
+  }
+
+  uint64_t prepare(const sdk::Run& run) override {
+    return Shares(arguments_of<Op>(sdk::arguments_of<Op>(run, params_)), room_).bytes();
+  }
+
+  void enqueue(sdk::Stream& stream, const sdk::Run& run) override {
+    AttentionPartsArgs args = arguments_of<Op>(sdk::arguments_of<Op>(run, params_));
+    if (args.queries > kMostCount) throw sdk::Error(RLK_UNSUPPORTED, "the kernels count queries up to 2^30");
+    const Shares shares(args, room_);
+    Workspace workspace(run.workspace());
+    args.parts = workspace.take<float>(shares.part_bytes());
+    args.sums = workspace.take<float>(shares.sum_bytes());
+    args.slots = static_cast<int32_t>(shares.slots());
+    const PlaceScope scope(place_);
+    const StreamHandle handle = own(stream).handle();
+    args.of_prefix = 1;
+    launch_parts(args, shares.prefix, handle);
+    args.of_prefix = 0;
+    args.first_slot = static_cast<int32_t>(shares.prefix.splits);
+    launch_parts(args, shares.own, handle);
+    if (shares.rows == 0) return;
+    launch_walking(merge_, ceil_divide(shares.rows, kPartsMergeWarps), 32 * kPartsMergeWarps, 0, handle, args);
+  }
+
+private:
+  int shared(int block_rows) const { return simt::attention_mma_shared_bytes(padded_, block_rows); }
+  void launch_parts(AttentionPartsArgs& args, const Share& share, StreamHandle stream) const {
+    if (share.splits == 0) return;
+    args.splits = static_cast<int32_t>(share.splits);
+    const FunctionHandle kernel = share.block_rows == kPartsFewRows ? few_ : share.block_rows == 128 ? many_ : some_;
+    launch(kernel, share.blocks * share.splits, 128, shared(static_cast<int>(share.block_rows)), stream, args);
+  }
+
+  const typename Op::Params params_;
+  Place place_;
+  Room room_;
+  int padded_ = 0;
+  FunctionHandle few_ = nullptr, some_ = nullptr, many_ = nullptr, merge_ = nullptr;  // many_: where a block has room
+};
+
+template <class Op>
+sdk::Support support_of(Device& device, const sdk::Call<Op>& described, const Accuracy& accuracy) {
+  if (auto refused = device.refusal()) return *refused;
+  const auto call = sdk::arguments_of(described);
+  if (auto refused = sdk::refuse_dtype(call.q, "q", {sdk::Dtype::bf16, sdk::Dtype::f16})) return *refused;
+  if (auto refused = refuse_scores(call.params.scale, call.params.softcap, sdk::dtype_of(*call.q))) return *refused;
+  if (call.D % 8 != 0 || call.D > kMostHead) {
+    return sdk::Support::no(
+        "HEAD_SIZE", sdk::format("head size %lld; the tensor core kernels in parts take multiples of 8 up to %lld",
+                                 static_cast<long long>(call.D), static_cast<long long>(kMostHead)));
+  }
+  sdk::Refusal refused;
+  bool wide = true;
+  const auto look = [&](const rlk_tensor* tensor, const char* which) {
+    if (!refused) refused = sdk::refuse_strided_rows(tensor, which, "head size");
+    wide = wide && is_wide(*tensor);
+  };
+  look(call.q, "q");
+  look(call.k, "k");
+  look(call.v, "v");
+  look(call.out, "out");
+  if constexpr (std::is_same_v<Op, sdk::ops::PrefixSharedAttention>) {
+    look(call.prefix_k, "prefix_k");
+    look(call.prefix_v, "prefix_v");
+  } else if (call.params.layout == sdk::ops::attention::Layout::packed) {
+    return sdk::Support::no("LAYOUT", "a packed batch's sequences are not cut into parts");
+  }
+  if (refused) return *refused;
+  if (!wide) {
+    return sdk::Support::no("ALIGNMENT",
+                            "q, keys, values and out must start on 16 bytes, with strides of multiples of 8",
+                            RLK_SUPPORT_IF_CONTIGUOUS);
+  }
+  if (const int shared = simt::attention_mma_shared_bytes(padded(call.D), 64); shared > device.shared_limit()) {
+    return sdk::Support::no("SHARED_MEMORY",
+                            sdk::format("head size %lld needs %d bytes of shared memory; a block of this device has %d",
+                                        static_cast<long long>(call.D), shared, device.shared_limit()));
+  }
+  const AttentionPartsArgs args = arguments_of<Op>(call);
+  const Shares shares(args, Room(device));
+  sdk::Support answer = sdk::Support::yes(accuracy.name, accuracy.numerics, RLK_SUPPORT_PREFERRED);
+  answer.workspace_bound = shares.bytes();
+  // Blocks multiply all their rows, whatever has them.
+  const auto padded_rows = [](const Share& share) {
+    return static_cast<double>(share.sequences * ceil_divide(share.rows, share.block_rows) * share.block_rows) *
+           static_cast<double>(share.keys);
+  };
+  const bool halved = args.window_right == 0 && args.queries > 1 && args.prefix_keys == 0;
+  const double operations = 4.0 * (padded_rows(shares.prefix) + padded_rows(shares.own)) *
+                            static_cast<double>(args.kv_heads * args.head_size) * (halved ? 0.5 : 1.0);
+  const double keys = static_cast<double>(args.batches) * static_cast<double>(args.prefix_keys) +
+                      static_cast<double>(args.batches * args.samples) * static_cast<double>(args.keys);
+  const double bytes = 4.0 * (keys * static_cast<double>(args.kv_heads) + static_cast<double>(shares.rows)) *
+                           static_cast<double>(args.head_size) +
+                       2.0 * static_cast<double>(shares.part_bytes());
+  answer.cost_us =
+      3 * kLaunchUs + std::max(device.matrix_us(accuracy.matrix_work * operations), device.bytes_us(bytes));
+  return answer;
+}
+
+}  // namespace
+
+sdk::Support AttentionSplit::query(Device& device, const sdk::Call<Op>& call) {
+  return support_of(device, call, kSplit);
+}
+std::unique_ptr<sdk::Plan> AttentionSplit::plan(Device& device, const sdk::Call<Op>& call) {
+  return std::make_unique<AttentionPartsPlan<Op>>(device, call, kSplit);
+}
+
+sdk::Support PrefixSharedAttentionMma::query(Device& device, const sdk::Call<Op>& call) {
+  return support_of(device, call, kRounded);
+}
+std::unique_ptr<sdk::Plan> PrefixSharedAttentionMma::plan(Device& device, const sdk::Call<Op>& call) {
+  return std::make_unique<AttentionPartsPlan<Op>>(device, call, kRounded);
+}
+
+sdk::Support PrefixSharedAttentionMmaAccurate::query(Device& device, const sdk::Call<Op>& call) {
+  return support_of(device, call, kAccurate);
+}
+std::unique_ptr<sdk::Plan> PrefixSharedAttentionMmaAccurate::plan(Device& device, const sdk::Call<Op>& call) {
+  return std::make_unique<AttentionPartsPlan<Op>>(device, call, kAccurate);
+}
+
+}  // namespace rlk::cuda

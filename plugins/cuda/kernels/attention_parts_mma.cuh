@@ -1,0 +1,249 @@
+// attention in parts on tensor cores: the keys of a row are shared out to several blocks, and what they made is put
+// together by one more kernel. For a few rows over many keys, as a step of decoding has them, and for samples that
+// share a prefix, whose rows all read the prefix together.
+//
+// A row is (sample, query, head of the group). Where there are few, the warps of a block share the keys of each tile
+// instead of the rows, and their results are joined in shared memory.
+#pragma once
+
+#include "../../simt/attention_samples.cuh"
+#include "attention_parts.h"
+#include "mma_tiles.cuh"
+
+namespace rlk::cuda_kernels {
+
+using cuda::AttentionPartsArgs;
+
+// What a block computes.
+struct PartsWork {
+  int64_t batch, sample;        // sample: the only one, or the first of the prefix's rows
+  int64_t first_row, last_row;  // of the sample, or of all samples
+  int64_t split;
+  int32_t kv_head;
+};
+
+__device__ __forceinline__ PartsWork find_parts_work(const AttentionPartsArgs& args, int64_t item, int block_rows) {
+  const int64_t rows = (args.of_prefix != 0 ? args.samples : 1) * args.queries * args.group;
+  const int64_t tiles = (rows + block_rows - 1) / block_rows;
+  PartsWork work{};
+  work.split = item % args.splits;
+  item /= args.splits;
+  work.first_row = (tiles - 1 - item % tiles) * block_rows;  // late queries first: they see the most keys
+  work.last_row = (work.first_row + block_rows < rows ? work.first_row + block_rows : rows) - 1;
+  item /= tiles;
+  work.kv_head = static_cast<int32_t>(item % args.kv_heads);
+  const int64_t sequence = item / args.kv_heads;
+  work.batch = args.of_prefix != 0 ? sequence : sequence / args.samples;
+  work.sample = args.of_prefix != 0 ? 0 : sequence % args.samples;
+  return work;
+}
+
+struct PartsRow {
+  int64_t sample, query, head;
+};
+__device__ __forceinline__ PartsRow find_row(const AttentionPartsArgs& args, const PartsWork& work, int64_t row) {
+  const int64_t rows_of_sample = args.queries * args.group;
+  const int64_t sample = row / rows_of_sample, in_sample = row - sample * rows_of_sample;
+  const int64_t query = in_sample / args.group;
+  return {work.sample + sample, query, work.kv_head * args.group + (in_sample - query * args.group)};
+}
+
+// Where a row's part lies, counted in rows.
+__device__ __forceinline__ int64_t part_of(const AttentionPartsArgs& args, const PartsWork& work, int64_t row) {
+  const PartsRow at = find_row(args, work, row);
+  const int64_t rows = args.batches * args.samples * args.queries * args.q_heads;
+  const int64_t token = (work.batch * args.samples + at.sample) * args.queries + at.query;
+  return (args.first_slot + work.split) * rows + token * args.q_heads + at.head;
+}
+
+// S: of a block in which warps have rows of their own. kFew: they share the first 16 instead.
+template <class T, class S, bool kAccurate, bool kOptions, bool kFew>
+__device__ __forceinline__ void attention_parts_mma(const AttentionPartsArgs& args) {
+  constexpr int kRowTiles = S::kRowTiles, kKeys = S::kKeys, kHead = S::kHead, kHeadTiles = kHead / 8;
+  constexpr int kRows = kFew ? cuda::kPartsFewRows : S::kBlockRows;
+  constexpr int kWarpKeys = kFew ? kKeys / S::kWarps : kKeys;
+  static_assert(!kFew || (kRowTiles == 1 && kWarpKeys % 16 == 0));
+  unsigned char* const shared = dynamic_shared();
+  const PartsWork work = find_parts_work(args, args.first_block + blockIdx.x, kRows);
+  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+  const int valid_rows = static_cast<int>(work.last_row - work.first_row + 1);
+
+  const int64_t before = args.of_prefix != 0 ? 0 : args.prefix_keys;  // keys before those of this launch
+  const int64_t count = args.of_prefix != 0 ? args.prefix_keys : args.keys;
+  const int64_t all_keys = args.prefix_keys + args.keys, diagonal = args.top_left != 0 ? 0 : all_keys - args.queries;
+  const auto visible = [&](int64_t query) {
+    const KeyRange range = keys_in_window(args.window_left, args.window_right, all_keys, query + diagonal);
+    return span_of(range, before, count);
+  };
+  // The keys that any row sees, and those that every row sees: bounds grow with the query.
+  const PartsRow first = find_row(args, work, work.first_row), last = find_row(args, work, work.last_row);
+  const bool several = first.sample != last.sample;
+  const KeyRange low = visible(several ? 0 : first.query), high = visible(several ? args.queries - 1 : last.query);
+  int64_t first_tile = low.first / kKeys;
+  int64_t tiles = high.last < low.first ? 0 : high.last / kKeys + 1 - first_tile;
+  const int64_t share = (tiles + args.splits - 1) / args.splits;
+  first_tile += work.split * share;
+  tiles -= work.split * share;
+  tiles = tiles < share ? tiles : share;
+
+  const uint32_t query_tile = shared_address(shared);
+  const uint32_t key_tile = query_tile + 2 * S::kStride * kRows;
+  if (tiles > 0) {
+    constexpr int kChunks = kHead / 8;
+    for (int i = static_cast<int>(threadIdx.x); i < kRows * kChunks; i += S::kThreads) {
+      const int row = i / kChunks, column = i % kChunks * 8;
+      const bool ok = row < valid_rows && column < args.head_size;
+      const PartsRow at = find_row(args, work, work.first_row + (ok ? row : 0));
+      copy_async_16(query_tile + 2 * (row * S::kStride + column),
+                    sample_row<const T>(args.q, work.batch, at.sample, at.query, at.head) + (ok ? column : 0), ok);
+    }
+  }
+  const SampleTensor &k = args.of_prefix != 0 ? args.prefix_k : args.k,
+                     &v = args.of_prefix != 0 ? args.prefix_v : args.v;
+  const KeyMask mask =
+      kOptions ? key_mask_of(args.of_prefix != 0 ? args.prefix_mask : args.key_mask, work.batch, work.sample)
+               : KeyMask{};
+  TileLoader<S, T, kOptions> keys(sample_row<const T>(k, work.batch, work.sample, 0, work.kv_head), k.token_stride,
+                                  first_tile * kKeys, count, args.head_size, key_tile, mask);
+  TileLoader<S, T, kOptions> values(sample_row<const T>(v, work.batch, work.sample, 0, work.kv_head), v.token_stride,
+                                    first_tile * kKeys, count, args.head_size, key_tile + 4 * S::kStride * kKeys, mask);
+
+  const int warp_row = kFew ? 0 : warp * 16 * kRowTiles, warp_key = kFew ? warp * kWarpKeys : 0;
+  const bool idle = warp_row >= valid_rows;
+  int query_of[kRowTiles][2];
+#pragma unroll
+  for (int r = 0; r < kRowTiles; ++r) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const int64_t row = work.first_row + warp_row + 16 * r + lane / 4 + 8 * h;
+      query_of[r][h] = static_cast<int>(find_row(args, work, row < work.last_row ? row : work.last_row).query);
+    }
+  }
+  // Scores in powers of 2; a softcap leaves them so.
+  const float scale = kOptions && args.softcap > 0 ? 1.0f : static_cast<float>(args.scale * 1.4426950408889634074);
+  MmaRows<T, kHead, S::kStride, kRowTiles, kWarpKeys, kAccurate> state;
+  const auto adjust = [&](int64_t tile) {
+    if (kOptions && args.softcap > 0) state.cap(Softcap<float>(args));
+    const int64_t first_key = (first_tile + tile) * kKeys;
+    if (first_key >= high.first && first_key + kKeys - 1 <= low.last && (!kOptions || mask.data == nullptr)) return;
+    const uint64_t open = kOptions ? unmasked_keys<kKeys>(mask, count, first_key) >> (warp_key + lane % 4 * 2) : 0;
+    const int64_t centre = diagonal - before - first_key - warp_key;
+    const int end = clamp_to_tile(count - 1 - first_key - warp_key);
+#pragma unroll
+    for (int r = 0; r < kRowTiles; ++r) {
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const int64_t at = centre + query_of[r][h];
+        const int right = args.window_right < 0 ? end : clamp_to_tile(at + args.window_right);
+        const int left = args.window_left < 0 ? -(1 << 21) : clamp_to_tile(at - args.window_left);
+        state.template hide<kOptions>(r, h, left, right < end ? right : end, open);
+      }
+    }
+  };
+  walk_tiles<S>(state, keys, values, tiles, query_tile + query_fragment<S::kStride>(warp_row), key_tile, warp_key, idle,
+                scale, adjust);
+
+  if constexpr (!kFew) {
+    if (idle) return;
+#pragma unroll
+    for (int r = 0; r < kRowTiles; ++r) {
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const float total = state.total(r, h);
+        const int row = warp_row + 16 * r + lane / 4 + 8 * h;
+        if (row >= valid_rows) continue;
+        const int64_t part = part_of(args, work, work.first_row + row);
+        float* const to = args.parts + part * args.head_size;
+#pragma unroll
+        for (int n = 0; n < kHeadTiles; ++n) {
+          const int column = 8 * n + lane % 4 * 2;
+          if (column >= args.head_size) break;
+          *reinterpret_cast<float2*>(to + column) = make_float2(state.out[r][n][2 * h], state.out[r][n][2 * h + 1]);
+        }
+        if (lane % 4 == 0) *reinterpret_cast<float2*>(args.sums + 2 * part) = make_float2(state.top[r][h], total);
+      }
+    }
+  } else {
+    // The warps' results lie where keys and values were.
+    float* const out = reinterpret_cast<float*>(shared);  // [warps][rows][head]
+    float* const tops = out + S::kWarps * kRows * kHead;  // [warps][rows]
+    float* const totals = tops + S::kWarps * kRows;       // [warps][rows]
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const int row = lane / 4 + 8 * h;
+      const float total = state.total(0, h);
+      if (lane % 4 == 0) {
+        tops[warp * kRows + row] = state.top[0][h];
+        totals[warp * kRows + row] = total;
+      }
+#pragma unroll
+      for (int n = 0; n < kHeadTiles; ++n) {
+        *reinterpret_cast<float2*>(out + (warp * kRows + row) * kHead + 8 * n + lane % 4 * 2) =
+            make_float2(state.out[0][n][2 * h], state.out[0][n][2 * h + 1]);
+      }
+    }
+    __syncthreads();
+    for (int i = static_cast<int>(threadIdx.x); i < valid_rows * args.head_size; i += S::kThreads) {
+      const int row = i / args.head_size, d = i - row * args.head_size;
+      float top = -INFINITY, total = 0.0f, value = 0.0f;
+#pragma unroll
+      for (int w = 0; w < S::kWarps; ++w) top = fmaxf(top, tops[w * kRows + row]);
+      const float base = top == -INFINITY ? 0.0f : top;
+#pragma unroll
+      for (int w = 0; w < S::kWarps; ++w) {
+        const float factor = exp2_fast(tops[w * kRows + row] - base);
+        total = fmaf(totals[w * kRows + row], factor, total);
+        value = fmaf(out[(w * kRows + row) * kHead + d], factor, value);
+      }
+      const int64_t part = part_of(args, work, work.first_row + row);
+      args.parts[part * args.head_size + d] = value;
+      if (d == 0) *reinterpret_cast<float2*>(args.sums + 2 * part) = make_float2(top, total);
+    }
+  }
+}
+
+// The parts of each row as one, in their order. A warp has a row.
+template <class T>
+__device__ __forceinline__ void attention_parts_merge(const AttentionPartsArgs& args) {
+  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+  const int64_t rows = args.batches * args.samples * args.queries * args.q_heads;
+  const int64_t step = static_cast<int64_t>(gridDim.x) * cuda::kPartsMergeWarps;
+  const float2* const sums = reinterpret_cast<const float2*>(args.sums);
+#pragma unroll 1
+  for (int64_t row = static_cast<int64_t>(blockIdx.x) * cuda::kPartsMergeWarps + warp; row < rows; row += step) {
+    float top = -INFINITY;
+    for (int s = lane; s < args.slots; s += 32) top = fmaxf(top, sums[s * rows + row].x);
+#pragma unroll
+    for (int lanes = 16; lanes > 0; lanes /= 2) top = fmaxf(top, wave_xor(top, lanes));
+    const float base = top == -INFINITY ? 0.0f : top;
+    float total = 0.0f;
+    for (int s = lane; s < args.slots; s += 32) {
+      const float2 part = sums[s * rows + row];
+      total = fmaf(part.y, exp2_fast(part.x - base), total);
+    }
+#pragma unroll
+    for (int lanes = 16; lanes > 0; lanes /= 2) total += wave_xor(total, lanes);
+    const float inverse = total == 0.0f ? 0.0f : 1.0f / total;
+    const int64_t token = row / args.q_heads, head = row - token * args.q_heads;
+    const int64_t sequence = token / args.queries, query = token - sequence * args.queries;
+    const int64_t batch = sequence / args.samples, sample = sequence - batch * args.samples;
+    T* const out = sample_row<T>(args.out, batch, sample, query, head);
+    for (int d = lane * 2; d < args.head_size; d += 64) {
+      float2 value = make_float2(0.0f, 0.0f);
+#pragma unroll 8
+      for (int s = 0; s < args.slots; ++s) {
+        const float factor = exp2_fast(sums[s * rows + row].x - base);
+        const float2 part = *reinterpret_cast<const float2*>(args.parts + (s * rows + row) * args.head_size + d);
+        value.x = fmaf(part.x, factor, value.x);
+        value.y = fmaf(part.y, factor, value.y);
+      }
+      *reinterpret_cast<uint32_t*>(out + d) = pack_pair<T>(value.x * inverse, value.y * inverse);
+    }
+    if (args.lse.data != nullptr && lane == 0) {
+      *sample_row<float>(args.lse, batch, sample, query, head) =
+          total == 0.0f ? -INFINITY : static_cast<float>((double(top) + log2(double(total))) * 0.69314718055994530942);
+    }
+  }
+}
+
+}  // namespace rlk::cuda_kernels

@@ -1,0 +1,300 @@
+// What the tensor core kernels of attention's forward have in common: the shape of a block, tiles of keys and values on
+// their way into shared memory, and the rows of a warp in its registers, which walk over them.
+#pragma once
+
+#include "../../simt/attention.cuh"
+#include "mma.cuh"
+
+namespace rlk::cuda_kernels {
+
+using namespace simt;
+
+template <int kHead_, int kWarps_, int kRowTiles_>
+struct MmaShape {
+  static constexpr int kHead = kHead_;  // head size, padded
+  static constexpr int kWarps = kWarps_;
+  static constexpr int kRowTiles = kRowTiles_;             // of 16 rows, per warp
+  static constexpr int kKeys = attention_mma_keys(kHead);  // of a tile
+  static constexpr int kThreads = kWarps * 32;
+  static constexpr int kBlockRows = kWarps * kRowTiles * 16;
+  static constexpr int kStride = attention_mma_stride(kHead);  // of a row in shared memory, elements
+};
+
+// Brings the key (or value) tiles of one sequence into shared memory, one after the other. A thread keeps its column
+// and steps down the rows; rows beyond the sequence, masked rows and columns beyond the head size become 0. The
+// sequence has a key.
+template <class S, class T, bool kOptions>
+struct TileLoader {
+  static constexpr int kChunks = S::kHead / 8;
+  static constexpr int kRowsAtOnce = S::kThreads / kChunks;  // a remainder of the threads has nothing to do
+  const T* from;                                             // this thread's row of the next tile
+  int64_t stride;                                            // of a row, elements
+  uint32_t to;                                               // this thread's place in stage 0
+  bool in_head;                                              // its column is one of the head
+  int64_t left;                                              // rows of the sequence from this thread's row on
+  const uint8_t* mask;  // of this thread's row of the next tile; nullptr: no row is masked
+  int64_t mask_stride;
+
+  __device__ __forceinline__ TileLoader(const T* sequence, int64_t token_stride, int64_t first_key, int64_t keys,
+                                        int head_size, uint32_t shared_tile, const KeyMask& key_mask) {
+    const int row = static_cast<int>(threadIdx.x) / kChunks, column = static_cast<int>(threadIdx.x) % kChunks * 8;
+    in_head = column < head_size;
+    from = sequence + (first_key + row) * token_stride + (in_head ? column : 0);
+    stride = token_stride;
+    to = shared_tile + 2 * (row * S::kStride + column);
+    left = keys - first_key - row;
+    mask_stride = key_mask.stride;
+    mask = kOptions ? key_mask.data : nullptr;
+    if (kOptions && mask != nullptr) mask += (first_key + row) * mask_stride;
+  }
+
+  __device__ __forceinline__ void load(uint32_t stage_bytes) {
+    if (static_cast<int>(threadIdx.x) < kRowsAtOnce * kChunks) {
+      if (in_head && left >= S::kKeys && (!kOptions || mask == nullptr)) {
+        load_whole(stage_bytes);
+      } else {
+        load_part(stage_bytes);
+      }
+    }
+    from += S::kKeys * stride;
+    left -= S::kKeys;
+    if (kOptions && mask != nullptr) mask += S::kKeys * mask_stride;
+  }
+
+private:
+  __device__ __forceinline__ bool has(int r) const {
+    return S::kKeys % kRowsAtOnce == 0 || r + static_cast<int>(threadIdx.x) / kChunks < S::kKeys;
+  }
+  __device__ __forceinline__ void load_whole(uint32_t stage_bytes) const {
+    const T* row = from;
+#pragma unroll
+    for (int r = 0; r < S::kKeys; r += kRowsAtOnce) {
+      if (has(r)) copy_async_16(to + stage_bytes + 2 * r * S::kStride, row);
+      row += kRowsAtOnce * stride;
+    }
+  }
+  __device__ __forceinline__ void load_part(uint32_t stage_bytes) const {
+    const int last = static_cast<int>(left < S::kKeys ? left : S::kKeys) - 1;  // below 0: before this thread's row
+#pragma unroll 1
+    for (int r = 0; r < S::kKeys; r += kRowsAtOnce) {
+      if (!has(r)) break;
+      const bool open = in_head && r <= last && (!kOptions || mask == nullptr || mask[r * mask_stride] != 0);
+      copy_async_16(to + stage_bytes + 2 * r * S::kStride, from + (r <= last ? r : last) * stride, open);
+    }
+  }
+};
+
+// The rows of a warp, 16 a tile: their scores against kKeys keys, what the exponents have subtracted, the sums of the
+// weights and the weighted values. This thread's rows of tile r are 16 r + lane / 4 + 8 h, its columns of 8 n
+// 8 n + lane % 4 * 2 and the next: elements 2 h and 2 h + 1. kAccurate: weights as two numbers of T.
+template <class T, int kHead, int kStride, int kRowTiles, int kKeys, bool kAccurate>
+struct MmaRows {
+  static constexpr int kScoreTiles = kKeys / 8, kHeadTiles = kHead / 8;
+  // Weights are kept times 2^kHeadroom: small f16 weights, and second halves, would otherwise lose bits to subnormals.
+  static constexpr float kHeadroom = kIsBf16<T> ? 0.0f : 10.0f;
+  float top[kRowTiles][2], sum[kRowTiles][2], out[kRowTiles][kHeadTiles][4], score[kRowTiles][kScoreTiles][4];
+
+  __device__ __forceinline__ MmaRows() {
+#pragma unroll
+    for (int r = 0; r < kRowTiles; ++r) {
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        top[r][h] = -INFINITY;
+        sum[r][h] = 0.0f;
+      }
+#pragma unroll
+      for (int n = 0; n < kHeadTiles; ++n) {
+#pragma unroll
+        for (int e = 0; e < 4; ++e) out[r][n][e] = 0.0f;
+      }
+    }
+  }
+
+  // Scores of the queries and keys at these addresses of shared memory, which are the lane's (ldmatrix).
+  __device__ __forceinline__ void multiply_keys(uint32_t queries, uint32_t keys) {
+#pragma unroll
+    for (int r = 0; r < kRowTiles; ++r) {
+#pragma unroll
+      for (int n = 0; n < kScoreTiles; ++n) {
+#pragma unroll
+        for (int e = 0; e < 4; ++e) score[r][n][e] = 0.0f;
+      }
+    }
+#pragma unroll
+    for (int d = 0; d < kHead / 16; ++d) {
+      uint32_t q[kRowTiles][4];
+#pragma unroll
+      for (int r = 0; r < kRowTiles; ++r) load_matrices(q[r], queries + 2 * (16 * r * kStride + 16 * d));
+#pragma unroll
+      for (int n = 0; n < kScoreTiles / 2; ++n) {
+        uint32_t k[4];
+        load_matrices(k, keys + 2 * (16 * n * kStride + 16 * d));
+#pragma unroll
+        for (int r = 0; r < kRowTiles; ++r) {
+          multiply_add<T>(score[r][2 * n], q[r], k[0], k[1]);
+          multiply_add<T>(score[r][2 * n + 1], q[r], k[2], k[3]);
+        }
+      }
+    }
+  }
+
+  __device__ __forceinline__ void cap(const Softcap<float>& softcap) {
+#pragma unroll
+    for (int r = 0; r < kRowTiles; ++r) {
+#pragma unroll
+      for (int n = 0; n < kScoreTiles; ++n) {
+#pragma unroll
+        for (int e = 0; e < 4; ++e) score[r][n][e] = softcap(score[r][n][e]);
+      }
+    }
+  }
+
+  // From row (r, h) all keys but least .. most whose bit of `open` is set. open: shifted by the lane's first column.
+  template <bool kMasked>
+  __device__ __forceinline__ void hide(int r, int h, int least, int most, uint64_t open) {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll
+    for (int n = 0; n < kScoreTiles; ++n) {
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        const int key = 8 * n + lane % 4 * 2 + e;
+        const bool hidden = key > most || key < least || (kMasked && (open >> (8 * n + e) & 1) == 0);
+        if (hidden) score[r][n][2 * h + e] = -INFINITY;
+      }
+    }
+  }
+
+  // Scores, times scale in powers of 2, become weights: online softmax. A quad of lanes shares a row.
+  __device__ __forceinline__ void weigh(float scale) {
+#pragma unroll
+    for (int r = 0; r < kRowTiles; ++r) {
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        float highest = -INFINITY;
+#pragma unroll
+        for (int n = 0; n < kScoreTiles; ++n) {
+          highest = fmaxf(highest, fmaxf(score[r][n][2 * h], score[r][n][2 * h + 1]));
+        }
+        highest = fmaxf(highest, wave_xor(highest, 1));
+        highest = fmaxf(highest, wave_xor(highest, 2));
+        const float base = fmaxf(top[r][h], __fadd_rn(__fmul_rn(highest, scale), -kHeadroom));
+        const float subtract = base == -INFINITY ? 0.0f : base;
+        const float factor = exp2_fast(top[r][h] - subtract);
+        top[r][h] = base;
+        float total = 0.0f;
+#pragma unroll
+        for (int n = 0; n < kScoreTiles; ++n) {
+#pragma unroll
+          for (int e = 0; e < 2; ++e) {
+            score[r][n][2 * h + e] = exp2_fast(fmaf(score[r][n][2 * h + e], scale, -subtract));
+            total += score[r][n][2 * h + e];
+          }
+        }
+        sum[r][h] = fmaf(sum[r][h], factor, total);
+#pragma unroll
+        for (int n = 0; n < kHeadTiles; ++n) {
+          out[r][n][2 * h] *= factor;
+          out[r][n][2 * h + 1] *= factor;
+        }
+      }
+    }
+  }
+
+  // The weights times the values at this address of shared memory.
+  __device__ __forceinline__ void add_values(uint32_t values) {
+#pragma unroll
+    for (int j = 0; j < kKeys / 16; ++j) {
+      uint32_t weight[kRowTiles][4], rest[kRowTiles][4];
+#pragma unroll
+      for (int r = 0; r < kRowTiles; ++r) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const float a = score[r][2 * j + i / 2][i % 2 * 2], b = score[r][2 * j + i / 2][i % 2 * 2 + 1];
+          weight[r][i] = pack_pair<T>(a, b);
+          if constexpr (kAccurate) {
+            const float2 kept = unpack_pair<T>(weight[r][i]);
+            rest[r][i] = pack_pair<T>(a - kept.x, b - kept.y);
+          }
+        }
+      }
+#pragma unroll
+      for (int n = 0; n < kHeadTiles / 2; ++n) {
+        uint32_t v[4];
+        load_matrices_transposed(v, values + 2 * (16 * j * kStride + 16 * n));
+#pragma unroll
+        for (int r = 0; r < kRowTiles; ++r) {
+          multiply_add<T>(out[r][2 * n], weight[r], v[0], v[1]);
+          multiply_add<T>(out[r][2 * n + 1], weight[r], v[2], v[3]);
+          if constexpr (kAccurate) {
+            multiply_add<T>(out[r][2 * n], rest[r], v[0], v[1]);
+            multiply_add<T>(out[r][2 * n + 1], rest[r], v[2], v[3]);
+          }
+        }
+      }
+    }
+  }
+
+  // The sum of a row's weights, over its quad.
+  __device__ __forceinline__ float total(int r, int h) const {
+    float all = sum[r][h];
+    all += wave_xor(all, 1);
+    all += wave_xor(all, 2);
+    return all;
+  }
+};
+
+// What a lane's ldmatrix reads: rows of a first product (queries), of its second (keys), and of values, transposed.
+template <int kStride>
+__device__ __forceinline__ uint32_t query_fragment(int first_row) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  return 2 * ((first_row + lane % 16) * kStride + lane / 16 * 8);
+}
+template <int kStride>
+__device__ __forceinline__ uint32_t key_fragment(int first_key) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  return 2 * ((first_key + lane % 8 + lane / 16 * 8) * kStride + lane / 8 % 2 * 8);
+}
+template <int kStride>
+__device__ __forceinline__ uint32_t value_fragment(int first_key) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  return 2 * ((first_key + lane % 8 + lane / 8 % 2 * 8) * kStride + lane / 16 * 8);
+}
+
+// Walks over tiles of keys and values, two stages of both in flight. Queries may be under way as the first group of
+// copies. idle: the warp has no rows; it still loads, and meets the barriers. first_key: of the tile, that this warp
+// multiplies. adjust(tile): what becomes of the scores before they are weights.
+template <class S, class Rows, class Loader, class Adjust>
+__device__ __forceinline__ void walk_tiles(Rows& rows, Loader& keys, Loader& values, int64_t tiles, uint32_t queries,
+                                           uint32_t key_tile, int first_key, bool idle, float scale,
+                                           const Adjust& adjust) {
+  constexpr uint32_t kTileBytes = 2 * S::kStride * S::kKeys;
+  const uint32_t value_tile = key_tile + 2 * kTileBytes;
+  const uint32_t of_keys = key_tile + key_fragment<S::kStride>(first_key);
+  const uint32_t of_values = value_tile + value_fragment<S::kStride>(first_key);
+  if (tiles > 0) keys.load(0);
+  commit_copies();
+  if (tiles > 0) values.load(0);
+  commit_copies();
+  for (int64_t tile = 0; tile < tiles; ++tile) {
+    const uint32_t stage = tile % 2 == 0 ? 0 : kTileBytes;
+    if (tile + 1 < tiles) keys.load(kTileBytes - stage);
+    commit_copies();
+    if (tile + 1 < tiles) values.load(kTileBytes - stage);
+    commit_copies();
+    wait_copies<3>();  // K of this tile (and Q) are here; V and the next tile may be under way
+    __syncthreads();
+    if (!idle) {
+      rows.multiply_keys(queries, of_keys + stage);
+      adjust(tile);
+      rows.weigh(scale);
+    }
+    wait_copies<2>();
+    __syncthreads();
+    if (!idle) rows.add_values(of_values + stage);
+    __syncthreads();  // the next loads overwrite this stage
+  }
+  wait_copies<0>();
+  __syncthreads();
+}
+
+}  // namespace rlk::cuda_kernels
