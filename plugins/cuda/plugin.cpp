@@ -14,14 +14,14 @@ namespace rlk::cuda {
 class Plugin final : public simt::host::Plugin {
 public:
   // In the order in which they are tried where no call has asked for one.
-  using Implementations = decltype(std::tuple_cat(
+  using Implementations = simt::host::PackStrided<decltype(std::tuple_cat(
       std::declval<std::tuple<simt::host::Logp, simt::host::LogpBackward>>(), std::declval<simt::host::Maps>(),
       std::declval<products::Implementations<CublasLt>>(),
       std::declval<
           std::tuple<AttentionMma, AttentionMmaAccurate, AttentionSplit, PrefixSharedAttentionMma,
                      PrefixSharedAttentionMmaAccurate, AttentionBackwardMma, PrefixSharedAttentionBackwardMma>>(),
       std::declval<simt::host::AttentionOperators>(),
-      std::declval<std::tuple<simt::host::GroupedGemmSimt, simt::host::GroupedGemmBackwardSimt>>()));
+      std::declval<std::tuple<simt::host::GroupedGemmSimt, simt::host::GroupedGemmBackwardSimt>>()))>;
   explicit Plugin(const sdk::Host&) {}
   sdk::Verdict probe(sdk::Evidence& evidence) override { return cuda::probe(evidence); }
 };

@@ -183,7 +183,8 @@ struct GradientSides {
     terms[me] = of_row;
   }
 
-  // Keys from `first` on of prefix and sample.
+  // Keys from `first` on of prefix and sample; where the tile is one of the prefix, none but the prefix's: there may be
+  // no sample.
   __device__ __forceinline__ void set_keys(const AttentionGradientArgs& args, const GradientWork& work, int64_t first) {
     const int me = static_cast<int>(threadIdx.x);
     if (me >= kTile) return;
@@ -194,7 +195,8 @@ struct GradientSides {
         k = sample_row<const T>(args.prefix_k, work.batch, 0, key, work.kv_head);
         v = sample_row<const T>(args.prefix_v, work.batch, 0, key, work.kv_head);
       }
-    } else if (own < work.keys && keeps_key(key_mask_of(args.key_mask, work.batch, work.sample), own)) {
+    } else if (args.of_prefix == 0 && own < work.keys &&
+               keeps_key(key_mask_of(args.key_mask, work.batch, work.sample), own)) {
       k = sample_row<const T>(args.k, work.batch, work.sample, work.k_token + own, work.kv_head);
       v = sample_row<const T>(args.v, work.batch, work.sample, work.k_token + own, work.kv_head);
     }

@@ -20,8 +20,8 @@ __device__ __forceinline__ uint32_t shared_address(const void* pointer) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
 }
 
-// 16 bytes from global to shared memory; zeros when !valid. Then nothing is read, but the source must be an address of
-// the device's memory all the same: a copy of 0 bytes from any other is an illegal access.
+// 16 bytes from global to shared memory; zeros when !valid. Nothing is read then; callers give an address of the tensor
+// all the same, since no document says that any other would do.
 __device__ __forceinline__ void copy_async_16(uint32_t to, const void* from, bool valid) {
   const int bytes = valid ? 16 : 0;
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");

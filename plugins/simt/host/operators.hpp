@@ -10,6 +10,7 @@
 
 #include "maps.hpp"
 #include "operator.hpp"
+#include "packed.hpp"
 #include "paged_attention.hpp"
 
 namespace rlk::simt::host {
@@ -68,7 +69,7 @@ using AttentionOperators = std::tuple<AttentionSimt, AttentionBackwardSimt, Pref
                                       PrefixSharedAttentionBackwardSimt, PagedAttentionSplit, PagedAttentionWhole>;
 
 // In the order in which they are tried where no call has asked for one: first what every step of a training wants.
-using SharedOperators = decltype(std::tuple_cat(std::declval<std::tuple<Logp, LogpBackward>>(), std::declval<Maps>(),
-                                                std::declval<AttentionOperators>()));
+using SharedOperators = PackStrided<decltype(std::tuple_cat(std::declval<std::tuple<Logp, LogpBackward>>(),
+                                                            std::declval<Maps>(), std::declval<AttentionOperators>()))>;
 
 }  // namespace rlk::simt::host

@@ -15,7 +15,7 @@ inline unsigned char* at_shared(uint32_t address) {
   return emulation::dynamic_shared() + address;
 }
 
-// Also a copy of nothing wants an address of the device's memory.
+// Where nothing is copied the source is an address of the tensor's memory, too: it is looked at.
 inline void copy_async_16(uint32_t to, const void* from, bool valid) {
   [[maybe_unused]] const unsigned char first = *static_cast<const volatile unsigned char*>(from);
   emulation::copy_later(at_shared(to), valid ? from : nullptr, 16);

@@ -106,6 +106,7 @@ public:
   void* persistent() const noexcept { return run_->persistent; }
   bool is_persistent_new() const noexcept { return (run_->flags & RLK_RUN_NEW_PERSISTENT) != 0; }
   bool is_capturing() const noexcept { return (run_->flags & RLK_RUN_CAPTURING) != 0; }
+  const rlk_run& raw() const noexcept { return *run_; }
 
 private:
   const rlk_run* run_;
