@@ -60,6 +60,15 @@ class Cuda(simt_vendor.Vendor):
                                            "prefix_shared_attention": ("f32", 5)})
         self.expect_operators_verified("fake_cuda")
 
+    def test_the_prefix_of_no_sample_has_gradients_of_zero(self):
+        if not HAS_KERNELS:
+            self.skipTest("built without nvcc: the plugin has no kernels to launch")
+        name = "prefix_shared_attention_backward mma bf16 B=2,G=0,Sq=3,Sp=9,Sk=3,Hq=2,Hkv=2,D=16"
+        plugin = self.json("conformance", self.plugin_path(), "--op", "prefix_shared_attention_backward", "--dtype", "bf16",
+                           "--case", name, **self.VARIABLES, LD_LIBRARY_PATH=EMULATED)["plugin"]
+        self.assertIn("verified", {unit["verdict"] for unit in plugin["units"]})
+        self.assertNotIn("failed", {unit["verdict"] for unit in plugin["units"]})
+
     def test_products_are_verified_on_the_emulated_library(self):
         if not HAS_KERNELS:
             self.skipTest("built without nvcc: the plugin has no kernels to launch")
