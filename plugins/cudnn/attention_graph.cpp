@@ -136,9 +136,9 @@ void Writer::gradient_of_keys(const Descriptor& turned_weights, const Descriptor
     graph_.multiply(turned_weights, rows_of, gradient);
     return;
   }
-  // In fp32, which cuDNN keeps in its workspace: their sum is rounded, not they.
+  // Of the tensors' dtype: the engines of 9.19 accept fp32 here and compute something else.
   Descriptor& of_heads =
-      graph_.intermediate(data::kFloat, {shape_.batch, shape_.q_heads, shape_.keys, shape_.head_size});
+      graph_.intermediate(shape_.type, {shape_.batch, shape_.q_heads, shape_.keys, shape_.head_size});
   graph_.multiply(turned_weights, rows_of, of_heads);
   graph_.reduce(reduction::kSum, of_heads, gradient);
 }
@@ -183,19 +183,6 @@ void Writer::backward() {
   graph_.pointwise(pointwise::kIdentity, data::kFloat, sum, nullptr, grad_q);
 }
 
-// What decides on the operations, with one kernel for all sizes.
-Shape operations_of(const Shape& shape) {
-  Shape of;
-  of.direction = shape.direction;
-  of.type = shape.type;
-  of.head_size = shape.head_size;
-  of.has_lse = shape.has_lse;
-  of.is_bottom_right = shape.is_bottom_right && shape.right != kUnbounded;
-  of.left = shape.left == kUnbounded ? kUnbounded : 0;
-  of.right = shape.right <= 0 ? shape.right : 1;
-  return of;
-}
-
 uint64_t align_256(uint64_t bytes) {
   return (bytes + 255) / 256 * 256;
 }
@@ -217,35 +204,24 @@ Kept kept_of(const Shape& shape) {
 
 }  // namespace
 
-AttentionGraph::AttentionGraph(const Target& target, const Shape& shape, KernelCaches* caches) : shape_(shape) {
-  const bool is_forward = shape_.direction == Direction::forward;
-  const auto describe = [&](bool is_dynamic) {
-    graph_ = std::make_unique<Graph>(target);
-    Writer writer(graph_.get(), shape_);
-    if (is_forward) {
-      writer.forward();
-    } else {
-      writer.backward();
-    }
-    graph_->find_engines(shape_.direction != Direction::backward, is_dynamic);
-  };
-  try {
-    describe(is_forward);
-    if (is_forward) cache_ = caches->try_emplace(operations_of(shape_), std::make_shared<KernelCache>()).first->second;
-  } catch (const sdk::Error& error) {
-    if (!is_forward || error.status() != RLK_UNSUPPORTED) throw;
-    describe(false);
+AttentionGraph::AttentionGraph(const Target& target, const Shape& shape) : shape_(shape), graph_(target) {
+  Writer writer(&graph_, shape_);
+  if (shape_.direction == Direction::forward) {
+    writer.forward();
+  } else {
+    writer.backward();
   }
+  graph_.find_engines(shape_.direction != Direction::backward);
 }
 
 void AttentionGraph::compile() {
   const std::lock_guard<std::mutex> lock(mutex_);
-  graph_->compile(cache_.get());
+  graph_.compile();
 }
 
 uint64_t AttentionGraph::workspace_bytes() const {
   const Kept kept = kept_of(shape_);
-  return align_256(graph_->workspace_bytes()) + kept.terms + kept.grad_q;
+  return align_256(graph_.workspace_bytes()) + kept.terms + kept.grad_q;
 }
 
 void AttentionGraph::execute(Handle handle, void* const* tensors, float scale, void* workspace) const {
@@ -256,7 +232,7 @@ void AttentionGraph::execute(Handle handle, void* const* tensors, float scale, v
   const auto shift_left = static_cast<float>(shape_.left + 1 - (shape_.is_bottom_right ? keys - queries : 0));
   const void* pointers[kIds] = {};
   for (int64_t i = 0; i < kTensors; ++i) pointers[i] = tensors[i];
-  char* const kept = static_cast<char*>(workspace) + align_256(graph_->workspace_bytes());
+  char* const kept = static_cast<char*>(workspace) + align_256(graph_.workspace_bytes());
   pointers[kTerms] = kept;
   pointers[kGradQSum] = kept + kept_of(shape_).terms;
   pointers[kScale] = &scale;
@@ -267,7 +243,7 @@ void AttentionGraph::execute(Handle handle, void* const* tensors, float scale, v
   pointers[kShiftRight] = &shift_right;
   pointers[kShiftLeft] = &shift_left;
   const std::lock_guard<std::mutex> lock(mutex_);
-  graph_->execute(handle, pointers, workspace);
+  graph_.execute(handle, pointers, workspace);
 }
 
 }  // namespace rlk::cudnn

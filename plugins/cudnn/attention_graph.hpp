@@ -5,7 +5,6 @@
 #include "graph.hpp"
 
 #include <compare>
-#include <map>
 #include <mutex>
 
 namespace rlk::cudnn {
@@ -31,14 +30,11 @@ struct Shape {
   auto operator<=>(const Shape&) const = default;
 };
 
-// Of shapes with the same operations.
-using KernelCaches = std::map<Shape, std::shared_ptr<KernelCache>>;
-
 class AttentionGraph {
 public:
   // Asks cuDNN which engines take the shape. Throws RLK_UNSUPPORTED with cuDNN's reason when none does. All functions
   // with the target's context current.
-  AttentionGraph(const Target& target, const Shape& shape, KernelCaches* caches);
+  AttentionGraph(const Target& target, const Shape& shape);
 
   void compile();  // before the next two
   uint64_t workspace_bytes() const;
@@ -47,8 +43,7 @@ public:
 
 private:
   const Shape shape_;
-  std::shared_ptr<KernelCache> cache_;  // outlives the kernel; null where the engines have no dynamic ones
-  std::unique_ptr<Graph> graph_;
+  Graph graph_;
   mutable std::mutex mutex_;
 };
 

@@ -32,7 +32,6 @@ Device::~Device() {
   try {
     const ContextScope scope(context_);
     graphs_.clear();
-    caches_.clear();
     for (Handle handle : idle_) library().destroy(handle);
     library().destroy(describing_);
   } catch (...) {
@@ -66,7 +65,7 @@ std::shared_ptr<AttentionGraph> Device::graph(const Shape& shape) {
   }
   if (graphs_.size() >= kMostGraphs) graphs_.clear();  // plans keep theirs
   try {
-    auto made = std::make_shared<AttentionGraph>(Target{describing_, nullptr}, shape, &caches_);
+    auto made = std::make_shared<AttentionGraph>(Target{describing_, nullptr}, shape);
     graphs_.emplace(shape, Known{made, {}});
     return made;
   } catch (const sdk::Error& error) {

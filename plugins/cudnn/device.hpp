@@ -89,7 +89,6 @@ private:
     std::string refusal;  // when there is none
   };
   std::map<Shape, Known> graphs_;
-  KernelCaches caches_;
 };
 
 }  // namespace rlk::cudnn

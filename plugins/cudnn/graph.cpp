@@ -121,14 +121,12 @@ bool Graph::is_deterministic(RawDescriptor configuration) {
   return std::find(notes, notes + count, int{note::kNondeterministic}) == notes + count;
 }
 
-void Graph::find_engines(bool deterministic_only, bool is_dynamic) {
+void Graph::find_engines(bool deterministic_only) {
   const Library& cudnn = library();
   Descriptor& graph = make(descriptor::kOperationGraph);
   if (target_.handle != nullptr) graph.set(attribute::kGraphHandle, type::kHandle, 1, &target_.handle);
   graph.set(attribute::kGraphOperations, type::kDescriptor, static_cast<int64_t>(operations_.size()),
             operations_.data());
-  if (is_dynamic) graph.set_bool(attribute::kGraphIsDynamic, true);
-  graph_ = &graph;
   const Status described = cudnn.finalize(graph.get());
   if (is_unsupported(described)) refuse("no attention engine");
   check(described, "describing the graph");
@@ -157,24 +155,13 @@ void Graph::find_engines(bool deterministic_only, bool is_dynamic) {
   if (configurations_.empty()) refuse("no deterministic attention engine");
 }
 
-void Graph::compile(KernelCache* cache) {
+void Graph::compile() {
   if (plan_ != nullptr) return;
-  std::unique_lock<std::mutex> lock;
-  if (cache != nullptr) {
-    lock = std::unique_lock<std::mutex>(cache->mutex);
-    if (cache->descriptor == nullptr) {
-      auto made = std::make_unique<Descriptor>(descriptor::kKernelCache);
-      made->set(attribute::kKernelCacheGraph, *graph_);
-      made->finalize("describing a cache of kernels");
-      cache->descriptor = std::move(made);
-    }
-  }
   Status status = status::kSuccess;
   for (RawDescriptor configuration : configurations_) {
     Descriptor& plan = make(descriptor::kExecutionPlan);
     if (target_.handle != nullptr) plan.set(attribute::kPlanHandle, type::kHandle, 1, &target_.handle);
     if (target_.properties != nullptr) plan.set(attribute::kPlanDevice, *target_.properties);
-    if (cache != nullptr) plan.set(attribute::kPlanKernelCache, *cache->descriptor);
     plan.set(attribute::kPlanConfiguration, type::kDescriptor, 1, &configuration);
     status = library().finalize(plan.get());
     if (status != status::kSuccess) continue;  // the next engine may do better

@@ -5,7 +5,6 @@
 
 #include <array>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
@@ -20,12 +19,6 @@ Dims packed(const Dims& dims);
 struct Target {
   Handle handle = nullptr;
   const Descriptor* properties = nullptr;
-};
-
-// Kernels that serve graphs of the same operations with other sizes.
-struct KernelCache {
-  std::mutex mutex;  // while a kernel is looked up or compiled
-  std::unique_ptr<Descriptor> descriptor;
 };
 
 class Graph {
@@ -45,11 +38,9 @@ public:
   void reshape(const Descriptor& x, const Descriptor& y);
 
   // Asks which engines take the graph, in milliseconds. Throws RLK_UNSUPPORTED with cuDNN's reason when none does.
-  // Kernels of a dynamic graph know no sizes and can be cached; few engines have such.
-  void find_engines(bool deterministic_only, bool is_dynamic);
-  // Makes the first engine's kernel, in about a second unless the cache has it (null without one). Nothing when it is
-  // already there.
-  void compile(KernelCache* cache);
+  void find_engines(bool deterministic_only);
+  // Makes the first engine's kernel, in about a second. Nothing when it is already there.
+  void compile();
   uint64_t workspace_bytes() const noexcept { return workspace_bytes_; }  // of the compiled kernel
   // pointers: by the tensors' numbers, device memory or the host address of a value.
   void execute(Handle handle, const void* const* pointers, void* workspace) const;
@@ -66,7 +57,6 @@ private:
   std::vector<RawDescriptor> operations_;
   std::vector<int64_t> ids_;                   // of the tensors that executions pass
   std::vector<RawDescriptor> configurations_;  // engines that take the graph, the best first
-  Descriptor* graph_ = nullptr;
   Descriptor* plan_ = nullptr;
   uint64_t workspace_bytes_ = 0;
 };

@@ -55,7 +55,6 @@ enum : int {
   kReduction = 21,
   kReductionOperation = 22,
   kReshapeOperation = 31,
-  kKernelCache = 34,
   kDeviceProperties = 38,
 };
 }
@@ -72,7 +71,6 @@ enum : int {
   kPlanHandle = 400,
   kPlanConfiguration = 401,
   kPlanWorkspace = 402,
-  kPlanKernelCache = 406,
   kPlanDevice = 407,
   kPointwiseHow = 750,
   kPointwiseX = 751,
@@ -81,7 +79,6 @@ enum : int {
   kPointwiseCondition = 758,
   kGraphHandle = 800,
   kGraphOperations = 801,
-  kGraphIsDynamic = 803,
   kTensorAlignment = 900,
   kTensorType = 901,
   kTensorDimensions = 902,
@@ -105,7 +102,6 @@ enum : int {
   kReductionHow = 1612,
   kReshapeX = 2200,
   kReshapeY = 2201,
-  kKernelCacheGraph = 2400,
   kDeviceJson = 2702,
 };
 }

@@ -64,11 +64,10 @@ protected:
     }
   }
   std::unique_ptr<AttentionGraph> ask(const Shape& shape) {
-    return std::make_unique<AttentionGraph>(Target{nullptr, properties_.get()}, shape, &caches_);
+    return std::make_unique<AttentionGraph>(Target{nullptr, properties_.get()}, shape);
   }
 
   std::unique_ptr<Descriptor> properties_;
-  KernelCaches caches_;
 };
 
 // No mask, causality of both alignments, windows with and without it.

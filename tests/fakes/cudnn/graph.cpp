@@ -184,7 +184,7 @@ std::string OperationGraph::letters() const {
   return all;
 }
 
-std::string OperationGraph::unsupported(bool is_dynamic, int* status) const {
+std::string OperationGraph::unsupported(int* status) const {
   const std::string all = letters();
   const std::string mask = R"((ii(\+-)?\+?Gs)?(ii\+>s)?)";
   static const std::regex forward(R"(M\*)" + mask + R"(X-eSl\+/M)");
@@ -192,8 +192,13 @@ std::string OperationGraph::unsupported(bool is_dynamic, int* status) const {
   *status = kPattern;
   if (!std::regex_match(all, forward) && !std::regex_match(all, backward))
     return "no engine knows the operations " + all;
-  if (is_dynamic && all[0] != 'M') return "the engine of gradients does not support dynamic shapes";
   const int dtype = operations_.back().y->dtype;
+  for (const Operation& operation : operations_) {
+    const bool sums_heads = operation.kind == Kind::reduction && operation.x->dims[1] != operation.y->dims[1];
+    *status = kDataType;
+    // The library takes fp32 too, and computes something else.
+    if (sums_heads && operation.x->dtype != operation.y->dtype) return "gradients of heads of another data type";
+  }
   for (const auto& [id, tensor] : tensors_) {
     if (tensor->is_by_value || tensor->dtype == kFloat) continue;
     *status = kDataType;

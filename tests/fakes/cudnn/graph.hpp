@@ -41,7 +41,7 @@ public:
   // "": the operations fit together; else what is wrong with them.
   std::string add(Operation operation);
   // "": an engine takes the graph; else the status (in *status) and the reason that cuDNN would give.
-  std::string unsupported(bool is_dynamic, int* status) const;
+  std::string unsupported(int* status) const;
   bool is_deterministic() const;
   const std::map<int64_t, TensorOf>& tensors() const { return tensors_; }  // all but intermediates, by number
   bool is_written(int64_t id) const;
@@ -49,9 +49,9 @@ public:
   // memory: by number, where simulator code reads and writes; of a value that the host passes, a copy.
   void run(const std::map<int64_t, std::byte*>& memory) const;
 
+private:
   std::string letters() const;  // one for each operation
 
-private:
   std::vector<Operation> operations_;
   std::map<int64_t, TensorOf> tensors_, all_;
 };

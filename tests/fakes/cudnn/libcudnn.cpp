@@ -26,7 +26,7 @@ constexpr int kHandle = 0, kDataType = 1, kBoolean = 2, kInt64 = 3, kVoidPointer
 // CUDNN_BACKEND_*_DESCRIPTOR
 constexpr int kPointwise = 0, kEngine = 2, kConfiguration = 3, kHeuristic = 4, kPlan = 5, kPointwiseOperation = 13,
               kOperationGraph = 15, kPack = 16, kTensor = 17, kMatmul = 18, kMatmulOperation = 19, kReduction = 21,
-              kReductionOperation = 22, kReshapeOperation = 31, kKernelCache = 34, kAnyOperation = -1;
+              kReductionOperation = 22, kReshapeOperation = 31, kAnyOperation = -1;
 constexpr int kEngines = 2, kModeA = 3, kNondeterministic = 4;
 constexpr int64_t kWorkspace = 640;  // that every kernel wants
 
@@ -66,12 +66,9 @@ constexpr Rule kRules[] = {
     {kReshapeOperation, 2201, kDescriptor, 1, 1, true, kTensor},
     {kOperationGraph, 800, kHandle, 1, 1, true},
     {kOperationGraph, 801, kDescriptor, 1, 64, true, kAnyOperation},
-    {kOperationGraph, 803, kBoolean, 1, 1, false},
-    {kKernelCache, 2400, kDescriptor, 1, 1, true, kOperationGraph},
     {kHeuristic, 200, kHeuristicMode, 1, 1, true},
     {kHeuristic, 201, kDescriptor, 1, 1, true, kOperationGraph},
     {kPlan, 400, kHandle, 1, 1, true},
-    {kPlan, 406, kDescriptor, 1, 1, false, kKernelCache},
     {kPlan, 401, kDescriptor, 1, 1, true, kConfiguration},
     {kPack, 1000, kInt64, 1, 64, true},
     {kPack, 1001, kVoidPointer, 1, 64, true},
@@ -228,15 +225,12 @@ int finalize_heuristic(Descriptor& of) {
   if (of.number<int>(200) != kModeA) return refuse(kNotSupported, "simulated: heuristics of mode A");
   of.graph = of.child(201)->graph;
   int status = kSuccess;
-  const std::string reason = of.graph->unsupported(of.child(201)->number<bool>(803), &status);
+  const std::string reason = of.graph->unsupported(&status);
   return reason.empty() ? kSuccess : refuse(status, reason);
 }
 
 int finalize_plan(Descriptor& of) {
   const auto configuration = of.child(401);
-  const auto cache = of.child(406);
-  if (cache != nullptr && cache->child(2400)->graph->letters() != configuration->graph->letters())
-    return refuse(kBadParam, "a cache of kernels of other operations");
   if (configuration->engine == 0 && std::getenv("RLK_FAKE_CUDNN_BROKEN_ENGINE") != nullptr)
     return refuse(kInternal, "the kernel does not compile");
   of.graph = configuration->graph;
