@@ -64,7 +64,7 @@ constexpr Rule kRules[] = {
     {kReductionOperation, 1612, kDescriptor, 1, 1, true, kReduction},
     {kReshapeOperation, 2200, kDescriptor, 1, 1, true, kTensor},
     {kReshapeOperation, 2201, kDescriptor, 1, 1, true, kTensor},
-    {kOperationGraph, 800, kHandle, 1, 1, true},
+    {kOperationGraph, 800, kHandle, 1, 1, false},
     {kOperationGraph, 801, kDescriptor, 1, 64, true, kAnyOperation},
     {kHeuristic, 200, kHeuristicMode, 1, 1, true},
     {kHeuristic, 201, kDescriptor, 1, 1, true, kOperationGraph},
