@@ -27,7 +27,7 @@ struct Shape {
   bool is_bottom_right = false;
   int64_t left = kUnbounded, right = kUnbounded;
 
-  auto operator<=>(const Shape&) const = default;
+  auto operator<=>(const Shape&) const = default;  // NOLINT(modernize-use-nullptr): what the compiler writes for it
 };
 
 class AttentionGraph {

@@ -188,7 +188,7 @@ std::string first_reason(const std::string& told) {
     begin = end + 1;
     const size_t reason = line.find(mark);
     if (reason == std::string::npos) continue;
-    const std::string text = line.substr(reason + mark.size());
+    std::string text = line.substr(reason + mark.size());
     const bool has_own_status = line.find("_NOT_SUPPORTED_") != std::string::npos;
     if (has_own_status && line.find("ARCH_MISMATCH") == std::string::npos) return text;
     if (plain.empty()) plain = text;

@@ -80,7 +80,7 @@ class Cudnn(command.Case):
                                          (op, unit["implementation"]) != ("attention_backward", "cudnn"))
                         self.assertNotIn("accurate", unit["numerics"])
 
-    def test_gradients_are_declined_in_f16_and_by_older_releases(self):
+    def test_gradients_that_would_miss_the_bound_are_declined(self):
         for dtype, version, code, text in (("f16", "91900", "DTYPE", "small ones become 0"),
                                            ("bf16", "91500", "RUNTIME_TOO_OLD", "cuDNN 9.15.0 computes gradients for whole")):
             with self.subTest(dtype=dtype, version=version):
@@ -89,6 +89,12 @@ class Cudnn(command.Case):
                     self.assertEqual((unit["verdict"], unit["reason_code"]), ("declined", code))
                     self.assertIn(text, unit["reason"])
                 self.assertEqual({unit["implementation"] for unit in units}, {"cudnn", "cudnn_deterministic"})
+
+    def test_gradients_of_grouped_heads_are_declined_and_others_are_not(self):
+        case = ("--dtype", "bf16", "--full", "--case", "bf16 B=2,Sq=1,Sk=7,Hq=%d,Hkv=2,D=16")
+        for heads, verdict, code in ((4, "declined", 1), (2, "verified", 0)):
+            units = self.units("attention_backward", code=code, words=(*case[:-1], case[-1] % heads))
+            self.assertEqual({unit["verdict"] for unit in units if not unit["feature"]}, {verdict})
 
     def test_an_engine_whose_kernel_does_not_compile_is_passed_over(self):
         units = self.units("attention", words=("--dtype", "bf16", "--case", "causal=on"), RLK_FAKE_CUDNN_BROKEN_ENGINE="1")

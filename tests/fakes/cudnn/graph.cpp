@@ -1,6 +1,7 @@
 // The operations in plain loops over doubles; each result is rounded to the type of its tensor.
 #include "graph.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -14,6 +15,23 @@ constexpr int kGreater = 302, kGreaterOrEqual = 303, kIndex = 501, kSelect = 601
 constexpr int kSum = 0, kMax = 3;
 constexpr int kPattern = 3001, kShape = 3002, kDataType = 3003, kLayout = 3004;
 
+double of_half(uint16_t bits) {
+  const int exponent = bits >> 10 & 31, digits = bits & 1023;
+  const double size = exponent == 31 ? (digits != 0 ? NAN : INFINITY)
+                                     : std::ldexp(exponent == 0 ? digits : 1024 + digits, std::max(exponent, 1) - 25);
+  return (bits & 0x8000) != 0 ? -size : size;
+}
+// To the nearest, of two the even one.
+uint16_t half_of(float value) {
+  const auto sign = static_cast<uint16_t>(std::signbit(value) ? 0x8000 : 0);
+  const double size = std::fabs(static_cast<double>(value));
+  if (std::isnan(value)) return 0x7e00;
+  if (size >= 65520) return sign | 0x7c00;
+  int exponent = -14;
+  if (size > 0) exponent = std::max(std::ilogb(size), -14);
+  const auto digits = static_cast<int>(std::nearbyint(std::ldexp(size, 10 - exponent)));
+  return static_cast<uint16_t>(sign | (digits + (exponent + 14) * 1024));
+}
 double load(const std::byte* from, int dtype) {
   float single = 0;
   int32_t whole = 0;
@@ -21,10 +39,8 @@ double load(const std::byte* from, int dtype) {
   switch (dtype) {
     case kInt32:
       return std::memcpy(&whole, from, 4), whole;
-    case kHalf: {
-      _Float16 half;
-      return std::memcpy(&half, from, 2), static_cast<double>(half);
-    }
+    case kHalf:
+      return std::memcpy(&bits, from, 2), of_half(bits);
     case kBfloat16: {
       std::memcpy(&bits, from, 2);
       const uint32_t high = uint32_t{bits} << 16;
@@ -43,8 +59,8 @@ uint16_t bfloat16_of(float value) {
 void store(std::byte* to, int dtype, double value) {
   const auto single = static_cast<float>(value);
   if (dtype == kHalf) {
-    const auto half = static_cast<_Float16>(single);
-    std::memcpy(to, &half, 2);
+    const uint16_t bits = half_of(single);
+    std::memcpy(to, &bits, 2);
   } else if (dtype == kBfloat16) {
     const uint16_t bits = bfloat16_of(single);
     std::memcpy(to, &bits, 2);
@@ -213,7 +229,7 @@ std::string OperationGraph::unsupported(int* status) const {
     *status = kShape;
     if (dims[3] % 8 != 0 || dims[3] > 256) return "hidden_dim should be a multiple of 8, up to 256";
   }
-  const bool hides = all.find("i") != std::string::npos;
+  const bool hides = all.find('i') != std::string::npos;
   const bool is_bottom_right = all.find("+-G") != std::string::npos || all.find("+-+G") != std::string::npos;
   for (const Operation& operation : operations_) {
     if (operation.kind != Kind::pointwise || operation.mode != kSelect || !hides) continue;
@@ -233,14 +249,15 @@ bool OperationGraph::is_deterministic() const {
 void OperationGraph::run(const std::map<int64_t, std::byte*>& memory) const {
   std::map<int64_t, Array> known;
   const auto value_of = [&](const TensorOf& tensor) -> const Array& {
-    const auto [entry, is_new] = known.try_emplace(tensor->id);
-    if (is_new) {
-      entry->second.dims = tensor->dims;
+    const auto found = known.try_emplace(tensor->id);
+    Array& array = found.first->second;
+    if (found.second) {
+      array.dims = tensor->dims;
       const std::byte* base = memory.at(tensor->id);
       each(tensor->dims,
-           [&](const Dims& i) { entry->second.values.push_back(load(base + offset_of(*tensor, i), tensor->dtype)); });
+           [&](const Dims& i) { array.values.push_back(load(base + offset_of(*tensor, i), tensor->dtype)); });
     }
-    return entry->second;
+    return array;
   };
   for (const Operation& operation : operations_) {
     const Tensor& to = *operation.y;
