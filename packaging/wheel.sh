@@ -31,7 +31,7 @@ export PATH=$tools/bin:$PATH
 if [ -z "$build" ]; then
   build=build/release
   cmake --preset release > "$work/configure.log" || { tail -n 40 "$work/configure.log" >&2; exit 1; }
-  cmake --build "$build" --target rlk rlk-plugins rlk-prober rlk_python rlk_plugin_{cuda,rocm,maca,ascend,cambricon,fault} \
+  cmake --build "$build" --target rlk rlk-plugins rlk-prober rlk_python rlk_plugin_{cuda,cudnn,rocm,maca,ascend,cambricon,fault} \
     rlk_tvmffi rlk_plugin_tvmffi_{cpu,cuda,rocm}
 fi
 [ -e "$build/librlk_portable.a" ] ||

@@ -22,7 +22,7 @@ FILES = ("bin/rlk-plugins", "libexec/rlk/rlk-prober", "lib/librlk.so.0", "lib/li
          "share/doc/rlk/changelog.gz", "share/doc/rlk/operators/logp.md", "share/doc/rlk/docs/cluster.md",
          "share/man/man1/rlk-plugins.1.gz", "share/bash-completion/completions/rlk-plugins", "share/zsh/vendor-completions/_rlk-plugins",
          "share/fish/vendor_completions.d/rlk-plugins.fish",
-         *(f"lib/rlk/plugins/librlk_plugin_{vendor}.so" for vendor in ("cuda", "rocm", "maca", "ascend", "cambricon")))
+         *(f"lib/rlk/plugins/librlk_plugin_{vendor}.so" for vendor in ("cuda", "cudnn", "rocm", "maca", "ascend", "cambricon")))
 
 
 def run(*words, **variables):

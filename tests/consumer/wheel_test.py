@@ -113,7 +113,7 @@ print(json.dumps(sorted({line.split()[-1] for line in open('/proc/self/maps') if
     def test_the_command_lists_the_cpu_and_what_is_absent(self):
         plugins = {plugin["id"]: plugin for plugin in json.loads(run("rlk-plugins", "list", "--json"))["plugins"]}
         self.assertEqual(plugins["cpu"]["state"], "registered")
-        for vendor in ("cuda", "rocm", "maca", "ascend", "cambricon"):
+        for vendor in ("cuda", "cudnn", "rocm", "maca", "ascend", "cambricon"):
             self.assertFalse(plugins[vendor]["broken"], plugins[vendor])
             self.assertTrue(plugins[vendor]["path"].startswith(str(USER)), plugins[vendor]["path"])
 
