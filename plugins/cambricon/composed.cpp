@@ -15,6 +15,9 @@ CnnlDtype cnnl_dtype(sdk::Dtype dtype) {
       return kInt16;
     case sdk::Dtype::boolean:
       return kBool;
+    case sdk::Dtype::u8:
+    case sdk::Dtype::i8:
+      return kUint8;
     default:
       return kFloat;
   }

@@ -39,9 +39,11 @@ Row with_number(Word word, Needed function, Emit emit) {
   made.primitive.has_number = true;
   return made;
 }
+bool compares() {
+  return runtime().cnnlGetLogicOpWorkspaceSize != nullptr && runtime().cnnlLogicOp != nullptr;
+}
 Row compare(Word word, int operation, Dtypes dtypes) {
-  const bool is_present = runtime().cnnlGetLogicOpWorkspaceSize != nullptr && runtime().cnnlLogicOp != nullptr;
-  return row(word, {"cnnlLogicOp", is_present}, dtypes,
+  return row(word, {"cnnlLogicOp", compares()}, dtypes,
              [operation](Calls& c, const ComposedStep& s) { c.compare(operation, s.in[0], s.in[1], s.out); });
 }
 // Along one dimension, which stays.
@@ -103,12 +105,34 @@ std::vector<Row> rows() {
   Row widen = row(Word::cast, copy, {Dtype::bf16}, [](Calls& c, const ComposedStep& s) { c.widen(s.in[0], s.out); });
   widen.primitive.to = kFloats;
   rows.push_back(widen);
+  Row truth = row(Word::cast, {"cnnlLogicOp", compares()}, {Dtype::u8, Dtype::i8}, [](Calls& c, const ComposedStep& s) {
+    const Operand zero = c.scratch(kUint8, s.in[0].dims);
+    c.fill_bytes(zero, 0);
+    c.compare(kNotEqual, s.in[0], zero, s.out);
+  });
+  truth.primitive.to = kMasks;
+  rows.push_back(truth);
   Row any_strides =
       row(Word::copy, copy, {Dtype::f32, Dtype::bf16}, [](Calls& c, const ComposedStep& s) { c.copy(s.in[0], s.out); });
   any_strides.primitive.takes_strides = true;
   rows.push_back(any_strides);
   rows.push_back(row(Word::expand, RLK_CNNL_NEEDS(cnnlExpand), kFloats,
                      [](Calls& c, const ComposedStep& s) { c.expand(s.in[0], s.out); }));
+  // cnnlExpand is known to take numbers.
+  rows.push_back(row(Word::expand, {"cnnlExpand", r.cnnlExpand != nullptr && select.present && compares()}, kMasks,
+                     [](Calls& c, const ComposedStep& s) {
+                       const Operand one = c.scratch(kFloat, s.in[0].dims), zero = c.scratch(kFloat, s.in[0].dims);
+                       c.fill(one, 1.0F);
+                       c.fill(zero, 0.0F);
+                       const Operand chosen = c.scratch(kFloat, s.in[0].dims);
+                       c.select(s.in[0], one, zero, chosen);
+                       const Operand wide = c.scratch(kFloat, s.out.dims), zeros = c.scratch(kFloat, s.out.dims);
+                       c.expand(chosen, wide);
+                       c.fill(zeros, 0.0F);
+                       c.compare(kNotEqual, wide, zeros, s.out);
+                     }));
+  rows.push_back(row(Word::positions, RLK_CNNL_NEEDS(cnnlArange_v2), kFloats,
+                     [](Calls& c, const ComposedStep& s) { c.positions(s.out); }));
   rows.push_back(row(Word::fill, RLK_CNNL_NEEDS(cnnlFill_v3), kFloats,
                      [](Calls& c, const ComposedStep& s) { c.fill(s.out, s.number); }));
   rows.push_back(row(Word::fill, {"cnrtMemsetAsync", true}, kMasks,

@@ -126,6 +126,13 @@ void Calls::fill_bytes(const Operand& out, uint8_t value) {
   if (!measures()) stream_->fill(out.data, value, static_cast<uint64_t>(count(out.dims) * bytes_of(out.dtype)));
 }
 
+void Calls::positions(const Operand& out) {
+  const Descriptor desc(reshaped(out, {static_cast<int>(count(out.dims))}));
+  const float first = 0, step = 1;
+  call("cnnlArange_v2",
+       [&](CnnlHandle h) { return runtime().cnnlArange_v2(h, kPrecise, &first, &step, desc, out.data); });
+}
+
 void Calls::copy(const Operand& x, const Operand& out) {
   const Descriptor from(x), to(out);
   call("cnnlCopy", [&](CnnlHandle h) { return runtime().cnnlCopy(h, from, x.data, to, out.data); });

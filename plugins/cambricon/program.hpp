@@ -43,6 +43,7 @@ public:
   void fill(const Operand& out, float value) { fill_with(out, &value); }
   void fill(const Operand& out, int32_t value) { fill_with(out, &value); }
   void fill_bytes(const Operand& out, uint8_t value);
+  void positions(const Operand& out);  // 0, 1, ... in fp32
   void copy(const Operand& x, const Operand& out);        // either may be strided
   void copy_bytes(const Operand& x, const Operand& out);  // dense
   // bf16 numbers, given as kInt16, to the fp32 that they are: the upper halves of zeros. The numbers of CNNL's own

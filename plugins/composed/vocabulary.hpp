@@ -171,11 +171,11 @@ inline Value IfThenZeroElse(Mask m, Value b) {
   return IfThenElse(m, detail::beside(b, 0), b);
 }
 template <class D>
-Value at_least(D d, TFromD<D> low, Value x) {
+Value at_least(D d, double low, Value x) {
   return IfThenElse(Lt(x, number(d, low)), number(d, low), x);
 }
 template <class D>
-Value at_most(D d, TFromD<D> high, Value x) {
+Value at_most(D d, double high, Value x) {
   return IfThenElse(Gt(x, number(d, high)), number(d, high), x);
 }
 // A zero has no sign here.

@@ -174,6 +174,16 @@ API cnnlLog_v2(void* handle, int prefer, int base, void* xd, const void* x, void
   if ((prefer != 0 && prefer != 1) || base != 0) return kBadParam;
   return map(handle, "cnnlLog_v2", xd, x, yd, y, [](float v) { return std::log(v); });
 }
+// The first number and the difference are read now, as the vendor's are; each element is one product and one sum.
+API cnnlArange_v2(void* handle, int prefer, const void* start, const void* step, void* yd, void* y) {
+  if (prefer < 0 || prefer > 1) return kBadParam;
+  Call call(handle, "cnnlArange_v2");
+  const int64_t n = count(call.out(yd, y, {kFloat}).dims);
+  const float first = *static_cast<const float*>(start), more = *static_cast<const float*>(step);
+  return call.run(false, [=](std::vector<View>& v) {
+    for (int64_t i = 0; i < n; ++i) v[0].as<float>()[i] = first + static_cast<float>(i) * more;
+  });
+}
 API cnnlFill_v3(void* handle, int mode, const void* value, void* yd, void* y) {
   if (mode != 0) return kNotSupported;
   Call call(handle, "cnnlFill_v3");
