@@ -113,6 +113,7 @@ Value less_mean(D, Value x, RowMean mean) {
 #define RLK_COMPOSED_ROWS(OP, ...) RLK_COMPOSED_ROWS_DEFINE(OP, true, (), (), __VA_ARGS__)
 #define RLK_COMPOSED_ROWS_WITH(OP, numbers, ...) \
   RLK_COMPOSED_ROWS_DEFINE(OP, true, (RLK_COMPOSED_NUMBERS(numbers)), (RLK_COMPOSED_FACTORS(numbers)), __VA_ARGS__)
-// With sums over all rows (sum_of_rows), which no chunk has.
+// With sums over all rows (sum_of_rows), which no chunk has; _WHOLE without parameters.
+#define RLK_COMPOSED_ROWS_WHOLE(OP, ...) RLK_COMPOSED_ROWS_DEFINE(OP, false, (), (), __VA_ARGS__)
 #define RLK_COMPOSED_ROWS_SUMS(OP, numbers, ...) \
   RLK_COMPOSED_ROWS_DEFINE(OP, false, (RLK_COMPOSED_NUMBERS(numbers)), (RLK_COMPOSED_FACTORS(numbers)), __VA_ARGS__)

@@ -196,6 +196,13 @@ template <class D>
 Value log(D, Value x) {
   return detail::made(Word::log, x);
 }
+inline Value natural_log(Value x) {
+  return detail::made(Word::log, x);
+}
+template <class D>
+Value log_of(D d, Value x) {
+  return log(d, x);
+}
 // (u - 1) x / log(u) with u = exp(x): what u has lost of x its logarithm has lost, too.
 template <class D>
 Value exp_minus_one(D d, Value x) {
