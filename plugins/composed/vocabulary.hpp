@@ -203,6 +203,13 @@ template <class D>
 Value log_of(D d, Value x) {
   return log(d, x);
 }
+// log(u) x / (u - 1) with u = 1 + x, as below.
+template <class D>
+Value log_one_plus(D d, Value x) {
+  const Value one = number(d, 1), u = Add(x, one), above = Sub(u, one);
+  const Value scaled = Mul(log(d, u), Div(x, above));
+  return IfThenElse(Eq(above, Zero(d)), x, IfThenElse(IsInf(u), u, scaled));
+}
 // (u - 1) x / log(u) with u = exp(x): what u has lost of x its logarithm has lost, too.
 template <class D>
 Value exp_minus_one(D d, Value x) {
