@@ -54,7 +54,7 @@ struct Implementation {
     if (!any_f64<Op>(views)) {
       if (auto no = refuse_factors(Operator::factors_of(views))) return *no;
     }
-    if (auto no = Operator::refuse(views)) return *no;
+    if (auto no = Operator::refuse(views, Vendor::primitives().has_f64)) return *no;
     Recorder recorder(Vendor::primitives().has_f64);
     Operator::record_call(recorder, views);
     if (recorder.has_lost_number() && !any_f64<Op>(views))

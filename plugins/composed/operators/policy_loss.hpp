@@ -16,7 +16,7 @@ namespace rlk::composed {
 // What is not composed: whatever takes tokens by the whole batch, corrections of whole sequences, and kinds whose
 // sequences have more than a ratio.
 template <class Call>
-sdk::Refusal refuse_policy(const Call& call) {
+sdk::Refusal refuse_policy(const Call& call, bool has_f64) {
   if (auto no = refuse_packed(call.cu_seqlens)) return no;
   const PolicyRules rules = formula::policy_rules_of(call, 0);
   const char* reason = formula::refusal_of(rules);
@@ -26,6 +26,8 @@ sdk::Refusal refuse_policy(const Call& call) {
   if (rules.has_corrections)
     reason = "corrections of whole sequences (rollout_is, reject_sequence) are not composed of primitives";
   if (rules.needs_mean) reason = "rollout_is_normalize by the batch's own mean is not composed of primitives";
+  // A token is in or out by its divergence, which in fp32 is off by more than the bound allows.
+  if (rules.gate != PolicyRules::Gate::ratio && !has_f64) reason = "rollout_gate by a divergence needs fp64";
   if (reason == nullptr) return std::nullopt;
   return sdk::Support::no("PARAMETER", reason);
 }
@@ -160,7 +162,7 @@ inline Value entropy_divisor(const PolicyRules& rules, Value selected) {
 
 }  // namespace rlk::composed
 
-RLK_COMPOSED_TOKENS(PolicyLoss, refuse_policy(call), {
+RLK_COMPOSED_TOKENS(PolicyLoss, refuse_policy(call, has_f64), {
   const PolicyBatch<D> batch(d, call, in, View(), 0);
   const V active = batch.own.active;
   const V value = batch.active(batch.loss.value);
@@ -179,7 +181,7 @@ RLK_COMPOSED_TOKENS(PolicyLoss, refuse_policy(call), {
   metrics.put_sequences(d, call.sequence_metrics, out);
   metrics.put_batch(d, batch.tokens, call.metrics, out);
 })
-RLK_COMPOSED_TOKENS(PolicyLossBackward, refuse_policy(call), {
+RLK_COMPOSED_TOKENS(PolicyLossBackward, refuse_policy(call, has_f64), {
   const PolicyBatch<D> batch(d, call, in, call.grad_per_token,
                              formula::gradient_at_bound(call.params.clamp_gradient));
   const V active = batch.own.active;
