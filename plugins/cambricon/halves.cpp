@@ -28,6 +28,11 @@ void Calls::widen(const Operand& x, const Operand& out) {
   copy({x.data, kInt16, {elements}}, {static_cast<std::byte*>(out.data) + sizeof(int16_t), kInt16, {elements}, {2}});
 }
 
+void Calls::upper_halves(const Operand& x, const Operand& out) {
+  const auto elements = static_cast<int>(count(x.dims));
+  copy({static_cast<std::byte*>(x.data) + sizeof(int16_t), kInt16, {elements}, {2}}, {out.data, kInt16, {elements}});
+}
+
 void Calls::narrow(const Operand& x, const Operand& out) {
   const auto elements = static_cast<int>(count(x.dims));
   const uint64_t before = mark();
@@ -70,7 +75,7 @@ void Calls::narrow_piece(const Operand& x, const Operand& out) {
   ask(kLess, std::numeric_limits<float>::infinity(), chosen);
   add(x, 1, x, 1, split);
   select(chosen, scaled, split, rounded);
-  copy({static_cast<std::byte*>(rounded.data) + sizeof(int16_t), kInt16, x.dims, {2}}, {out.data, kInt16, x.dims});
+  upper_halves(rounded, out);
 }
 
 }  // namespace rlk::cambricon

@@ -102,6 +102,16 @@ std::vector<Row> rows() {
   rows.push_back(row(Word::select, select, kFloats,
                      [](Calls& c, const ComposedStep& s) { c.select(s.in[0], s.in[1], s.in[2], s.out); }));
 
+  // Bits of 16, as the upper halves of fp32.
+  rows.push_back(row(Word::select, {"cnnlSelectV2", select.present && copy.present}, {Dtype::bf16, Dtype::f16},
+                     [](Calls& c, const ComposedStep& s) {
+                       const Operand x = c.scratch(kFloat, s.in[1].dims), y = c.scratch(kFloat, s.in[2].dims);
+                       const Operand chosen = c.scratch(kFloat, s.out.dims);
+                       c.widen(s.in[1], x);
+                       c.widen(s.in[2], y);
+                       c.select(s.in[0], x, y, chosen);
+                       c.upper_halves(chosen, s.out);
+                     }));
   const auto cast = [&](Dtypes from, Dtypes to, Needed function, Emit emit) {
     Row made = row(Word::cast, function, from, std::move(emit));
     made.primitive.to = to;

@@ -50,6 +50,7 @@ public:
   // bf16 numbers, given as kInt16, to the fp32 that they are, and fp32 to the nearest of those, ties to even. Dense.
   void widen(const Operand& x, const Operand& out);
   void narrow(const Operand& x, const Operand& out);
+  void upper_halves(const Operand& x, const Operand& out);  // of fp32, dense
   void expand(const Operand& x, const Operand& out);  // sizes of 1 repeat
   void add(const Operand& x, float x_factor, const Operand& y, float y_factor, const Operand& out) {
     combine(kOpAdd, x, x_factor, y, y_factor, out);  // y broadcasts

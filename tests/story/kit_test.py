@@ -17,7 +17,8 @@ class Kit(unittest.TestCase):
         made = subprocess.run([os.path.join(ROOT, "packaging/kit.sh"), "cambricon", BUILD, cls.folder.name],
                               capture_output=True, text=True, timeout=300)
         assert made.returncode == 0, made.stderr
-        cls.archive = made.stdout.strip()
+        with tarfile.open(made.stdout.strip()) as archive:
+            archive.extractall(cls.folder.name)
 
     @classmethod
     def tearDownClass(cls):
@@ -26,9 +27,7 @@ class Kit(unittest.TestCase):
     def check(self, *arguments, **variables):
         """In an empty folder, with nothing of this process's environment: the folder and what the command did."""
         folder = tempfile.mkdtemp(dir=self.folder.name)
-        with tarfile.open(self.archive) as archive:
-            archive.extractall(folder)
-        return folder, subprocess.run([os.path.join(folder, "rlk-kit-cambricon/check.sh"), *arguments], cwd=folder,
+        return folder, subprocess.run([os.path.join(self.folder.name, "rlk-kit-cambricon/check.sh"), *arguments], cwd=folder,
                                       env={"PATH": "/usr/bin:/bin", "HOME": folder, **variables}, capture_output=True,
                                       text=True, timeout=300)
 

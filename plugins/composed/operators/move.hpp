@@ -12,6 +12,7 @@ inline View columns(View view, int64_t first, int64_t count) {
 
 }  // namespace rlk::composed
 
+RLK_COMPOSED_MOVES(Fill, recorder.output(call.y, recorder.number(call.params.value, call.y.dtype));)
 RLK_COMPOSED_MOVES(Cat, {
   recorder.output(columns(call.y, 0, call.A), recorder.input(call.a));
   recorder.output(columns(call.y, call.A, call.B), recorder.input(call.b));
