@@ -132,9 +132,9 @@ std::vector<Row> rows() {
 
   rows.push_back(copy(Word::copy));
   rows.push_back(copy(Word::expand));
-  rows.push_back(row(Word::fill, r.InplaceFillScalar, {Dtype::f32, Dtype::f64, Dtype::bf16, Dtype::f16}, [](Builder& b, const ComposedStep& s) {
-    b.fill_with(s.out, scalar_of(b, s.number, s.out.dtype));
-  }));
+  rows.push_back(
+      row(Word::fill, r.InplaceFillScalar, {Dtype::f32, Dtype::f64, Dtype::bf16, Dtype::f16},
+          [](Builder& b, const ComposedStep& s) { b.fill_with(s.out, scalar_of(b, s.number, s.out.dtype)); }));
   rows.push_back(row(Word::positions, r.Arange, {Dtype::f32}, [](Builder& b, const ComposedStep& s) {
     const int64_t count = element_count(s.out.dims);
     b.arange(0.0F, static_cast<float>(count), 1.0F, reshaped(s.out, {count}));

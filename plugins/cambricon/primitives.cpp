@@ -118,7 +118,8 @@ std::vector<Row> rows() {
     rows.push_back(made);
   };
   const Needed narrow{"cnnlCopy", copy.present && select.present && compares() && op_tensor.present &&
-                                      r.cnnlTransform_v2 != nullptr && r.cnnlAbs != nullptr && r.cnnlFill_v3 != nullptr};
+                                      r.cnnlTransform_v2 != nullptr && r.cnnlAbs != nullptr &&
+                                      r.cnnlFill_v3 != nullptr};
   cast({Dtype::bf16}, kFloats, copy, [](Calls& c, const ComposedStep& s) { c.widen(s.in[0], s.out); });
   cast(kFloats, {Dtype::bf16}, narrow, [](Calls& c, const ComposedStep& s) { c.narrow(s.in[0], s.out); });
   cast({Dtype::f16}, kFloats, RLK_CNNL_NEEDS(cnnlCastDataType), [](Calls& c, const ComposedStep& s) {
@@ -134,8 +135,8 @@ std::vector<Row> rows() {
   });
   truth.primitive.to = kMasks;
   rows.push_back(truth);
-  Row any_strides =
-      row(Word::copy, copy, {Dtype::f32, Dtype::bf16, Dtype::f16}, [](Calls& c, const ComposedStep& s) { c.copy(s.in[0], s.out); });
+  Row any_strides = row(Word::copy, copy, {Dtype::f32, Dtype::bf16, Dtype::f16},
+                        [](Calls& c, const ComposedStep& s) { c.copy(s.in[0], s.out); });
   any_strides.primitive.takes_strides = true;
   rows.push_back(any_strides);
   rows.push_back(row(Word::expand, RLK_CNNL_NEEDS(cnnlExpand), kFloats,

@@ -87,7 +87,7 @@ struct RecordMap {
     using Op = sdk::ops::OP;                                                                                      \
     static constexpr uint32_t kNumerics = RLK_NUMERICS_DETERMINISTIC | RLK_NUMERICS_BATCH_INVARIANT;              \
     static constexpr bool kChunks = true;                                                                         \
-    static sdk::Refusal refuse(const Arguments<Op>&, bool) { return std::nullopt; }                                     \
+    static sdk::Refusal refuse(const Arguments<Op>&, bool) { return std::nullopt; }                               \
     static Factors factors_of([[maybe_unused]] const Arguments<Op>& call) { return {RLK_COMPOSED_LIST factors}; } \
     static void record_call(Recorder& recorder, const Arguments<Op>& call) {                                      \
       RLK_COMPOSED_LIST numbers record(recorder, {RLK_COMPOSED_LIST out_views}, {RLK_COMPOSED_LIST in_views},     \
@@ -114,9 +114,8 @@ struct RecordMap {
   RLK_COMPOSED_MAP_DEFINE(OP, RecordMap{RLK_COMPOSED_MADE made.asks_f64()}, out_views, ins, in_views, \
                           (RLK_COMPOSED_STRUCT made), (), __VA_ARGS__)
 
-#define RLK_COMPOSED_MAP_F64_BY(OP, out_views, ins, in_views, made, ...)                                       \
-  RLK_COMPOSED_MAP_DEFINE(OP, RecordWide(), out_views, ins, in_views, (RLK_COMPOSED_STRUCT made), (), \
-                          __VA_ARGS__)
+#define RLK_COMPOSED_MAP_F64_BY(OP, out_views, ins, in_views, made, ...) \
+  RLK_COMPOSED_MAP_DEFINE(OP, RecordWide(), out_views, ins, in_views, (RLK_COMPOSED_STRUCT made), (), __VA_ARGS__)
 
 // What is moved, chosen or cast, and not computed with: statements over the recorder and the call.
 #define RLK_COMPOSED_MOVES(OP, ...)                                                                  \
@@ -125,7 +124,7 @@ struct RecordMap {
     using Op = sdk::ops::OP;                                                                         \
     static constexpr uint32_t kNumerics = RLK_NUMERICS_DETERMINISTIC | RLK_NUMERICS_BATCH_INVARIANT; \
     static constexpr bool kChunks = true;                                                            \
-    static sdk::Refusal refuse(const Arguments<Op>&, bool) { return std::nullopt; }                        \
+    static sdk::Refusal refuse(const Arguments<Op>&, bool) { return std::nullopt; }                  \
     static Factors factors_of(const Arguments<Op>&) { return {}; }                                   \
     static void record_call(Recorder& recorder, const Arguments<Op>& call) { __VA_ARGS__ }           \
   };                                                                                                 \

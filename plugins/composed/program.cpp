@@ -265,7 +265,8 @@ private:
   template <class Make>
   void write(Word word, const Operand& out, Make make_it) {
     const size_t row = find(word, false, out.dtype, out.dtype);
-    if (row == kLacking || primitives_.table[row].takes_strides || is_dense(out.dims, out.strides)) return make_it(row, out);
+    if (row == kLacking || primitives_.table[row].takes_strides || is_dense(out.dims, out.strides))
+      return make_it(row, out);
     const Operand dense = buffer(out.dtype, out.dims);
     make_it(row, dense);
     add(find(Word::copy, false, out.dtype, out.dtype), {dense}, 0, out);

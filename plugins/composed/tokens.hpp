@@ -1,5 +1,5 @@
-// tokens: numbers of tokens, [sequences, tokens], of which a mask leaves some out, with sums over each sequence and over
-// the batch. An operator's file says what is recorded of a call:
+// tokens: numbers of tokens, [sequences, tokens], of which a mask leaves some out, with sums over each sequence and
+// over the batch. An operator's file says what is recorded of a call:
 //
 //   RLK_COMPOSED_TOKENS(ValueLoss, refuse_packed(call.cu_seqlens), {
 //     const Tokens<D> tokens(d, call.values, call.mask);
@@ -7,9 +7,9 @@
 //     out(of_columns(call.loss), tokens.batch(tokens.sums(loss)));
 //   })
 //
-// The operator's name, what it declines of a call (has_f64: whether the device has fp64), and statements: d is the tag and D its type, V a value, in(view) a
-// tensor's numbers, out(view, value) what becomes of them. In fp64 where the device has it. What is one for each
-// sequence is [sequences, 1], and what is one for the batch [1, 1].
+// The operator's name, what it declines of a call (has_f64: whether the device has fp64), and statements: d is the tag
+// and D its type, V a value, in(view) a tensor's numbers, out(view, value) what becomes of them. In fp64 where the
+// device has it. What is one for each sequence is [sequences, 1], and what is one for the batch [1, 1].
 #pragma once
 
 #include <rlk/formula/loss_weights.hpp>
@@ -67,9 +67,8 @@ public:
   TokenWeights(D d, const Params& params, const Tokens<D>& tokens, Value active)
       : d_(d), weights_(formula::loss_weights(params)) {
     tokens_ = tokens.batch(active);
-    const Value counted = weights_.leaves_empty_out
-                              ? IfThenElse(Gt(active, Zero(d)), number(d, 1), Zero(d))
-                              : number(d, 1);
+    const Value counted =
+        weights_.leaves_empty_out ? IfThenElse(Gt(active, Zero(d)), number(d, 1), Zero(d)) : number(d, 1);
     sequences_ = tokens.batch(counted);
   }
 
@@ -78,7 +77,7 @@ public:
     using Aggregation = formula::LossWeights::Aggregation;
     if (weights_.aggregation == Aggregation::none) return Zero(d_);
     const Value one = number(d_, 1);
-    Value divisor = weights_.denominator > 0                           ? number(d_, weights_.denominator)
+    Value divisor = weights_.denominator > 0                          ? number(d_, weights_.denominator)
                     : weights_.aggregation == Aggregation::token_mean ? tokens_
                     : weights_.aggregation == Aggregation::token_sum  ? one
                                                                       : sequences_;
@@ -107,25 +106,27 @@ void record_tokens(Recorder& recorder, bool is_f64, Record record) {
 
 }  // namespace rlk::composed
 
-#define RLK_COMPOSED_TOKENS(OP, refusal, ...)                                                            \
-  namespace rlk::composed {                                                                              \
-  struct OP##Tokens {                                                                                    \
-    using Op = sdk::ops::OP;                                                                             \
-    static constexpr uint32_t kNumerics = RLK_NUMERICS_DETERMINISTIC;                                    \
-    static constexpr bool kChunks = false;                                                               \
-    static sdk::Refusal refuse([[maybe_unused]] const Arguments<Op>& call, [[maybe_unused]] bool has_f64) { return refusal; } \
-    static Factors factors_of(const Arguments<Op>&) { return {}; }                                       \
-    static void record_call(Recorder& recorder, const Arguments<Op>& call) {                             \
-      record_tokens(recorder, any_f64<Op>(call), [&]([[maybe_unused]] auto d) {                          \
-        using D [[maybe_unused]] = decltype(d);                                                          \
-        using V = Value;                                                                                 \
-        [[maybe_unused]] const auto in = [&](const View& view) {                                         \
-          return V{&recorder, recorder.cast(recorder.input(view, d.kDtype), d.kDtype)};                  \
-        };                                                                                               \
-        [[maybe_unused]] const auto out = [&](const View& view, V value) { put(recorder, view, value); }; \
-        __VA_ARGS__                                                                                      \
-      });                                                                                                \
-    }                                                                                                    \
-  };                                                                                                     \
-  }                                                                                                      \
+#define RLK_COMPOSED_TOKENS(OP, refusal, ...)                                                               \
+  namespace rlk::composed {                                                                                 \
+  struct OP##Tokens {                                                                                       \
+    using Op = sdk::ops::OP;                                                                                \
+    static constexpr uint32_t kNumerics = RLK_NUMERICS_DETERMINISTIC;                                       \
+    static constexpr bool kChunks = false;                                                                  \
+    static sdk::Refusal refuse([[maybe_unused]] const Arguments<Op>& call, [[maybe_unused]] bool has_f64) { \
+      return refusal;                                                                                       \
+    }                                                                                                       \
+    static Factors factors_of(const Arguments<Op>&) { return {}; }                                          \
+    static void record_call(Recorder& recorder, const Arguments<Op>& call) {                                \
+      record_tokens(recorder, any_f64<Op>(call), [&]([[maybe_unused]] auto d) {                             \
+        using D [[maybe_unused]] = decltype(d);                                                             \
+        using V = Value;                                                                                    \
+        [[maybe_unused]] const auto in = [&](const View& view) {                                            \
+          return V{&recorder, recorder.cast(recorder.input(view, d.kDtype), d.kDtype)};                     \
+        };                                                                                                  \
+        [[maybe_unused]] const auto out = [&](const View& view, V value) { put(recorder, view, value); };   \
+        __VA_ARGS__                                                                                         \
+      });                                                                                                   \
+    }                                                                                                       \
+  };                                                                                                        \
+  }                                                                                                         \
   RLK_COMPOSED_LISTED(OP##Tokens)

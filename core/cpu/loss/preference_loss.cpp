@@ -38,8 +38,8 @@ PairLoss loss_of_chosen(const Call& call, const PreferenceRules& rules, int64_t 
     return {loss.value, loss.slope, 0};
   }
   const double r = call.rejected_logp.get(n);
-  return formula::pair_loss_of(
-      kWide, rules, formula::PreferencePair<double>{c, r, hc, r - get_or_zero(call.ref_rejected_logp, n)});
+  return formula::pair_loss_of(kWide, rules,
+                               formula::PreferencePair<double>{c, r, hc, r - get_or_zero(call.ref_rejected_logp, n)});
 }
 template <class Call>
 KtoLoss loss_of_rejected(const Call& call, const PreferenceRules& rules, int64_t m) {

@@ -53,8 +53,8 @@ RLK_COMPOSED_TOKENS(GroupAdvantages, refuse_groups(call), {
 
   const V count = groups.counts(kept), hidden = Neg(Inf(d));
   const V largest = row_largest(IfThenElse(kept, reward, hidden));
-  const auto of_group = deviations_of(d, kept, reward, largest, count, is_unbiased,
-                                      [&](V x) { return groups.sums(x); });
+  const auto of_group =
+      deviations_of(d, kept, reward, largest, count, is_unbiased, [&](V x) { return groups.sums(x); });
   const Mask is_single = Eq(count, one);
   V off = of_group.off;
   if (baseline == decltype(baseline)::rloo) off = Mul(off, Div(count, at_least(d, 1, Sub(count, one))));
@@ -67,8 +67,9 @@ RLK_COMPOSED_TOKENS(GroupAdvantages, refuse_groups(call), {
   if (params.scale == decltype(params.scale)::batch) {
     const Tokens<D> whole(d, of_columns(call.rewards), of_columns(call.mask));
     const V highest = row_largest(IfThenElse(whole.mask(), in(of_columns(call.rewards)), hidden));
-    deviation = deviations_of(d, kept, reward, highest, all, is_unbiased,
-                              [&](V x) { return groups.batch(groups.sums(x)); }).deviation;
+    deviation = deviations_of(d, kept, reward, highest, all, is_unbiased, [&](V x) {
+                  return groups.batch(groups.sums(x));
+                }).deviation;
     if (is_raw) deviation = IfThenElse(Eq(all, one), one, deviation);
   }
   V answer = off;

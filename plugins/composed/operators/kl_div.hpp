@@ -29,9 +29,7 @@ struct KeptRows {
     factor = Div(number(d, 1), at_least(d, 1, natural));
   }
   // The sum of all elements, reduced.
-  Value reduced(D d, Value terms) const {
-    return sums ? Mul(sum_of_rows(row_sum(terms)), factor) : Zero(d);
-  }
+  Value reduced(D d, Value terms) const { return sums ? Mul(sum_of_rows(row_sum(terms)), factor) : Zero(d); }
   Value gradient(Value grad_loss, Value of_elements) const {
     return sums ? Add(of_elements, Mul(grad_loss, factor)) : of_elements;
   }

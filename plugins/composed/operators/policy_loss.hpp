@@ -89,8 +89,7 @@ private:
     if (rules.importance_ratio != PolicyRules::Ratio::sequence_sum) x = Div(x, made.active);
     x = IfThenZeroElse(Eq(made.active, Zero(d)), x);
     made.log_ratio = clamped(d, x, rules.x_low, rules.x_high);
-    made.log_ratio_slope =
-        clamp_gradient(d, x, number(d, rules.x_low), number(d, rules.x_high), rules.at_bound);
+    made.log_ratio_slope = clamp_gradient(d, x, number(d, rules.x_low), number(d, rules.x_high), rules.at_bound);
     return made;
   }
 };
@@ -102,7 +101,9 @@ struct PolicyMetrics {
   std::vector<Value> sums;
 
   PolicyMetrics(D d, const PolicyBatch<D>& batch)
-      : active(batch.own.active), unmasked(batch.tokens.counts(batch.counts.unmasked)), raw_weight(active),
+      : active(batch.own.active),
+        unmasked(batch.tokens.counts(batch.counts.unmasked)),
+        raw_weight(active),
         raw_square(active) {
     const auto& [value, d_own, d_sequence, kl, ratio, term] = batch.loss;
     const auto count = [&](Mask m) { return batch.tokens.counts(And(batch.counts.active, m)); };
@@ -182,8 +183,7 @@ RLK_COMPOSED_TOKENS(PolicyLoss, refuse_policy(call, has_f64), {
   metrics.put_batch(d, batch.tokens, call.metrics, out);
 })
 RLK_COMPOSED_TOKENS(PolicyLossBackward, refuse_policy(call, has_f64), {
-  const PolicyBatch<D> batch(d, call, in, call.grad_per_token,
-                             formula::gradient_at_bound(call.params.clamp_gradient));
+  const PolicyBatch<D> batch(d, call, in, call.grad_per_token, formula::gradient_at_bound(call.params.clamp_gradient));
   const V active = batch.own.active;
   const TokenWeights<D> weights(d, call.params, batch.tokens, active);
   const V grad_loss = in(call.grad_loss);

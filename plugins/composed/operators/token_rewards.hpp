@@ -7,7 +7,8 @@ RLK_COMPOSED_TOKENS(TokenRewards, refuse_packed(call.cu_seqlens), {
   enum class KlKind { k1, abs, k2, k3 };
   const Tokens<D> tokens(d, call.logp, call.mask);
   const auto& params = call.params;
-  const double d_bound = formula::bound_or_none(params.diff_clamp), kl_bound = formula::bound_or_none(params.value_clamp);
+  const double d_bound = formula::bound_or_none(params.diff_clamp),
+               kl_bound = formula::bound_or_none(params.value_clamp);
   const V difference = clamped(d, Sub(in(call.ref_logp), in(call.logp)), -d_bound, d_bound);
   const auto estimate = kl_estimate(d, static_cast<KlKind>(params.kl_kind), difference);
   const V kl = IfThenElseZero(tokens.mask(), clamped(d, estimate.value, -kl_bound, kl_bound));

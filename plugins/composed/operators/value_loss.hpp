@@ -23,5 +23,6 @@ RLK_COMPOSED_TOKENS(ValueLossBackward, refuse_packed(call.cu_seqlens), {
   const V of_loss = weights.weighted(in(call.grad_loss), active);
   const V slope = value_slope_of(d, in(call.values), in(call.returns), in(or_number(call.old_values, 0)), eps,
                                  formula::gradient_at_bound(call.params.clamp_gradient));
-  out(call.grad_values, IfThenElseZero(tokens.mask(), Mul(Add(of_loss, in(or_number(call.grad_token_loss, 0))), slope)));
+  out(call.grad_values,
+      IfThenElseZero(tokens.mask(), Mul(Add(of_loss, in(or_number(call.grad_token_loss, 0))), slope)));
 })

@@ -27,7 +27,7 @@ RLK_COMPOSED_TOKENS(Whiten, std::nullopt, {
   }
   has_variance = Not(Eq(variance, zero));
   const auto mode = params.eps_mode;
-  const V divisor = mode == decltype(mode)::variance          ? Sqrt(Add(variance, eps))
+  const V divisor = mode == decltype(mode)::variance         ? Sqrt(Add(variance, eps))
                     : mode == decltype(mode)::variance_floor ? Sqrt(IfThenElse(Lt(variance, eps), eps, variance))
                                                              : Add(Sqrt(variance), eps);
   V y = IfThenElseZero(has_variance, Div(off, divisor));

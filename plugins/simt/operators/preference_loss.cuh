@@ -39,7 +39,8 @@ __device__ __forceinline__ PreferenceLosses preference_losses(const MoveArgs& ar
   if (out.has_chosen) out.hc = c - preference_number(args, At::kRefChosen, n);
   if (out.has_rejected) out.hr = r - preference_number(args, At::kRefRejected, n);
   if (!out.is_kto) {
-    if (out.has_chosen) out.pair = formula::pair_loss_of(d, rules, formula::PreferencePair<double>{c, r, out.hc, out.hr});
+    if (out.has_chosen)
+      out.pair = formula::pair_loss_of(d, rules, formula::PreferencePair<double>{c, r, out.hc, out.hr});
     return out;
   }
   const double kl = preference_number(args, At::kKl, 0);

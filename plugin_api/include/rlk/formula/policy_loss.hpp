@@ -183,7 +183,8 @@ RLK_FORMULA PolicyLoss<V> loss_of(D d, const PolicyRules& rules, const Own& own,
 template <class D, class Own, class V>
 RLK_FORMULA V share_of(D d, const PolicyRules& rules, const Own& own, const PolicyToken<V>& token,
                        const PolicyCounts<V>& counts) {
-  if (rules.importance_ratio == PolicyRules::Ratio::sequence) return Div(number(d, own.log_ratio_slope), number(d, own.active));
+  if (rules.importance_ratio == PolicyRules::Ratio::sequence)
+    return Div(number(d, own.log_ratio_slope), number(d, own.active));
   if (rules.importance_ratio == PolicyRules::Ratio::sequence_sum) return number(d, own.log_ratio_slope);
   const V x = Sub(token.logp, token.old_logp);  // no slope where it is clamped
   const V slope = Mul(geometric_term(d, rules, token.advantage, x).slope, own_slope(d, rules, token));

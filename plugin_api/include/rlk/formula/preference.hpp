@@ -113,10 +113,8 @@ RLK_FORMULA PairLoss<V> pair_loss_of(D d, const formula::PreferenceRules& rules,
       return of_difference(d, value, slope, rules.beta);
     }
     case Kind::nca_pair: {
-      const V value =
-          Sub(Neg(log_sigmoid(d, a)), Mul(half, Add(log_sigmoid(d, Neg(a)), log_sigmoid(d, Neg(b)))));
-      return {value, Mul(beta, Sub(Mul(half, sigmoid(d, a)), sigmoid(d, Neg(a)))),
-              Mul(Mul(beta, half), sigmoid(d, b))};
+      const V value = Sub(Neg(log_sigmoid(d, a)), Mul(half, Add(log_sigmoid(d, Neg(a)), log_sigmoid(d, Neg(b)))));
+      return {value, Mul(beta, Sub(Mul(half, sigmoid(d, a)), sigmoid(d, Neg(a)))), Mul(Mul(beta, half), sigmoid(d, b))};
     }
     case Kind::robust: {
       const V kept = number(d, 1 - s), turned = number(d, s), divisor = number(d, 1 - 2 * s);
@@ -137,8 +135,8 @@ RLK_FORMULA PairLoss<V> pair_loss_of(D d, const formula::PreferenceRules& rules,
               Mul(Mul(beta, sigmoid(d, b)), sigmoid(d, Neg(b)))};
     case Kind::apo_down: {
       const V of_z = Mul(sigmoid(d, z), sigmoid(d, Neg(z)));
-      return {Add(sigmoid(d, a), sigmoid(d, Neg(z))),
-              Mul(beta, Sub(Mul(sigmoid(d, a), sigmoid(d, Neg(a))), of_z)), Mul(beta, of_z)};
+      return {Add(sigmoid(d, a), sigmoid(d, Neg(z))), Mul(beta, Sub(Mul(sigmoid(d, a), sigmoid(d, Neg(a))), of_z)),
+              Mul(beta, of_z)};
     }
     case Kind::discopop: {
       const V tau = number(d, rules.tau), scaled = Div(z, tau), log_of_z = log_sigmoid(d, z);
@@ -146,8 +144,8 @@ RLK_FORMULA PairLoss<V> pair_loss_of(D d, const formula::PreferenceRules& rules,
       // exp(-z) share: one factor alone may be beyond fp64
       const V power = exp(d, Sub(log_sigmoid(d, scaled), z));
       const V of_share = Mul(Div(rest, tau), Add(power, Mul(share, log_of_z)));
-      return of_difference(d, Sub(power, Mul(log_of_z, rest)),
-                           Sub(Sub(of_share, Mul(sigmoid(d, Neg(z)), rest)), power), rules.beta);
+      return of_difference(d, Sub(power, Mul(log_of_z, rest)), Sub(Sub(of_share, Mul(sigmoid(d, Neg(z)), rest)), power),
+                           rules.beta);
     }
     case Kind::orpo: {
       const V rest_c = Neg(exp_minus_one(d, pair.c)), rest_r = Neg(exp_minus_one(d, pair.r));
