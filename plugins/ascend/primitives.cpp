@@ -132,9 +132,9 @@ std::vector<Row> rows() {
 
   rows.push_back(copy(Word::copy));
   rows.push_back(copy(Word::expand));
-  rows.push_back(row(Word::fill, r.InplaceFillScalar, kReals, [](Builder& b, const ComposedStep& s) {
-    b.fill_with(s.out, scalar_of(b, s.number, s.out.dtype));
-  }));
+  rows.push_back(
+      row(Word::fill, r.InplaceFillScalar, {Dtype::f32, Dtype::f64, Dtype::bf16, Dtype::f16},
+          [](Builder& b, const ComposedStep& s) { b.fill_with(s.out, scalar_of(b, s.number, s.out.dtype)); }));
   rows.push_back(row(Word::positions, r.Arange, {Dtype::f32}, [](Builder& b, const ComposedStep& s) {
     const int64_t count = element_count(s.out.dims);
     b.arange(0.0F, static_cast<float>(count), 1.0F, reshaped(s.out, {count}));
@@ -154,7 +154,7 @@ const std::vector<Row>& table() {
 
 const composed::Primitives& primitives() {
   static const composed::Primitives made = [] {
-    composed::Primitives all{"the installed CANN", {}, 512, static_cast<uint64_t>(workspace_limit())};
+    composed::Primitives all{"the installed CANN", {}, 512, static_cast<uint64_t>(workspace_limit()), true};
     for (const Row& row : table()) all.table.push_back(row.primitive);
     return all;
   }();

@@ -8,13 +8,17 @@
 namespace rlk::cambricon {
 namespace {
 
-// bf16 is looked at as kInt16.
+// Numbers of 16 bits are looked at as kInt16.
 CnnlDtype cnnl_dtype(sdk::Dtype dtype) {
   switch (dtype) {
     case sdk::Dtype::bf16:
+    case sdk::Dtype::f16:
       return kInt16;
     case sdk::Dtype::boolean:
       return kBool;
+    case sdk::Dtype::u8:
+    case sdk::Dtype::i8:
+      return kUint8;
     default:
       return kFloat;
   }

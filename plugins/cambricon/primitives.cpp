@@ -3,8 +3,8 @@
 // sums, products, quotients and roots are relied on to round once, exp and log to be good to a few units ("high
 // precision" where there is a choice); the smoke tests try it before an implementation serves.
 //
-// The numbers of CNNL's casts are in no public text: bf16 is read as the upper halves of fp32, and nothing is rounded
-// to 16 bits, so that operators with results of 16 bits are declined.
+// Of CNNL's casts only those between fp16 and fp32 have public numbers: bf16 is read as the upper halves of fp32, and
+// rounded to those by sums and products (halves.cpp). fp64 is in no public call.
 #include "primitives.hpp"
 
 namespace rlk::cambricon {
@@ -39,9 +39,11 @@ Row with_number(Word word, Needed function, Emit emit) {
   made.primitive.has_number = true;
   return made;
 }
+bool compares() {
+  return runtime().cnnlGetLogicOpWorkspaceSize != nullptr && runtime().cnnlLogicOp != nullptr;
+}
 Row compare(Word word, int operation, Dtypes dtypes) {
-  const bool is_present = runtime().cnnlGetLogicOpWorkspaceSize != nullptr && runtime().cnnlLogicOp != nullptr;
-  return row(word, {"cnnlLogicOp", is_present}, dtypes,
+  return row(word, {"cnnlLogicOp", compares()}, dtypes,
              [operation](Calls& c, const ComposedStep& s) { c.compare(operation, s.in[0], s.in[1], s.out); });
 }
 // Along one dimension, which stays.
@@ -100,17 +102,73 @@ std::vector<Row> rows() {
   rows.push_back(row(Word::select, select, kFloats,
                      [](Calls& c, const ComposedStep& s) { c.select(s.in[0], s.in[1], s.in[2], s.out); }));
 
-  Row widen = row(Word::cast, copy, {Dtype::bf16}, [](Calls& c, const ComposedStep& s) { c.widen(s.in[0], s.out); });
-  widen.primitive.to = kFloats;
-  rows.push_back(widen);
-  Row any_strides =
-      row(Word::copy, copy, {Dtype::f32, Dtype::bf16}, [](Calls& c, const ComposedStep& s) { c.copy(s.in[0], s.out); });
+  // Bits of 16, as the upper halves of fp32.
+  rows.push_back(row(Word::select, {"cnnlSelectV2", select.present && copy.present}, {Dtype::bf16, Dtype::f16},
+                     [](Calls& c, const ComposedStep& s) {
+                       const Operand x = c.scratch(kFloat, s.in[1].dims), y = c.scratch(kFloat, s.in[2].dims);
+                       const Operand chosen = c.scratch(kFloat, s.out.dims);
+                       c.widen(s.in[1], x);
+                       c.widen(s.in[2], y);
+                       c.select(s.in[0], x, y, chosen);
+                       c.upper_halves(chosen, s.out);
+                     }));
+  const auto cast = [&](Dtypes from, Dtypes to, Needed function, Emit emit) {
+    Row made = row(Word::cast, function, from, std::move(emit));
+    made.primitive.to = to;
+    rows.push_back(made);
+  };
+  const Needed narrow{"cnnlCopy", copy.present && select.present && compares() && op_tensor.present &&
+                                      r.cnnlTransform_v2 != nullptr && r.cnnlAbs != nullptr &&
+                                      r.cnnlFill_v3 != nullptr};
+  cast({Dtype::bf16}, kFloats, copy, [](Calls& c, const ComposedStep& s) { c.widen(s.in[0], s.out); });
+  cast(kFloats, {Dtype::bf16}, narrow, [](Calls& c, const ComposedStep& s) { c.narrow(s.in[0], s.out); });
+  cast({Dtype::f16}, kFloats, RLK_CNNL_NEEDS(cnnlCastDataType), [](Calls& c, const ComposedStep& s) {
+    c.convert(kHalfToFloat, {s.in[0].data, kHalf, s.in[0].dims}, s.out);
+  });
+  cast(kFloats, {Dtype::f16}, RLK_CNNL_NEEDS(cnnlCastDataType), [](Calls& c, const ComposedStep& s) {
+    c.convert(kFloatToHalf, s.in[0], {s.out.data, kHalf, s.out.dims});
+  });
+  Row truth = row(Word::cast, {"cnnlLogicOp", compares()}, {Dtype::u8, Dtype::i8}, [](Calls& c, const ComposedStep& s) {
+    const Operand zero = c.scratch(kUint8, s.in[0].dims);
+    c.fill_bytes(zero, 0);
+    c.compare(kNotEqual, s.in[0], zero, s.out);
+  });
+  truth.primitive.to = kMasks;
+  rows.push_back(truth);
+  Row any_strides = row(Word::copy, copy, {Dtype::f32, Dtype::bf16, Dtype::f16},
+                        [](Calls& c, const ComposedStep& s) { c.copy(s.in[0], s.out); });
   any_strides.primitive.takes_strides = true;
   rows.push_back(any_strides);
   rows.push_back(row(Word::expand, RLK_CNNL_NEEDS(cnnlExpand), kFloats,
                      [](Calls& c, const ComposedStep& s) { c.expand(s.in[0], s.out); }));
+  // cnnlExpand is known to take numbers.
+  rows.push_back(row(Word::expand, {"cnnlExpand", r.cnnlExpand != nullptr && select.present && compares()}, kMasks,
+                     [](Calls& c, const ComposedStep& s) {
+                       const Operand one = c.scratch(kFloat, s.in[0].dims), zero = c.scratch(kFloat, s.in[0].dims);
+                       c.fill(one, 1.0F);
+                       c.fill(zero, 0.0F);
+                       const Operand chosen = c.scratch(kFloat, s.in[0].dims);
+                       c.select(s.in[0], one, zero, chosen);
+                       const Operand wide = c.scratch(kFloat, s.out.dims), zeros = c.scratch(kFloat, s.out.dims);
+                       c.expand(chosen, wide);
+                       c.fill(zeros, 0.0F);
+                       c.compare(kNotEqual, wide, zeros, s.out);
+                     }));
+  rows.push_back(row(Word::positions, RLK_CNNL_NEEDS(cnnlArange_v2), kFloats,
+                     [](Calls& c, const ComposedStep& s) { c.positions(s.out); }));
   rows.push_back(row(Word::fill, RLK_CNNL_NEEDS(cnnlFill_v3), kFloats,
                      [](Calls& c, const ComposedStep& s) { c.fill(s.out, s.number); }));
+  const auto fill_rounded = [&](Dtype dtype, Needed function, void (*round)(Calls&, const Operand&, const Operand&)) {
+    rows.push_back(row(Word::fill, function, {dtype}, [round](Calls& c, const ComposedStep& s) {
+      const Operand wide = c.scratch(kFloat, s.out.dims);
+      c.fill(wide, s.number);
+      round(c, wide, s.out);
+    }));
+  };
+  fill_rounded(Dtype::bf16, narrow, [](Calls& c, const Operand& x, const Operand& out) { c.narrow(x, out); });
+  fill_rounded(Dtype::f16, RLK_CNNL_NEEDS(cnnlCastDataType), [](Calls& c, const Operand& x, const Operand& out) {
+    c.convert(kFloatToHalf, x, {out.data, kHalf, out.dims});
+  });
   rows.push_back(row(Word::fill, {"cnrtMemsetAsync", true}, kMasks,
                      [](Calls& c, const ComposedStep& s) { c.fill_bytes(s.out, s.number != 0 ? 1 : 0); }));
   const auto sum = [](Calls& c, const Operand& x, int axis, const Operand& out) { c.sum(x, axis, out); };

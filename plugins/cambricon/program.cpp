@@ -1,5 +1,5 @@
 // Descriptors from operands, workspace queries, and one method per CNNL function.
-#include "program.hpp"
+#include "descriptors.hpp"
 
 #include <algorithm>
 #include <cstdlib>
@@ -11,41 +11,8 @@ namespace {
 constexpr uint64_t kScratchAlignment = 256;
 
 int bytes_of(CnnlDtype dtype) {
-  return dtype == kFloat || dtype == kInt32 ? 4 : dtype == kInt16 ? 2 : 1;
+  return dtype == kFloat || dtype == kInt32 ? 4 : dtype == kInt16 || dtype == kHalf ? 2 : 1;
 }
-
-// What create made, for one call.
-class Owned {
-public:
-  Owned(int (*create)(void**), int (*destroy)(void*), const char* name) : destroy_(destroy) {
-    check_cnnl(create(&handle_), name);
-  }
-  ~Owned() { destroy_(handle_); }
-  Owned(const Owned&) = delete;
-  Owned& operator=(const Owned&) = delete;
-  operator void*() const { return handle_; }
-
-private:
-  void* handle_ = nullptr;
-  int (*destroy_)(void*);
-};
-
-class Descriptor : public Owned {
-public:
-  explicit Descriptor(const Operand& operand)
-      : Owned(runtime().cnnlCreateTensorDescriptor, runtime().cnnlDestroyTensorDescriptor,
-              "cnnlCreateTensorDescriptor") {
-    const auto dims = static_cast<int>(operand.dims.size());
-    if (operand.strides.empty()) {
-      check_cnnl(runtime().cnnlSetTensorDescriptor(*this, kArray, operand.dtype, dims, operand.dims.data()),
-                 "cnnlSetTensorDescriptor");
-    } else {
-      check_cnnl(runtime().cnnlSetTensorDescriptorEx(*this, kArray, operand.dtype, dims, operand.dims.data(),
-                                                     operand.strides.data()),
-                 "cnnlSetTensorDescriptorEx");
-    }
-  }
-};
 
 }  // namespace
 
@@ -126,15 +93,16 @@ void Calls::fill_bytes(const Operand& out, uint8_t value) {
   if (!measures()) stream_->fill(out.data, value, static_cast<uint64_t>(count(out.dims) * bytes_of(out.dtype)));
 }
 
+void Calls::positions(const Operand& out) {
+  const Descriptor desc(reshaped(out, {static_cast<int>(count(out.dims))}));
+  const float first = 0, step = 1;
+  call("cnnlArange_v2",
+       [&](CnnlHandle h) { return runtime().cnnlArange_v2(h, kPrecise, &first, &step, desc, out.data); });
+}
+
 void Calls::copy(const Operand& x, const Operand& out) {
   const Descriptor from(x), to(out);
   call("cnnlCopy", [&](CnnlHandle h) { return runtime().cnnlCopy(h, from, x.data, to, out.data); });
-}
-
-void Calls::widen(const Operand& x, const Operand& out) {
-  fill_bytes(out, 0);
-  const auto elements = static_cast<int>(count(x.dims));
-  copy({x.data, kInt16, {elements}}, {static_cast<std::byte*>(out.data) + sizeof(int16_t), kInt16, {elements}, {2}});
 }
 
 void Calls::copy_bytes(const Operand& x, const Operand& out) {

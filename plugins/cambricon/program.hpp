@@ -43,12 +43,15 @@ public:
   void fill(const Operand& out, float value) { fill_with(out, &value); }
   void fill(const Operand& out, int32_t value) { fill_with(out, &value); }
   void fill_bytes(const Operand& out, uint8_t value);
-  void copy(const Operand& x, const Operand& out);        // either may be strided
-  void copy_bytes(const Operand& x, const Operand& out);  // dense
-  // bf16 numbers, given as kInt16, to the fp32 that they are: the upper halves of zeros. The numbers of CNNL's own
-  // casts are in no public text.
+  void positions(const Operand& out);                            // 0, 1, ... in fp32
+  void copy(const Operand& x, const Operand& out);               // either may be strided
+  void copy_bytes(const Operand& x, const Operand& out);         // dense
+  void convert(int kind, const Operand& x, const Operand& out);  // a cast of CNNL's
+  // bf16 numbers, given as kInt16, to the fp32 that they are, and fp32 to the nearest of those, ties to even. Dense.
   void widen(const Operand& x, const Operand& out);
-  void expand(const Operand& x, const Operand& out);  // sizes of 1 repeat
+  void narrow(const Operand& x, const Operand& out);
+  void upper_halves(const Operand& x, const Operand& out);  // of fp32, dense
+  void expand(const Operand& x, const Operand& out);        // sizes of 1 repeat
   void add(const Operand& x, float x_factor, const Operand& y, float y_factor, const Operand& out) {
     combine(kOpAdd, x, x_factor, y, y_factor, out);  // y broadcasts
   }
@@ -73,6 +76,7 @@ public:
 
 private:
   void fill_with(const Operand& out, const void* value);
+  void narrow_piece(const Operand& x, const Operand& out);
   void combine(int operation, const Operand& x, float x_factor, const Operand& y, float y_factor, const Operand& out);
   void reduce(int operation, const Operand& x, int axis, const Operand& out, const Operand* where);
   void* take(uint64_t bytes);

@@ -33,10 +33,11 @@ constexpr int kClusters = 0x205, kCoresPerCluster = 0x206, kIsa = 0x20a, kL2 = 0
 // [header] of CNNL (2021)
 constexpr int kCnnlAllocFailed = 2, kCnnlInternalError = 4, kCnnlExecutionFailed = 6, kCnnlNotSupported = 7;
 constexpr int kArray = 4;  // cnnlTensorLayout_t
-enum CnnlDtype : int { kFloat = 2, kInt16 = 4, kInt32 = 6, kUint8 = 7, kBool = 8 };
+enum CnnlDtype : int { kHalf = 1, kFloat = 2, kInt16 = 4, kInt32 = 6, kUint8 = 7, kBool = 8 };
 constexpr int kMaxDims = 8;
 constexpr int kPrecise = 1;  // cnnlComputationPreference_t
 // [calls] mlu-ops hands its own enumerations on to CNNL unchanged
+constexpr int kHalfToFloat = 129, kFloatToHalf = 219;  // cnnlCastDataType_t, as a comment in DIOPI quotes the header
 constexpr int kPropagateNan = 1, kNaturalLog = 0, kHostPointer = 0;
 constexpr int kReduceSum = 0, kReduceMax = 3, kNoIndices = 0, kWithIndices = 1, kIndices32 = 0;
 // [calls] of Paddle, which converts them as numbers
@@ -126,6 +127,8 @@ constexpr int kOpAdd = 0, kOpMultiply = 2;
   X(cnnlDiv_v2, (CnnlHandle, int, CnnlTensor, const void*, CnnlTensor, const void*, void*, size_t, CnnlTensor, void*)) \
   X(cnnlTransform_v2, (CnnlHandle, int, const void*, CnnlTensor, const void*, const void*, CnnlTensor, void*))         \
   X(cnnlClip_v2, (CnnlHandle, int, CnnlTensor, const void*, const void*, const void*, CnnlTensor, void*))              \
+  X(cnnlCastDataType, (CnnlHandle, CnnlTensor, const void*, int, CnnlTensor, void*))                                   \
+  X(cnnlArange_v2, (CnnlHandle, int, const void*, const void*, CnnlTensor, void*))                                     \
   X(cnnlFill_v3, (CnnlHandle, int, const void*, CnnlTensor, void*))                                                    \
   X(cnnlCopy, (CnnlHandle, CnnlTensor, const void*, CnnlTensor, void*))                                                \
   X(cnnlExpand, (CnnlHandle, CnnlTensor, const void*, CnnlTensor, void*))                                              \

@@ -7,7 +7,7 @@
 namespace rlk::composed {
 
 Program chunked_program_of(const Record& record, const Primitives& primitives, const std::vector<Alias>& aliases) {
-  Recorder whole;
+  Recorder whole(primitives.has_f64);
   record(whole);
   Program program = program_of(whole, primitives, aliases);
   if (program.refusal || program.workspace_bytes <= primitives.workspace_bytes) return program;
@@ -25,7 +25,7 @@ Program chunked_program_of(const Record& record, const Primitives& primitives, c
   program = {};
   for (; window.first < window.rows; window.first += rows) {
     window.count = std::min(rows, window.rows - window.first);
-    Recorder part(window);
+    Recorder part(primitives.has_f64, window);
     record(part);
     Program own = program_of(part, primitives, aliases);
     program.workspace_bytes = std::max(program.workspace_bytes, own.workspace_bytes);

@@ -8,7 +8,7 @@
 //
 // as plugins/simt/skeleton/map.cuh has it: the operator's name in the declarations' views, its outputs and inputs by
 // their names there, parameters that the formula takes as doubles, and the formula. _OF says what a name stands for;
-// _BY passes what is made of a call, and _F64_BY computes in fp64 whatever the tensors are.
+// _BY passes what is made of a call, and _F64_BY computes in fp64 whatever the tensors are, if the device has it.
 #pragma once
 
 #include "plugins/simt/skeleton/each.h"
@@ -41,6 +41,18 @@ void record_map_in(Recorder& recorder, const std::vector<View>& outs, const std:
   for (const View& view : ins) in.push_back({&recorder, recorder.cast(recorder.input(view, d.kDtype), d.kDtype)});
   put(recorder, outs, formula(d, in.data()));
 }
+
+// In fp64 where the device has it.
+struct RecordWide {
+  template <class Formula>
+  void operator()(Recorder& recorder, const std::vector<View>& outs, const std::vector<View>& ins,
+                  Formula formula) const {
+    if (recorder.has_f64() || has_f64(outs) || has_f64(ins))
+      record_map_in<double>(recorder, outs, ins, formula);
+    else
+      record_map_in<float>(recorder, outs, ins, formula);
+  }
+};
 
 // In fp64 where a tensor is or what is made of the call asks for it, else in fp32.
 struct RecordMap {
@@ -75,6 +87,7 @@ struct RecordMap {
     using Op = sdk::ops::OP;                                                                                      \
     static constexpr uint32_t kNumerics = RLK_NUMERICS_DETERMINISTIC | RLK_NUMERICS_BATCH_INVARIANT;              \
     static constexpr bool kChunks = true;                                                                         \
+    static sdk::Refusal refuse(const Arguments<Op>&, bool) { return std::nullopt; }                               \
     static Factors factors_of([[maybe_unused]] const Arguments<Op>& call) { return {RLK_COMPOSED_LIST factors}; } \
     static void record_call(Recorder& recorder, const Arguments<Op>& call) {                                      \
       RLK_COMPOSED_LIST numbers record(recorder, {RLK_COMPOSED_LIST out_views}, {RLK_COMPOSED_LIST in_views},     \
@@ -101,9 +114,8 @@ struct RecordMap {
   RLK_COMPOSED_MAP_DEFINE(OP, RecordMap{RLK_COMPOSED_MADE made.asks_f64()}, out_views, ins, in_views, \
                           (RLK_COMPOSED_STRUCT made), (), __VA_ARGS__)
 
-#define RLK_COMPOSED_MAP_F64_BY(OP, out_views, ins, in_views, made, ...)                                       \
-  RLK_COMPOSED_MAP_DEFINE(OP, record_map_in<double>, out_views, ins, in_views, (RLK_COMPOSED_STRUCT made), (), \
-                          __VA_ARGS__)
+#define RLK_COMPOSED_MAP_F64_BY(OP, out_views, ins, in_views, made, ...) \
+  RLK_COMPOSED_MAP_DEFINE(OP, RecordWide(), out_views, ins, in_views, (RLK_COMPOSED_STRUCT made), (), __VA_ARGS__)
 
 // What is moved, chosen or cast, and not computed with: statements over the recorder and the call.
 #define RLK_COMPOSED_MOVES(OP, ...)                                                                  \
@@ -112,6 +124,7 @@ struct RecordMap {
     using Op = sdk::ops::OP;                                                                         \
     static constexpr uint32_t kNumerics = RLK_NUMERICS_DETERMINISTIC | RLK_NUMERICS_BATCH_INVARIANT; \
     static constexpr bool kChunks = true;                                                            \
+    static sdk::Refusal refuse(const Arguments<Op>&, bool) { return std::nullopt; }                  \
     static Factors factors_of(const Arguments<Op>&) { return {}; }                                   \
     static void record_call(Recorder& recorder, const Arguments<Op>& call) { __VA_ARGS__ }           \
   };                                                                                                 \

@@ -251,11 +251,25 @@ private:
     if (std::find(stored_.begin(), stored_.end(), &output) != stored_.end()) return;
     const Node& own = node(output.value);
     const Operand out = with_rank(operand_of(output.view), output.view.dims.size());
-    if (own.word == Word::number) return add(find(Word::fill, false, own.dtype, own.dtype), {}, own.number, out);
+    if (own.word == Word::number) {
+      return write(Word::fill, out, [&](size_t row, const Operand& to) { add(row, {}, own.number, to); });
+    }
     Operand from = own.word == Word::input ? operand_of(own.view) : made_[static_cast<size_t>(output.value)];
     const bool expands = padded(own.dims, output.view.dims.size()) != output.view.dims;
     if (!expands && is_same_memory(from, out)) return;
-    add(find(expands ? Word::expand : Word::copy, false, own.dtype, own.dtype), {from}, 0, out);
+    if (!expands) return add(find(Word::copy, false, own.dtype, own.dtype), {from}, 0, out);
+    if (!is_dense(from.dims, from.strides)) from = fitted(output.value, own.dims, false, false);
+    write(Word::expand, out, [&](size_t row, const Operand& to) { add(row, {from}, 0, to); });
+  }
+  // By way of a dense buffer where the primitive leaves no gaps.
+  template <class Make>
+  void write(Word word, const Operand& out, Make make_it) {
+    const size_t row = find(word, false, out.dtype, out.dtype);
+    if (row == kLacking || primitives_.table[row].takes_strides || is_dense(out.dims, out.strides))
+      return make_it(row, out);
+    const Operand dense = buffer(out.dtype, out.dims);
+    make_it(row, dense);
+    add(find(Word::copy, false, out.dtype, out.dtype), {dense}, 0, out);
   }
   bool is_same_memory(const Operand& from, const Operand& out) const {
     return from.place == Place::input && from.byte_offset == out.byte_offset &&

@@ -135,6 +135,7 @@ int Recorder::number(double value, Dtype dtype) {
   node.word = Word::number;
   node.dtype = dtype;
   node.number = as_kept(value, dtype);
+  has_lost_number_ = has_lost_number_ || (std::isfinite(value) && !std::isfinite(node.number));
   return add(std::move(node));
 }
 

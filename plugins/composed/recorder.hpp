@@ -42,8 +42,11 @@ struct Window {
 
 class Recorder {
 public:
-  Recorder() : window_() {}
-  explicit Recorder(const Window& window) : window_(window) {}
+  // has_f64: whether what asks for fp64 may have it.
+  explicit Recorder(bool has_f64 = true, const Window& window = {}) : window_(window), has_f64_(has_f64) {}
+  bool has_f64() const { return has_f64_; }
+  // Whether a finite number of the call is infinite in fp32, in which the formula was recorded.
+  bool has_lost_number() const { return has_lost_number_; }
 
   // What is absent is its number.
   int input(const View& view, sdk::Dtype number_dtype = sdk::Dtype::f32);
@@ -73,6 +76,8 @@ private:
   int add(Node node);
 
   const Window window_;
+  const bool has_f64_;
+  bool has_lost_number_ = false;
   std::vector<Node> nodes_;
   std::vector<Output> outputs_;
 };

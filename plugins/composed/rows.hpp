@@ -94,6 +94,7 @@ Value less_mean(D, Value x, RowMean mean) {
     using Op = sdk::ops::OP;                                                                                      \
     static constexpr uint32_t kNumerics = RLK_NUMERICS_DETERMINISTIC;                                             \
     static constexpr bool kChunks = chunks;                                                                       \
+    static sdk::Refusal refuse(const Arguments<Op>&, bool) { return std::nullopt; }                               \
     static Factors factors_of([[maybe_unused]] const Arguments<Op>& call) { return {RLK_COMPOSED_LIST factors}; } \
     static void record_call(Recorder& recorder, const Arguments<Op>& call) {                                      \
       record_rows(recorder, any_f64<Op>(call), [&]([[maybe_unused]] auto d) {                                     \
@@ -112,6 +113,7 @@ Value less_mean(D, Value x, RowMean mean) {
 #define RLK_COMPOSED_ROWS(OP, ...) RLK_COMPOSED_ROWS_DEFINE(OP, true, (), (), __VA_ARGS__)
 #define RLK_COMPOSED_ROWS_WITH(OP, numbers, ...) \
   RLK_COMPOSED_ROWS_DEFINE(OP, true, (RLK_COMPOSED_NUMBERS(numbers)), (RLK_COMPOSED_FACTORS(numbers)), __VA_ARGS__)
-// With sums over all rows (sum_of_rows), which no chunk has.
+// With sums over all rows (sum_of_rows), which no chunk has; _WHOLE without parameters.
+#define RLK_COMPOSED_ROWS_WHOLE(OP, ...) RLK_COMPOSED_ROWS_DEFINE(OP, false, (), (), __VA_ARGS__)
 #define RLK_COMPOSED_ROWS_SUMS(OP, numbers, ...) \
   RLK_COMPOSED_ROWS_DEFINE(OP, false, (RLK_COMPOSED_NUMBERS(numbers)), (RLK_COMPOSED_FACTORS(numbers)), __VA_ARGS__)

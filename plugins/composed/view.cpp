@@ -83,6 +83,13 @@ View of_columns(View view) {
   return view;
 }
 
+View column(View view, int64_t index) {
+  if (!view.is_present()) return view;
+  view.byte_offset += index * view.strides.back() * sdk::bytes_of(view.dtype);
+  view.dims.back() = 1;
+  return view;
+}
+
 View or_number(View view, double value) {
   if (!view.is_present()) view.value = value;
   return view;

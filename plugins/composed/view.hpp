@@ -3,6 +3,7 @@
 
 #include <rlk/sdk.hpp>
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -26,6 +27,10 @@ struct View {
   Dims dims, strides;  // elements
   double value = 0;    // of what is absent
 };
+// Rules of formulas ask whether an argument is there as of a pointer.
+inline bool operator!=(const View& view, std::nullptr_t) {
+  return view.is_present();
+}
 View view_of(View::Place place, uint32_t index, const rlk_tensor* tensor);
 
 // Of the last dimension.
@@ -39,6 +44,8 @@ View every_head(View view);
 // A vector that has a number for each row, and one for each column, as a matrix of one column or row.
 View of_row(View view);
 View of_columns(View view);
+// A column of a matrix.
+View column(View view, int64_t index);
 // An argument that may be absent: an input is the number then, an output is not written.
 View or_number(View view, double value);
 inline View or_none(View view) {

@@ -171,11 +171,11 @@ inline Value IfThenZeroElse(Mask m, Value b) {
   return IfThenElse(m, detail::beside(b, 0), b);
 }
 template <class D>
-Value at_least(D d, TFromD<D> low, Value x) {
+Value at_least(D d, double low, Value x) {
   return IfThenElse(Lt(x, number(d, low)), number(d, low), x);
 }
 template <class D>
-Value at_most(D d, TFromD<D> high, Value x) {
+Value at_most(D d, double high, Value x) {
   return IfThenElse(Gt(x, number(d, high)), number(d, high), x);
 }
 // A zero has no sign here.
@@ -195,6 +195,20 @@ Value exp2(D d, Value x) {
 template <class D>
 Value log(D, Value x) {
   return detail::made(Word::log, x);
+}
+inline Value natural_log(Value x) {
+  return detail::made(Word::log, x);
+}
+template <class D>
+Value log_of(D d, Value x) {
+  return log(d, x);
+}
+// log(u) x / (u - 1) with u = 1 + x, as below.
+template <class D>
+Value log_one_plus(D d, Value x) {
+  const Value one = number(d, 1), u = Add(x, one), above = Sub(u, one);
+  const Value scaled = Mul(log(d, u), Div(x, above));
+  return IfThenElse(Eq(above, Zero(d)), x, IfThenElse(IsInf(u), u, scaled));
 }
 // (u - 1) x / log(u) with u = exp(x): what u has lost of x its logarithm has lost, too.
 template <class D>

@@ -10,7 +10,10 @@
 #include "core/cpu/simd/registration.hpp"
 
 namespace rlk::cpu {
-using formula::KtoLoss, formula::PairLoss, formula::PreferenceRules, formula::unless_weightless;
+using formula::PreferenceRules, formula::unless_weightless;
+using KtoLoss = formula::KtoLoss<double>;
+using PairLoss = formula::PairLoss<double>;
+constexpr formula::Lane<double> kWide{};
 using Kind = PreferenceRules::Kind;
 
 namespace {
@@ -31,16 +34,17 @@ template <class Call>
 PairLoss loss_of_chosen(const Call& call, const PreferenceRules& rules, int64_t n) {
   const double c = call.chosen_logp.get(n), hc = c - get_or_zero(call.ref_chosen_logp, n);
   if (rules.kind == Kind::kto) {
-    const KtoLoss loss = formula::kto_loss_of(rules.beta, rules.desirable, hc - get_or_zero(call.kl, 0));
+    const KtoLoss loss = formula::kto_loss_of(kWide, rules.beta, rules.desirable, hc - get_or_zero(call.kl, 0));
     return {loss.value, loss.slope, 0};
   }
   const double r = call.rejected_logp.get(n);
-  return formula::pair_loss_of(rules, {c, r, hc, r - get_or_zero(call.ref_rejected_logp, n)});
+  return formula::pair_loss_of(kWide, rules,
+                               formula::PreferencePair<double>{c, r, hc, r - get_or_zero(call.ref_rejected_logp, n)});
 }
 template <class Call>
 KtoLoss loss_of_rejected(const Call& call, const PreferenceRules& rules, int64_t m) {
   const double hr = call.rejected_logp.get(m) - get_or_zero(call.ref_rejected_logp, m);
-  const KtoLoss loss = formula::kto_loss_of(rules.beta, rules.undesirable, get_or_zero(call.kl, 0) - hr);
+  const KtoLoss loss = formula::kto_loss_of(kWide, rules.beta, rules.undesirable, get_or_zero(call.kl, 0) - hr);
   return {loss.value, -loss.slope};
 }
 

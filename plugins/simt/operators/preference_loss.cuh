@@ -26,11 +26,12 @@ __device__ __forceinline__ void preference_put(const MoveArgs& args, int t, int6
 struct PreferenceLosses {
   bool has_chosen, has_rejected, is_kto;
   double hc, hr;
-  formula::PairLoss pair;  // of kto: of the chosen one alone
-  formula::KtoLoss rejected;
+  formula::PairLoss<double> pair;  // of kto: of the chosen one alone
+  formula::KtoLoss<double> rejected;
 };
 __device__ __forceinline__ PreferenceLosses preference_losses(const MoveArgs& args, int64_t n) {
   using At = PreferencePlaces;
+  const formula::Lane<double> d;
   const auto& rules = move_rules<PreferenceRules>(args);
   PreferenceLosses out{n < args.size[0], n < args.size[1], rules.kind == PreferenceRules::Kind::kto, 0, 0, {}, {}};
   const double c = out.has_chosen ? preference_number(args, At::kChosen, n) : 0;
@@ -38,16 +39,17 @@ __device__ __forceinline__ PreferenceLosses preference_losses(const MoveArgs& ar
   if (out.has_chosen) out.hc = c - preference_number(args, At::kRefChosen, n);
   if (out.has_rejected) out.hr = r - preference_number(args, At::kRefRejected, n);
   if (!out.is_kto) {
-    if (out.has_chosen) out.pair = formula::pair_loss_of(rules, {c, r, out.hc, out.hr});
+    if (out.has_chosen)
+      out.pair = formula::pair_loss_of(d, rules, formula::PreferencePair<double>{c, r, out.hc, out.hr});
     return out;
   }
   const double kl = preference_number(args, At::kKl, 0);
   if (out.has_chosen) {
-    const auto loss = formula::kto_loss_of(rules.beta, rules.desirable, out.hc - kl);
+    const auto loss = formula::kto_loss_of(d, rules.beta, rules.desirable, out.hc - kl);
     out.pair = {loss.value, loss.slope, 0};
   }
   if (out.has_rejected) {
-    const auto loss = formula::kto_loss_of(rules.beta, rules.undesirable, kl - out.hr);
+    const auto loss = formula::kto_loss_of(d, rules.beta, rules.undesirable, kl - out.hr);
     out.rejected = {loss.value, -loss.slope};
   }
   return out;

@@ -19,7 +19,7 @@ int64_t count(const std::vector<int>& dims) {
 namespace {
 
 int width(int dtype) {
-  return dtype == kFloat || dtype == kInt32 ? 4 : dtype == kInt16 ? 2 : 1;
+  return dtype == kFloat || dtype == kInt32 ? 4 : dtype == kInt16 || dtype == kHalf ? 2 : 1;
 }
 
 // What CNNL says of a code of the runtime.
@@ -133,7 +133,8 @@ namespace {
 int set_tensor(void* desc, int layout, int dtype, int n, const int* dims, const int* strides, const char* call) {
   const auto tensor = tensors().get(desc, call);
   if (tensor->is_set) fake::violation("DESCRIPTOR_SET_TWICE", std::string(call) + " without a reset between");
-  if (layout != 4 || n < 1 || n > 8 || (dtype != kFloat && dtype != kInt16 && (dtype < kInt32 || dtype > kBool)))
+  if (layout != 4 || n < 1 || n > 8 ||
+      (dtype != kHalf && dtype != kFloat && dtype != kInt16 && (dtype < kInt32 || dtype > kBool)))
     return kBadParam;
   tensor->dims.assign(dims, dims + n);
   tensor->strides.resize(tensor->dims.size());

@@ -10,7 +10,7 @@
 namespace fake_cnnl {
 
 constexpr int kBadParam = 3, kInternal = 4, kExecutionFailed = 6, kNotSupported = 7;
-constexpr int kFloat = 2, kInt16 = 4, kInt32 = 6, kUint8 = 7, kBool = 8;
+constexpr int kHalf = 1, kFloat = 2, kInt16 = 4, kInt32 = 6, kUint8 = 7, kBool = 8;
 constexpr size_t kWorkspace = 384;  // bytes that every operator with a query asks for
 
 struct Context {

@@ -42,6 +42,27 @@ bool is_axis(int axis, const Tensor& tensor) {
   return axis >= 0 && axis < static_cast<int>(tensor.dims.size());
 }
 
+float from_half(uint16_t bits) {
+  const int exponent = bits >> 10 & 31, digits = bits & 1023;
+  float size = exponent == 0 ? std::ldexp(static_cast<float>(digits), -24)
+                             : std::ldexp(static_cast<float>(digits + 1024), exponent - 25);
+  if (exponent == 31)
+    size = digits != 0 ? std::numeric_limits<float>::quiet_NaN() : std::numeric_limits<float>::infinity();
+  return (bits & 0x8000) != 0 ? -size : size;
+}
+// To the nearest, ties to even; beyond the largest number infinity, as IEEE 754 has it.
+uint16_t to_half(float x) {
+  const uint16_t sign = std::signbit(x) ? 0x8000 : 0;
+  if (std::isnan(x)) return sign | 0x7e00;
+  const float size = std::fabs(x);
+  if (size >= 65520.0F) return sign | 0x7c00;
+  if (size < 0x1p-14F) return sign | static_cast<uint16_t>(std::nearbyint(std::ldexp(size, 24)));
+  const int exponent = std::ilogb(size);
+  // Rounded up to the next power of two, the digits carry into the exponent.
+  const int digits = static_cast<int>(std::nearbyint(std::ldexp(size, 10 - exponent))) - 1024;
+  return static_cast<uint16_t>(sign | (((exponent + 15) << 10) + digits));
+}
+
 template <class Function>
 int map(void* handle, const char* name, void* xd, const void* x, void* yd, void* y, Function&& function) {
   Call call(handle, name);
@@ -174,6 +195,16 @@ API cnnlLog_v2(void* handle, int prefer, int base, void* xd, const void* x, void
   if ((prefer != 0 && prefer != 1) || base != 0) return kBadParam;
   return map(handle, "cnnlLog_v2", xd, x, yd, y, [](float v) { return std::log(v); });
 }
+// The first number and the difference are read now, as the vendor's are; each element is one product and one sum.
+API cnnlArange_v2(void* handle, int prefer, const void* start, const void* step, void* yd, void* y) {
+  if (prefer < 0 || prefer > 1) return kBadParam;
+  Call call(handle, "cnnlArange_v2");
+  const int64_t n = count(call.out(yd, y, {kFloat}).dims);
+  const float first = *static_cast<const float*>(start), more = *static_cast<const float*>(step);
+  return call.run(false, [=](std::vector<View>& v) {
+    for (int64_t i = 0; i < n; ++i) v[0].as<float>()[i] = first + static_cast<float>(i) * more;
+  });
+}
 API cnnlFill_v3(void* handle, int mode, const void* value, void* yd, void* y) {
   if (mode != 0) return kNotSupported;
   Call call(handle, "cnnlFill_v3");
@@ -200,6 +231,22 @@ API cnnlCopy(void* handle, void* xd, const void* x, void* yd, void* y) {
         v[1].as<uint16_t>()[to] = v[0].as<uint16_t>()[from];
       else
         v[1].as<uint32_t>()[to] = v[0].as<uint32_t>()[from];
+    }
+  });
+}
+// The two kinds of cast whose numbers are public.
+API cnnlCastDataType(void* handle, void* xd, const void* x, int kind, void* yd, void* y) {
+  if (kind != 129 && kind != 219) return kNotSupported;
+  Call call(handle, "cnnlCastDataType");
+  const bool widens = kind == 129;
+  const std::vector<int> dims = call.in(xd, x, {widens ? kHalf : kFloat}).dims;
+  call.require(call.out(yd, y, {widens ? kFloat : kHalf}).dims == dims);
+  return call.run(false, [=](std::vector<View>& v) {
+    for (int64_t i = 0, n = count(dims); i < n; ++i) {
+      if (widens)
+        v[1].as<float>()[i] = from_half(v[0].as<uint16_t>()[i]);
+      else
+        v[1].as<uint16_t>()[i] = to_half(v[0].as<float>()[i]);
     }
   });
 }

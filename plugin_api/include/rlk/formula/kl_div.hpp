@@ -1,4 +1,4 @@
-// Divergence and distance of distributions, element by element, and their slopes: lanes.
+// Divergence and distance of distributions, element by element, and their slopes.
 #pragma once
 
 #include <rlk/formula/vocabulary.hpp>
@@ -46,35 +46,37 @@ RLK_FORMULA double reduction_factor(const DivergenceTerms& terms, double rows, d
   return 1 / (natural > 1 ? natural : 1);
 }
 
+}  // namespace rlk::formula
+
+RLK_FORMULA_BEGIN
+
 template <class D, class V>
-RLK_FORMULA V probability_of(D d, const DivergenceTerms& terms, V target) {
+RLK_FORMULA V probability_of(D d, const formula::DivergenceTerms& terms, V target) {
   return terms.is_log ? exp(d, target) : IfThenZeroElse(Lt(target, Zero(d)), target);
 }
 // log max(x, eps); of a NaN any number, which is multiplied by that NaN then.
 template <class D, class V>
 RLK_FORMULA V log_at_least(D d, double eps, V x) {
-  constexpr double kTiny = sizeof(V) == 4 ? 0x1p-149 : 0x1p-1074;
+  constexpr double kTiny = sizeof(TFromD<D>) == 4 ? 0x1p-149 : 0x1p-1074;
   const V low = number(d, eps > kTiny ? eps : kTiny);
-  return natural_log(x > low ? x : low);
+  return natural_log(IfThenElse(Gt(x, low), x, low));
 }
 
 template <class D, class V>
-RLK_FORMULA V kl_div_term(D d, const DivergenceTerms& terms, V input, V target) {
+RLK_FORMULA V kl_div_term(D d, const formula::DivergenceTerms& terms, V input, V target) {
   const V t = probability_of(d, terms, target);
   const V log_t = terms.is_log ? target : log_at_least(d, terms.eps, t);
   return IfThenZeroElse(Eq(t, Zero(d)), Mul(t, Sub(log_t, input)));
 }
 // Slopes by input and by target.
 template <class D, class V>
-RLK_FORMULA Two<V> kl_div_slopes(D d, const DivergenceTerms& terms, V input, V target) {
+RLK_FORMULA Two<V> kl_div_slopes(D d, const formula::DivergenceTerms& terms, V input, V target) {
   const V t = probability_of(d, terms, target), one = number(d, 1);
-  V slope = 0;
-  if (terms.is_log) {
-    slope = Mul(t, Sub(Add(target, one), input));
-  } else {
-    const bool is_below = Le(t, number(d, terms.eps));
-    slope = Sub(Add(log_at_least(d, terms.eps, t), is_below ? V(0) : one), input);
-    slope = IsNaN(t) ? t : slope;
+  V slope = Mul(t, Sub(Add(target, one), input));
+  if (!terms.is_log) {
+    const auto is_below = Le(t, number(d, terms.eps));
+    slope = Sub(Add(log_at_least(d, terms.eps, t), IfThenZeroElse(is_below, one)), input);
+    slope = IfThenElse(IsNaN(t), t, slope);
   }
   return {Neg(t), IfThenZeroElse(Eq(t, Zero(d)), slope)};
 }
@@ -86,9 +88,9 @@ RLK_FORMULA V distance_term(D d, V input, V target) {
 template <class D, class V>
 RLK_FORMULA Two<V> distance_slopes(D d, V input, V target) {
   const V difference = Sub(input, target), half = number(d, 0.5);
-  const V slope = IsNaN(difference) ? difference : Gt(input, target) ? half : Neg(half);
+  const V slope = IfThenElse(IsNaN(difference), difference, IfThenElse(Gt(input, target), half, Neg(half)));
   const V of_input = IfThenZeroElse(Eq(input, target), slope);
   return {of_input, IfThenZeroElse(Eq(input, target), Neg(slope))};
 }
 
-}  // namespace rlk::formula
+RLK_FORMULA_END

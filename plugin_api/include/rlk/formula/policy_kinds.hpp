@@ -40,11 +40,6 @@ RLK_FORMULA PolicyTerm<VFromD<D>> no_term(D d) {
   return {zero, zero, zero, zero, zero, none, none, none, none};
 }
 
-// log(x), -inf at 0; NaN for what is below 0, and for a NaN.
-RLK_FORMULA double log_of(Lane<double>, double x) {
-  return ::log(x);
-}
-
 template <class D, class V>
 RLK_FORMULA void mark_bounds(D d, V advantage, V x, double low, double high, PolicyTerm<V>& term) {
   const V zero = Zero(d);
@@ -139,16 +134,17 @@ RLK_FORMULA PolicyTerm<V> sapo(D d, const PolicyRules& rules, const PolicyInput<
   return term;
 }
 
-template <class D, class V>
-RLK_FORMULA PolicyTerm<V> vespo(D d, const PolicySequence& own, const PolicyInput<V>& token) {
+// Own: what tokens take from their sequence, a PolicySequence or the same in values.
+template <class D, class Own, class V>
+RLK_FORMULA PolicyTerm<V> vespo(D d, const Own& own, const PolicyInput<V>& token) {
   const V phi = IfThenElse(Ge(token.advantage, Zero(d)), number(d, own.phi_positive), number(d, own.phi_negative));
   PolicyTerm<V> term = weighted_logp(d, token, phi);
   term.phi = phi;
   return term;
 }
 
-template <class D, class V>
-RLK_FORMULA PolicyTerm<V> gmpo(D d, const PolicyRules& rules, const PolicySequence& own, const PolicyInput<V>& token) {
+template <class D, class Own, class V>
+RLK_FORMULA PolicyTerm<V> gmpo(D d, const PolicyRules& rules, const Own& own, const PolicyInput<V>& token) {
   PolicyTerm<V> term = no_term(d);
   const double low = -rules.clip_low, high = rules.clip_high;
   term.value = term.d_sequence = number(d, own.geometric);
@@ -194,9 +190,8 @@ RLK_FORMULA PolicyTerm<V> dppo(D d, const PolicyRules& rules, const PolicyInput<
   return term;
 }
 
-template <class D, class V>
-RLK_FORMULA PolicyTerm<V> policy_term(D d, const PolicyRules& rules, const PolicySequence& own,
-                                      const PolicyInput<V>& token) {
+template <class D, class Own, class V>
+RLK_FORMULA PolicyTerm<V> policy_term(D d, const PolicyRules& rules, const Own& own, const PolicyInput<V>& token) {
   using Kind = PolicyRules::Kind;
   switch (rules.kind) {
     case Kind::ppo:

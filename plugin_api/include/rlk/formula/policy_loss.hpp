@@ -62,8 +62,8 @@ RLK_FORMULA MaskOf<V> is_kept(D d, const RejectionBounds& bounds, const Three<V>
 }
 
 // The importance weight before its division.
-template <class D, class V>
-RLK_FORMULA V rollout_weight(D d, const PolicyRules& rules, const PolicySequence& own, const RolloutToken<V>& rollout) {
+template <class D, class Own, class V>
+RLK_FORMULA V rollout_weight(D d, const PolicyRules& rules, const Own& own, const RolloutToken<V>& rollout) {
   using RolloutIs = PolicyRules::RolloutIs;
   const double low = rules.rollout_low, high = rules.rollout_high;
   if (rules.rollout_is == RolloutIs::none) return number(d, 1.0);
@@ -84,8 +84,8 @@ struct PolicyCounts {
   V raw_weight, weight;  // importance weights, before and after their division
   MaskOf<V> unmasked, active, selected;
 };
-template <class D, class V>
-RLK_FORMULA PolicyCounts<V> count_token(D d, const PolicyRules& rules, double weight_divisor, const PolicySequence& own,
+template <class D, class Own, class V>
+RLK_FORMULA PolicyCounts<V> count_token(D d, const PolicyRules& rules, double weight_divisor, const Own& own,
                                         const PolicyToken<V>& token, MaskOf<V> given) {
   const V zero = Zero(d), one = number(d, 1.0);
   PolicyCounts<V> counts{one, one, And(given, Ne(token.mask, zero)), given, given};
@@ -121,8 +121,8 @@ struct PolicyLoss {
 };
 
 // Of active tokens; what the others get is anything. taken: by covariance.
-template <class D, class V>
-RLK_FORMULA PolicyLoss<V> loss_of(D d, const PolicyRules& rules, const PolicySequence& own, const PolicyToken<V>& token,
+template <class D, class Own, class V>
+RLK_FORMULA PolicyLoss<V> loss_of(D d, const PolicyRules& rules, const Own& own, const PolicyToken<V>& token,
                                   const PolicyCounts<V>& counts, MaskOf<V> taken) {
   using Kind = PolicyRules::Kind;
   const V zero = Zero(d), x = Sub(token.logp, token.old_logp);
@@ -180,10 +180,11 @@ RLK_FORMULA PolicyLoss<V> loss_of(D d, const PolicyRules& rules, const PolicySeq
 }
 
 // The derivative of the sequence's quantity by the token's logp.
-template <class D, class V>
-RLK_FORMULA V share_of(D d, const PolicyRules& rules, const PolicySequence& own, const PolicyToken<V>& token,
+template <class D, class Own, class V>
+RLK_FORMULA V share_of(D d, const PolicyRules& rules, const Own& own, const PolicyToken<V>& token,
                        const PolicyCounts<V>& counts) {
-  if (rules.importance_ratio == PolicyRules::Ratio::sequence) return number(d, own.log_ratio_slope / own.active);
+  if (rules.importance_ratio == PolicyRules::Ratio::sequence)
+    return Div(number(d, own.log_ratio_slope), number(d, own.active));
   if (rules.importance_ratio == PolicyRules::Ratio::sequence_sum) return number(d, own.log_ratio_slope);
   const V x = Sub(token.logp, token.old_logp);  // no slope where it is clamped
   const V slope = Mul(geometric_term(d, rules, token.advantage, x).slope, own_slope(d, rules, token));

@@ -1,14 +1,7 @@
-// Losses of preferred and rejected sequences and their slopes, in fp64: plain functions of one pair's numbers. There
-// are as many pairs as sequences, so that nothing here needs vectors.
+// Losses of preferred and rejected sequences and their slopes, in fp64.
 #pragma once
 
-#include <cmath>
-
-#if defined(RLK_FORMULA)
-#define RLK_FORMULA_OF_PAIRS RLK_FORMULA
-#else
-#define RLK_FORMULA_OF_PAIRS inline
-#endif
+#include <rlk/formula/estimates.hpp>
 
 namespace rlk::formula {
 
@@ -55,116 +48,129 @@ inline PreferenceRules preference_rules(const Params& params, double chosen, dou
   return rules;
 }
 
-RLK_FORMULA_OF_PAIRS double pair_sigmoid(double x) {
-  return 1 / (1 + ::exp(-x));
-}
-RLK_FORMULA_OF_PAIRS double log_sigmoid(double x) {
-  const double rest = ::log1p(::exp(-::fabs(x)));
-  return x < 0 ? x - rest : -rest;
-}
-
-// The part of one outcome in KL(x || y), x log(x / y), plus y - x, which is 0 over all outcomes: never negative.
-RLK_FORMULA_OF_PAIRS double divergence_term(double x, double log_x, double y, double log_y) {
-  const double d = log_y - log_x;
-  if (x == 0) return y;
-  if (::fabs(d) < 0x1p-7) {
-    return x * d * d * (1.0 / 2 + d * (1.0 / 6 + d * (1.0 / 24 + d * (1.0 / 120 + d * (1.0 / 720 + d / 5040)))));
-  }
-  const double term = y - x - x * d;
-  return term < 0 ? 0 : term;  // a NaN stays one
-}
-
-// What a weight of 0 takes out is not looked at: the logarithm may be -inf.
-RLK_FORMULA_OF_PAIRS double unless_weightless(double weight, double x) {
+// What a weight of 0 takes out is not looked at: the number may be infinite.
+RLK_FORMULA double unless_weightless(double weight, double x) {
   return weight == 0 ? 0 : weight * x;
 }
 
+}  // namespace rlk::formula
+
+RLK_FORMULA_BEGIN
+
+template <class D, class V>
+RLK_FORMULA V log_sigmoid(D d, V x) {
+  const V rest = log_one_plus(d, exp(d, Neg(Abs(x))));
+  return IfThenElse(Lt(x, Zero(d)), Sub(x, rest), Neg(rest));
+}
+
 // A loss and its slopes along the log-probabilities of the preferred and of the rejected sequence.
+template <class V>
 struct PairLoss {
-  double value, chosen, rejected;
+  V value, chosen, rejected;
 };
 // Of a loss of z = beta (hc - hr) - margin alone.
-RLK_FORMULA_OF_PAIRS PairLoss of_difference(double value, double slope, double beta) {
-  return {value, beta * slope, -beta * slope};
+template <class D, class V>
+RLK_FORMULA PairLoss<V> of_difference(D d, V value, V slope, double beta) {
+  return {value, Mul(number(d, beta), slope), Mul(number(d, -beta), slope)};
 }
 
 // Log-probabilities, and those less the reference's.
+template <class V>
 struct PreferencePair {
-  double c, r, hc, hr;
+  V c, r, hc, hr;
 };
 
 // Of every kind but kto.
-RLK_FORMULA_OF_PAIRS PairLoss pair_loss_of(const PreferenceRules& rules, const PreferencePair& pair) {
-  using Kind = PreferenceRules::Kind;
-  const double beta = rules.beta, s = rules.smoothing, e = rules.epsilon;
-  const double difference = pair.hc - pair.hr, a = beta * pair.hc, b = beta * pair.hr;
-  const double z = beta * difference - rules.margin;
+template <class D, class V>
+RLK_FORMULA PairLoss<V> pair_loss_of(D d, const formula::PreferenceRules& rules, const PreferencePair<V>& pair) {
+  using Kind = formula::PreferenceRules::Kind;
+  const double s = rules.smoothing, e = rules.epsilon;
+  const V zero = Zero(d), one = number(d, 1.0), half = number(d, 0.5), beta = number(d, rules.beta);
+  const V difference = Sub(pair.hc, pair.hr), a = Mul(beta, pair.hc), b = Mul(beta, pair.hr);
+  const V z = Sub(Mul(beta, difference), number(d, rules.margin));
   switch (rules.kind) {
-    case Kind::sigmoid:
-      return of_difference(-unless_weightless(1 - s, log_sigmoid(z)) - unless_weightless(s, log_sigmoid(-z)),
-                           s * pair_sigmoid(z) - (1 - s) * pair_sigmoid(-z), beta);
-    case Kind::hinge:
-      if (z >= 1) return {0, 0, 0};
-      return of_difference(1 - z, z != z ? z : -1, beta);
+    case Kind::sigmoid: {
+      const V kept = number(d, 1 - s), turned = number(d, s);
+      const V value = Sub(Neg(weighted(d, kept, log_sigmoid(d, z))), weighted(d, turned, log_sigmoid(d, Neg(z))));
+      return of_difference(d, value, Sub(Mul(turned, sigmoid(d, z)), Mul(kept, sigmoid(d, Neg(z)))), rules.beta);
+    }
+    case Kind::hinge: {
+      const auto is_far = Ge(z, one);
+      return of_difference(d, IfThenZeroElse(is_far, Sub(one, z)),
+                           IfThenZeroElse(is_far, IfThenElse(IsNaN(z), z, Neg(one))), rules.beta);
+    }
     case Kind::ipo: {
-      const double off = difference - 1 / (2 * beta);
-      return {off * off, 2 * off, -2 * off};
+      const V off = Sub(difference, number(d, 1 / (2 * rules.beta))), twice = Mul(number(d, 2.0), off);
+      return {Mul(off, off), twice, Neg(twice)};
     }
     case Kind::exo_pair: {
-      const double win = pair_sigmoid(z), lose = pair_sigmoid(-z);
-      const double log_win = log_sigmoid(z), log_lose = log_sigmoid(-z), log_rest = ::log1p(-e), log_e = ::log(e);
-      const double value = divergence_term(win, log_win, 1 - e, log_rest) + divergence_term(lose, log_lose, e, log_e);
-      const double slope = unless_weightless(win * lose, (log_win - log_rest) - (log_lose - log_e));
-      return of_difference(value, slope, beta);
+      const V win = sigmoid(d, z), lose = sigmoid(d, Neg(z));
+      const V log_win = log_sigmoid(d, z), log_lose = log_sigmoid(d, Neg(z));
+      const V log_rest = log_one_plus(d, number(d, -e)), log_e = log_of(d, number(d, e));
+      const V value = Add(divergence_term(d, win, log_win, number(d, 1 - e), log_rest),
+                          divergence_term(d, lose, log_lose, number(d, e), log_e));
+      const V slope = weighted(d, Mul(win, lose), Sub(Sub(log_win, log_rest), Sub(log_lose, log_e)));
+      return of_difference(d, value, slope, rules.beta);
     }
-    case Kind::nca_pair:
-      return {-log_sigmoid(a) - (log_sigmoid(-a) + log_sigmoid(-b)) / 2,
-              beta * (pair_sigmoid(a) / 2 - pair_sigmoid(-a)), beta * pair_sigmoid(b) / 2};
+    case Kind::nca_pair: {
+      const V value = Sub(Neg(log_sigmoid(d, a)), Mul(half, Add(log_sigmoid(d, Neg(a)), log_sigmoid(d, Neg(b)))));
+      return {value, Mul(beta, Sub(Mul(half, sigmoid(d, a)), sigmoid(d, Neg(a)))), Mul(Mul(beta, half), sigmoid(d, b))};
+    }
     case Kind::robust: {
-      const double slope = -(1 - s) * pair_sigmoid(-z) - s * pair_sigmoid(z);
-      return of_difference((unless_weightless(s, log_sigmoid(-z)) - (1 - s) * log_sigmoid(z)) / (1 - 2 * s),
-                           slope / (1 - 2 * s), beta);
+      const V kept = number(d, 1 - s), turned = number(d, s), divisor = number(d, 1 - 2 * s);
+      const V slope = Sub(Neg(Mul(kept, sigmoid(d, Neg(z)))), Mul(turned, sigmoid(d, z)));
+      const V value = Sub(weighted(d, turned, log_sigmoid(d, Neg(z))), Mul(kept, log_sigmoid(d, z)));
+      return of_difference(d, Div(value, divisor), Div(slope, divisor), rules.beta);
     }
     case Kind::bco_pair:
-      return {-log_sigmoid(a) - log_sigmoid(-b), -beta * pair_sigmoid(-a), beta * pair_sigmoid(b)};
+      return {Sub(Neg(log_sigmoid(d, a)), log_sigmoid(d, Neg(b))), Neg(Mul(beta, sigmoid(d, Neg(a)))),
+              Mul(beta, sigmoid(d, b))};
     case Kind::sppo_hard: {
-      const double win = pair.hc - 1 / (2 * beta), lose = pair.hr + 1 / (2 * beta);
-      return {win * win + lose * lose, 2 * win, 2 * lose};
+      const V bound = number(d, 1 / (2 * rules.beta)), two = number(d, 2.0);
+      const V win = Sub(pair.hc, bound), lose = Add(pair.hr, bound);
+      return {Add(Mul(win, win), Mul(lose, lose)), Mul(two, win), Mul(two, lose)};
     }
     case Kind::apo_zero:
-      return {pair_sigmoid(-a) + pair_sigmoid(b), -beta * pair_sigmoid(a) * pair_sigmoid(-a),
-              beta * pair_sigmoid(b) * pair_sigmoid(-b)};
+      return {Add(sigmoid(d, Neg(a)), sigmoid(d, b)), Neg(Mul(Mul(beta, sigmoid(d, a)), sigmoid(d, Neg(a)))),
+              Mul(Mul(beta, sigmoid(d, b)), sigmoid(d, Neg(b)))};
     case Kind::apo_down: {
-      const double of_z = pair_sigmoid(z) * pair_sigmoid(-z);
-      return {pair_sigmoid(a) + pair_sigmoid(-z), beta * (pair_sigmoid(a) * pair_sigmoid(-a) - of_z), beta * of_z};
+      const V of_z = Mul(sigmoid(d, z), sigmoid(d, Neg(z)));
+      return {Add(sigmoid(d, a), sigmoid(d, Neg(z))), Mul(beta, Sub(Mul(sigmoid(d, a), sigmoid(d, Neg(a))), of_z)),
+              Mul(beta, of_z)};
     }
     case Kind::discopop: {
-      const double scaled = z / rules.tau, share = pair_sigmoid(scaled), rest = pair_sigmoid(-scaled);
-      const double power = ::exp(log_sigmoid(scaled) - z);  // exp(-z) share: one factor alone may be beyond fp64
-      const double of_share = rest / rules.tau * (power + share * log_sigmoid(z));
-      return of_difference(power - log_sigmoid(z) * rest, of_share - pair_sigmoid(-z) * rest - power, beta);
+      const V tau = number(d, rules.tau), scaled = Div(z, tau), log_of_z = log_sigmoid(d, z);
+      const V share = sigmoid(d, scaled), rest = sigmoid(d, Neg(scaled));
+      // exp(-z) share: one factor alone may be beyond fp64
+      const V power = exp(d, Sub(log_sigmoid(d, scaled), z));
+      const V of_share = Mul(Div(rest, tau), Add(power, Mul(share, log_of_z)));
+      return of_difference(d, Sub(power, Mul(log_of_z, rest)), Sub(Sub(of_share, Mul(sigmoid(d, Neg(z)), rest)), power),
+                           rules.beta);
     }
     case Kind::orpo: {
-      const double rest_c = -::expm1(pair.c), rest_r = -::expm1(pair.r);
-      const double odds = (pair.c - pair.r) - (::log(rest_c) - ::log(rest_r));
-      const double lost = pair_sigmoid(-odds);
+      const V rest_c = Neg(exp_minus_one(d, pair.c)), rest_r = Neg(exp_minus_one(d, pair.r));
+      const V odds = Sub(Sub(pair.c, pair.r), Sub(log_of(d, rest_c), log_of(d, rest_r)));
+      const V lost = sigmoid(d, Neg(odds));
       // Where c is certain, lost is 0 and its share in rest_c has a limit.
-      const double of_c = rest_c == 0 && rest_r > 0 ? ::exp(pair.r) / rest_r : lost / rest_c;
-      return {-beta * log_sigmoid(odds), -beta * of_c, beta * lost / rest_r};
+      const auto is_certain = And(Eq(rest_c, zero), Gt(rest_r, zero));
+      const V of_c = IfThenElse(is_certain, Div(exp(d, pair.r), rest_r), Div(lost, rest_c));
+      return {Neg(Mul(beta, log_sigmoid(d, odds))), Neg(Mul(beta, of_c)), Div(Mul(beta, lost), rest_r)};
     }
     case Kind::kto:
       break;
   }
-  return {0, 0, 0};
+  return {zero, zero, zero};
 }
 
 // A sequence by itself, of kto: weight (1 - S(beta h)), and its slope along h.
+template <class V>
 struct KtoLoss {
-  double value, slope;
+  V value, slope;
 };
-RLK_FORMULA_OF_PAIRS KtoLoss kto_loss_of(double beta, double weight, double h) {
-  const double rest = pair_sigmoid(-beta * h);
-  return {weight * rest, -weight * beta * rest * pair_sigmoid(beta * h)};
+template <class D, class V>
+RLK_FORMULA KtoLoss<V> kto_loss_of(D d, double beta, double weight, V h) {
+  const V scaled = Mul(number(d, beta), h), rest = sigmoid(d, Neg(scaled));
+  return {Mul(number(d, weight), rest), Mul(Mul(number(d, -weight * beta), rest), sigmoid(d, scaled))};
 }
 
-}  // namespace rlk::formula
+RLK_FORMULA_END

@@ -23,6 +23,7 @@
 //   quotient(d, a, b)                           a / b, for results of 16 bits good to a few ulp of fp32; b far from
 //                                               the smallest and the largest numbers
 //   exp exp2 exp_minus_one sigmoid (d, x)       good to a few ulp everywhere; 0 below the normal numbers, or right
+//   log_of log_one_plus (d, x)                  the natural logarithm of x, 1 + x; of lanes, log_of only of fp64
 //   horner(d, x, c0, c1, ...)                   the polynomial with these coefficients, highest power first
 //   Two<V>{a, b}  Three<V>{a, b, c}             several results
 //
@@ -252,6 +253,18 @@ RLK_FORMULA float exp2(D, float x) {
 template <class D>
 RLK_FORMULA double exp2(D, double x) {
   return ::exp2(x);
+}
+// log(x), -inf at 0; NaN for what is below 0, and for a NaN.
+RLK_FORMULA double log_of(Lane<double>, double x) {
+  return ::log(x);
+}
+template <class D>
+RLK_FORMULA float log_one_plus(D, float x) {
+  return ::log1pf(x);
+}
+template <class D>
+RLK_FORMULA double log_one_plus(D, double x) {
+  return ::log1p(x);
 }
 template <class D>
 RLK_FORMULA float exp_minus_one(D, float x) {
