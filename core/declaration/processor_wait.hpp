@@ -10,7 +10,8 @@ namespace rlk::core {
 // A limit on work counts its waiting for a processor up to this: by the clock it is so many times as wide.
 inline constexpr int kWidestByTheClock = 4;
 
-// In all since it began; 0 where the kernel does not tell. `process` 0: the calling thread; else that one's main thread.
+// In all since it began; 0 where the kernel does not tell. `process` 0: the calling thread; else that one's main
+// thread.
 std::chrono::nanoseconds waited_for_processor(pid_t process = 0);
 
 // A limit on what the calling thread does from now on. 0 seconds: none.

@@ -56,9 +56,10 @@ public:
     for (int cpu = 0; cpu < CPU_SETSIZE && CPU_COUNT(&one) == 0; ++cpu)
       if (CPU_ISSET(cpu, &before_)) CPU_SET(cpu, &one);
     sched_setaffinity(0, sizeof(one), &one);
-    for (int i = 0; i < others; ++i) others_.push_back(rlk::testing::in_fork([]() -> int {
-      while (true) clock();
-    }));
+    for (int i = 0; i < others; ++i)
+      others_.push_back(rlk::testing::in_fork([]() -> int {
+        while (true) clock();
+      }));
   }
   ~CrowdedProcessor() {
     for (const pid_t other : others_) {

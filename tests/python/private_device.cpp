@@ -1,5 +1,5 @@
-// A device of torch's PrivateUse1 whose memory is the host's: what a vendor's extension of torch brings, in its smallest form.
-// Memory, copies, views and streams; every other function of torch runs on the CPU.
+// A device of torch's PrivateUse1 whose memory is the host's: what a vendor's extension of torch brings, in its
+// smallest form. Memory, copies, views and streams; every other function of torch runs on the CPU.
 #include <ATen/EmptyTensor.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
@@ -52,9 +52,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   void synchronizeStream(const c10::Stream&) const override {}
 
 private:
-  static c10::Stream stream(c10::StreamId id) {
-    return c10::Stream(c10::Stream::UNSAFE, c10::Device(kType, 0), id);
-  }
+  static c10::Stream stream(c10::StreamId id) { return c10::Stream(c10::Stream::UNSAFE, c10::Device(kType, 0), id); }
 };
 C10_REGISTER_GUARD_IMPL(PrivateUse1, Guard);
 
@@ -66,8 +64,8 @@ struct Hooks final : at::PrivateUse1HooksInterface {
   c10::DeviceIndex getCurrentDevice() const override { return 0; }
 };
 
-at::Tensor empty(c10::IntArrayRef size, std::optional<c10::ScalarType> dtype, std::optional<c10::Layout>, std::optional<c10::Device>,
-                 std::optional<bool>, std::optional<c10::MemoryFormat> format) {
+at::Tensor empty(c10::IntArrayRef size, std::optional<c10::ScalarType> dtype, std::optional<c10::Layout>,
+                 std::optional<c10::Device>, std::optional<bool>, std::optional<c10::MemoryFormat> format) {
   return at::detail::empty_generic(size, &memory, c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
                                    dtype.value_or(c10::ScalarType::Float), format);
 }
