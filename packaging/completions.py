@@ -9,6 +9,26 @@ def first_words(verb, operators):
     return [word for word in first.split("|") if word.islower()] if "|" in first else []
 
 
+def takes(verb, what):
+    """Whether an operand of the verb is of this kind: a plugin's "ID", a "FILE"."""
+    return any(word.startswith(what) for operand in verb["operands"] for word in operand["name"].split("|"))
+
+
+# Plugins' ids by their files' names, in the folders that are searched: nothing is probed while somebody types.
+_IDS = """_rlk_plugins_ids() {
+  local bin place file
+  bin=$(dirname -- "$(command -v rlk-plugins)")
+  { echo cpu
+    printf '%s\\n' "${RLK_PLUGIN_PATH:-}:${RLK_ADD_PLUGIN_PATH:-}:$bin/../lib/rlk/plugins:$bin/../lib64/rlk/plugins" |
+      tr : '\\n' | while read -r place; do
+        for file in "$place" "$place"/*; do
+          case ${file##*/} in librlk_plugin_*.so) file=${file##*/librlk_plugin_}; echo "${file%.so}" ;; esac
+        done
+      done
+  } | sort -u
+}"""
+
+
 def options_of(verb):
     return ["--" + option["name"] for option in verb["options"]]
 
@@ -20,12 +40,17 @@ def quoted(text, quote):
 
 def bash(verbs, operators):
     names = " ".join(verb["name"] for verb in verbs)
-    cases = [f"    {verb['name']}) options='{' '.join(options_of(verb))}'; words='{' '.join(first_words(verb, operators))}' ;;"
-             for verb in verbs]
+    cases = []
+    for verb in verbs:
+        ids = " ids=1;" if takes(verb, "ID") else ""
+        files = " files=1;" if takes(verb, "FILE") else ""
+        cases.append(f"    {verb['name']}) options='{' '.join(options_of(verb))}'; words='{' '.join(first_words(verb, operators))}';"
+                     f"{ids}{files} ;;")
     return "\n".join([
         "# bash completion for rlk-plugins; made from what the command says of itself.",
+        _IDS,
         "_rlk_plugins() {",
-        "  local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD-1]} options= words=",
+        "  local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD-1]} options= words= ids= files=",
         "  COMPREPLY=()",
         "  if [ \"$COMP_CWORD\" -eq 1 ]; then",
         f"    mapfile -t COMPREPLY < <(compgen -W '{names} help --version --help' -- \"$current\")",
@@ -36,7 +61,9 @@ def bash(verbs, operators):
         "  case ${COMP_WORDS[1]} in", *cases, "  esac",
         "  case $current in",
         "    -*) mapfile -t COMPREPLY < <(compgen -W \"$options\" -- \"$current\") ;;",
-        "    *) mapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$current\"; compgen -f -- \"$current\") ;;",
+        "    *) case $previous in --*) files=1 ;; esac",  # a value of an option may be a file
+        "       [ -z \"$ids\" ] || words=\"$words $(_rlk_plugins_ids)\"",
+        "       mapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$current\"; [ -z \"$files\" ] || compgen -f -- \"$current\") ;;",
         "  esac", "}",
         "complete -o filenames -F _rlk_plugins rlk-plugins", ""])
 
@@ -46,22 +73,33 @@ def zsh(verbs, operators):
     cases = []
     for verb in verbs:
         options = [quoted(f"--{o['name']}:{o['help']}", "'\\''") for o in verb["options"]]
-        cases.append(f"  {verb['name']}) options=({' '.join(options)}); first=({' '.join(first_words(verb, operators))}) ;;")
+        ids = " $(_rlk_plugins_ids)" if takes(verb, "ID") else ""
+        files = " files=1" if takes(verb, "FILE") else ""
+        cases.append(f"  {verb['name']}) options=({' '.join(options)}); first=({' '.join(first_words(verb, operators))}{ids});{files} ;;")
     return "\n".join([
         "#compdef rlk-plugins",
         "# zsh completion for rlk-plugins; made from what the command says of itself.",
+        _IDS,
         "local -a verbs options first operators",
+        "local files=",
         "verbs=(", *("  " + one for one in described), "  'help:this text')",
         f"operators=({' '.join(operators)})",
         "if (( CURRENT == 2 )); then _describe verb verbs; return; fi",
         "if [[ $words[CURRENT-1] == --op ]]; then compadd -a operators; return; fi",
         "case $words[2] in", *cases, "esac",
         "if [[ $PREFIX == -* ]]; then _describe -o option options; return; fi",
-        "compadd -a first; _files", ""])
+        "compadd -a first",
+        "if [[ -n $files || $words[CURRENT-1] == --* ]]; then _files; fi", ""])
 
 
 def fish(verbs, operators):
-    lines = ["# fish completion for rlk-plugins; made from what the command says of itself."]
+    lines = ["# fish completion for rlk-plugins; made from what the command says of itself.",
+             "function __rlk_plugins_ids",
+             "  echo cpu",
+             "  for place in (string split : \"$RLK_PLUGIN_PATH:$RLK_ADD_PLUGIN_PATH\") (dirname (command -v rlk-plugins))/../lib/rlk/plugins",
+             "    string replace -rf '^.*/librlk_plugin_(.*)\\.so$' '$1' $place $place/*",
+             "  end",
+             "end"]
     for verb in [*verbs, {"name": "help", "summary": "this text", "options": [], "operands": []}]:
         lines.append("complete -c rlk-plugins -n __fish_use_subcommand -f -a "
                      f"{verb['name']} -d {quoted(verb['summary'], chr(92) + chr(39))}")
@@ -73,4 +111,8 @@ def fish(verbs, operators):
             lines.append(f"{seen} -l {option['name']}{value} -d {quoted(option['help'], chr(92) + chr(39))}")
         if first := first_words(verb, operators):
             lines.append(f"{seen} -a '{' '.join(first)}'")
+        if takes(verb, "ID"):
+            lines.append(f"{seen} -a '(__rlk_plugins_ids)'")
+        if not takes(verb, "FILE"):
+            lines.append(f"{seen} -f")
     return "\n".join([*lines, ""])

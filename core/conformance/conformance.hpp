@@ -81,7 +81,9 @@ struct ConformanceOptions {
   // Elements of the largest calls that are tried beside the cases, as far as the device's memory goes: large.hpp. 0:
   // none.
   int64_t large_elements = 0;
-  double budget_s = 0;       // 0: none. When it passes, what was not run stays unverified ("BUDGET")
+  // 0: none. When it passes, what was not run stays unverified ("BUDGET"). Waiting for a processor does not count
+  // (processor_wait.hpp).
+  double budget_s = 0;
   bool one_failure = false;  // an implementation that has failed once is not tried further
   uint64_t seed = 1;
   // Called before every case ("logp fused bf16 softcap N=5,V=37"): heartbeat, breadcrumb. May be empty.

@@ -2,7 +2,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <chrono>
 #include <exception>
 #include <iterator>
 #include <map>
@@ -29,6 +28,7 @@
 #include "core/conformance/sample.hpp"
 #include "core/conformance/schedule.hpp"
 #include "core/conformance/units.hpp"
+#include "core/declaration/processor_wait.hpp"
 
 namespace rlk::core {
 namespace conformance {
@@ -36,8 +36,6 @@ namespace {
 
 constexpr unsigned kMostThreads = 4;
 constexpr double kLargeSeconds = 60;
-
-using Clock = std::chrono::steady_clock;
 
 Extent extent_of(const ConformanceOptions& options) {
   return options.canary ? Extent::outline : options.smoke ? Extent::smoke : Extent::full;
@@ -57,7 +55,7 @@ class Run {
 public:
   Run(const OpDecl& decl, int dtype_choice, const std::vector<const rlk_implementation*>& implementations,
       Harness& harness, Surroundings& around, Examples& examples, const ConformanceOptions& options,
-      Clock::time_point deadline)
+      const Budget& budget)
       : decl_(decl),
         dtype_choice_(dtype_choice),
         implementations_(implementations),
@@ -65,7 +63,7 @@ public:
         around_(around),
         examples_(examples),
         options_(options),
-        deadline_(deadline),
+        budget_(budget),
         units_(implementations.size()),
         has_failed_(implementations.size()),
         large_notes_(implementations.size()),
@@ -207,7 +205,7 @@ private:
       event.kind = Event::Kind::unrun;
       event.code = harness_.broken()->code;
       event.reason = "not tried, because of what came before: " + harness_.broken()->text;
-    } else if (Clock::now() > deadline_) {
+    } else if (budget_.is_used_up()) {
       event.kind = Event::Kind::unrun;
       event.code = "BUDGET";
       event.reason = budget_passed(options_);
@@ -227,7 +225,7 @@ private:
              (!options_.picks || options_.picks(*implementations_[i], title));
     };
     for (size_t form = 0; form < decl_.forms.size(); ++form) {
-      if (has_failed_[i] || harness_.broken() || Clock::now() > deadline_) return;
+      if (has_failed_[i] || harness_.broken() || budget_.is_used_up()) return;
       std::optional<LargeCaseRun> large;
       try {
         large =
@@ -348,7 +346,7 @@ private:
   Surroundings& around_;
   Examples& examples_;
   const ConformanceOptions& options_;
-  Clock::time_point deadline_;
+  const Budget& budget_;
   std::vector<Units> units_;
   std::vector<bool> has_failed_;          // by implementation
   std::vector<std::string> large_notes_;  // by implementation: how far large calls were tried
@@ -399,7 +397,7 @@ struct Subject {
 
 // Canaries of different subjects have nothing to do with each other: each thread has a stream and memory of its own.
 void try_canaries(const Target& target, const std::vector<Subject>& subjects, const ConformanceOptions& options,
-                  Clock::time_point deadline, std::vector<UnitResult>& results) {
+                  std::vector<UnitResult>& results) {
   std::vector<std::vector<UnitResult>> found(subjects.size());
   std::mutex mutex;  // of what follows
   std::optional<Failure> thrown;
@@ -420,9 +418,10 @@ void try_canaries(const Target& target, const std::vector<Subject>& subjects, co
     if (auto failure = harness.start()) throw std::runtime_error(failure->text);
     Surroundings around(target, options.smoke);
     Examples examples(options.seed);
+    const Budget budget(options.budget_s);
     for (size_t i = next(); i < subjects.size(); i = next()) {
       const auto& [decl, dtype, implementations] = subjects[i];
-      Run run(*decl, dtype, *implementations, harness, around, examples, mine, deadline);
+      Run run(*decl, dtype, *implementations, harness, around, examples, mine, budget);
       run.collect();
       found[i] = run.results();
     }
@@ -450,9 +449,7 @@ void run_all(const Target& target, const ConformanceOptions& options, std::vecto
                                   std::string(implementation->op) + ", so nothing can be verified"));
     }
   }
-  Clock::time_point deadline = Clock::time_point::max();
-  const std::chrono::duration<double> budget(options.budget_s);
-  if (options.budget_s > 0) deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(budget);
+  const Budget budget(options.budget_s);
   if (options.progress) options.progress("device");
   std::optional<Failure> broken;
   if (!options.canary && options.device) broken = device_checks(target, options.smoke);
@@ -478,16 +475,16 @@ void run_all(const Target& target, const ConformanceOptions& options, std::vecto
       subjects.push_back({&decl, static_cast<int>(d), &found->second});
     }
   }
-  if (options.canary) return try_canaries(target, subjects, options, deadline, results);
+  if (options.canary) return try_canaries(target, subjects, options, results);
   for (const auto& [decl, dtype, implementations] : subjects) {
-    if (Clock::now() > deadline) {  // what is not tried need not be enumerated, which for many operators takes long
+    if (budget.is_used_up()) {  // what is not tried need not be enumerated, which for many operators takes long
       for (const rlk_implementation* implementation : *implementations) {
         results.push_back(whole(*implementation, UnitResult::Verdict::declined, "BUDGET", budget_passed(options)));
         results.back().dtype = unit_dtype_name(*decl, static_cast<size_t>(dtype));
       }
       continue;
     }
-    Run run(*decl, dtype, *implementations, harness, around, examples, options, deadline);
+    Run run(*decl, dtype, *implementations, harness, around, examples, options, budget);
     run.collect();
     for (UnitResult& result : run.results()) results.push_back(std::move(result));
   }

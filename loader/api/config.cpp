@@ -75,7 +75,7 @@ public:
       *problem = fmt::format(
           "{}{}: cannot be read: {}; {}", by.empty() ? "" : by + ": the included file ", path.string(),
           errno == ENOTSUP ? std::string("it is a folder, a pipe or a device, not a file") : errno_text(errno),
-          by.empty() ? "set RLK_CONFIG to a readable policy file or unset it"
+          by.empty() ? "make it readable, or set RLK_CONFIG to another policy file (/dev/null: none)"
                      : "correct the include; a relative name begins at the file that it stands in");
       return false;
     }
@@ -396,11 +396,13 @@ Environment Config::complete(Environment environment) const {
 
 namespace {
 
-rlk_status read_policy(const std::string& path, std::vector<std::string>* misnamed, Config* out, rlk_error* error) {
+rlk_status read_policy(const std::vector<std::string>& paths, std::vector<std::string>* misnamed, Config* out,
+                       rlk_error* error) {
   *out = {};
-  if (path.empty()) return RLK_OK;
   std::string problem;
-  if (!Reader(out, misnamed).read(path, 0, &problem)) return core::fail(error, RLK_INVALID_ARGUMENT, problem);
+  Reader reader(out, misnamed);
+  for (const std::string& path : paths)
+    if (!reader.read(path, 0, &problem)) return core::fail(error, RLK_INVALID_ARGUMENT, problem);
   // The strongest entry comes first: a later line, and the including file, win.
   std::reverse(out->policy.begin(), out->policy.end());
   return RLK_OK;
@@ -408,8 +410,25 @@ rlk_status read_policy(const std::string& path, std::vector<std::string>* misnam
 
 }  // namespace
 
+rlk_status read_config(const std::vector<std::string>& paths, Config* out, rlk_error* error) {
+  return read_policy(paths, nullptr, out, error);
+}
+
 rlk_status read_config(const std::string& path, Config* out, rlk_error* error) {
-  return read_policy(path, nullptr, out, error);
+  return read_config(path.empty() ? std::vector<std::string>() : std::vector{path}, out, error);
+}
+
+std::vector<std::string> policy_files(const Environment& environment, const std::string& root) {
+  if (const auto named = environment.path("RLK_CONFIG")) return {*named};
+  const fs::path folder = root + "/etc/rlk";
+  std::error_code failed;  // what cannot be listed is not there; what is there and cannot be read is told by its reader
+  std::vector<std::string> files;
+  for (fs::directory_iterator item(folder / "policy.d", failed), end; !failed && item != end; item.increment(failed))
+    if (item->path().extension() == ".toml") files.push_back(item->path().string());
+  std::sort(files.begin(), files.end());
+  if (const fs::path main = folder / "policy.toml"; fs::exists(main, failed))
+    files.insert(files.begin(), main.string());
+  return files;
 }
 
 namespace {
@@ -435,7 +454,7 @@ bool read_platform(const fs::path& path, const std::string& platform, Config* ou
   error.struct_size = sizeof(error);
   // A vendor's file may know operators that this rlk does not have: what it says of the others holds.
   std::vector<std::string> misnamed;
-  if (read_policy(real.string(), &misnamed, &config, &error) != RLK_OK) return *problem = error.text, false;
+  if (read_policy({real.string()}, &misnamed, &config, &error) != RLK_OK) return *problem = error.text, false;
   if (!config.plugin_path.empty() || !config.probe_retry.empty() || !config.require.empty() ||
       !config.counters.empty() || !config.allow.empty() || !config.allow_list.empty() ||
       !config.use_known_bad.empty()) {

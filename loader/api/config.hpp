@@ -1,4 +1,4 @@
-// The policy file (RLK_CONFIG): where plugins are, and who should serve which operator.
+// The policy (RLK_CONFIG, or /etc/rlk): where plugins are, and which implementation should serve which operator.
 #pragma once
 
 #include <rlk/abi/status.h>
@@ -68,6 +68,12 @@ struct Config {
 // with file and line for anything else, and for a name that is nearly that of a setting or, in known_bad, of no
 // operator. An empty path gives an empty configuration.
 rlk_status read_config(const std::string& path, Config* out, rlk_error* error);
+// Several files as one policy: later ones are stronger.
+rlk_status read_config(const std::vector<std::string>& paths, Config* out, rlk_error* error);
+
+// The files of this process's policy: the one that RLK_CONFIG names, else the machine's, which are /etc/rlk/policy.toml
+// and then /etc/rlk/policy.d/*.toml by their names, those that there are. root stands before /etc.
+std::vector<std::string> policy_files(const Environment& environment, const std::string& root = "");
 
 // What the policy says of what the plugins in use do not have: an implementation that is off under a name like that of
 // another one, evidence that a plugin of [[known_bad]] does not show. Both have no effect here. [off] of a name that is

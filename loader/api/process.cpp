@@ -16,6 +16,7 @@
 #include "core/dispatch/trust/process_end.hpp"
 #include "core/dispatch/trust/timeout.hpp"
 #include "loader/api/counters.hpp"
+#include "loader/api/lost_operators.hpp"
 #include "loader/host/services.hpp"
 #include "loader/loader.hpp"
 #include "loader/probe/child_probe.hpp"
@@ -114,6 +115,17 @@ void log_change(const Registrar::Change& change) {
   core::log_line(change.kind == Kind::refused ? RLK_LOG_WARN : RLK_LOG_INFO, "plugin " + record.id, text);
 }
 
+void warn_of_lost(const std::string& plugin, const std::vector<std::string>& lost) {
+  if (lost.empty()) return;
+  std::string names;
+  for (const std::string& op : lost) names += (names.empty() ? "" : ", ") + op;
+  core::log_line(
+      RLK_LOG_WARN, "plugin " + plugin,
+      fmt::format("the reload lost {} verified {} of it: {}; calls go to the next implementation, mostly the "
+                  "CPU's. `rlk-plugins scope {}` says why",
+                  lost.size(), lost.size() == 1 ? "operator" : "operators", names, plugin));
+}
+
 }  // namespace
 
 Process::Process(Environment environment, Config config, const char* plugin_path, std::string config_path)
@@ -179,13 +191,15 @@ rlk_status Process::get(const rlk_runtime_options& options, std::shared_ptr<Proc
   std::shared_ptr<Process>* const process = &the_one();
   if (*process == nullptr) {
     Environment environment = Environment::of_process();
-    std::string path =
+    const std::string path =
         options.config_path != nullptr ? options.config_path : environment.path("RLK_CONFIG").value_or("");
     Config config;
-    if (const rlk_status status = read_config(path, &config, error); status != RLK_OK) return status;
+    const rlk_status status = options.config_path != nullptr ? read_config(path, &config, error)
+                                                             : read_config(policy_files(environment), &config, error);
+    if (status != RLK_OK) return status;
     const Environment where = with_plugin_path(environment, options.plugin_path != nullptr ? options.plugin_path : "");
     add_platform_policies(where, default_folders(), &config);
-    process->reset(new Process(std::move(environment), std::move(config), options.plugin_path, std::move(path)));
+    process->reset(new Process(std::move(environment), std::move(config), options.plugin_path, path));
   } else if (options.plugin_path != nullptr && (*process)->plugin_path_ != options.plugin_path) {
     return core::failf(
         error, RLK_UNSUPPORTED,
@@ -399,8 +413,11 @@ rlk_status Process::reload(std::vector<Registrar::Change>* changes, rlk_error* e
   for (const PluginRecord& record : records) warn_of_time_out(record);
   for (const std::string& doubt : doubts_of(config_, records)) core::log_line(RLK_LOG_WARN, "policy", doubt);
   *changes = registrar_.changes();
-  for (const Registrar::Change& change : *changes) log_change(change);
   const std::lock_guard lock(mutex_);
+  for (const Registrar::Change& change : *changes) {
+    log_change(change);
+    warn_of_lost(change.record.id, lost_operators(records_, records, change.record.id));
+  }
   records_ = std::move(records);
   return RLK_OK;
 }

@@ -89,7 +89,7 @@ private:
   const Environment environment_;
   const Config config_;
   const std::string plugin_path_;  // of the options; RLK_PLUGIN_PATH when empty
-  const std::string config_path_;  // of the options, or RLK_CONFIG; no policy file when empty
+  const std::string config_path_;  // of the options, or RLK_CONFIG; empty: none, or the machine's
   Store store_;
   core::Registry registry_;
   ComparedClasses compared_;

@@ -79,21 +79,21 @@ std::string config_problem() {
   loader::Config config;
   rlk_error error{};
   error.struct_size = sizeof(error);
-  const std::string path = loader::Environment::of_process().path("RLK_CONFIG").value_or("");
-  return loader::read_config(path, &config, &error) == RLK_OK ? "" : error.text;
+  const auto files = loader::policy_files(loader::Environment::of_process());
+  return loader::read_config(files, &config, &error) == RLK_OK ? "" : error.text;
 }
 
 std::vector<std::string> policy_problems() {
   loader::Config config;
-  const std::string path = loader::Environment::of_process().path("RLK_CONFIG").value_or("");
-  if (loader::read_config(path, &config, nullptr) != RLK_OK) return {};
+  if (loader::read_config(loader::policy_files(loader::Environment::of_process()), &config, nullptr) != RLK_OK)
+    return {};
   return core::problems_of(config.policy);
 }
 
 Judgement judge_plugins(const JudgeRequest& request, const std::function<void(const PluginRecord&)>& on_verdict) {
   loader::Environment environment = loader::Environment::of_process();
   if (request.ignore_config) {
-    environment.values.erase("RLK_CONFIG");
+    environment.values["RLK_CONFIG"] = "/dev/null";
   } else if (const std::string problem = config_problem(); !problem.empty()) {
     throw Failure("RLK_CONFIG: " + problem);
   }
@@ -109,6 +109,7 @@ Judgement judge_plugins(const JudgeRequest& request, const std::function<void(co
   Judgement judgement;
   Progress progress("looking for plugins");
   bool found = false;
+  std::string entered;  // the plugin whose code ran last in the child, after it was found
   const loader::ChildOutcome outcome = loader::run_child(command, [&](std::string_view text) {
     if (!text.empty() && text[0] == kRecordMark) {
       judgement.records.push_back(record_of(text.substr(1)));
@@ -116,6 +117,7 @@ Judgement judge_plugins(const JudgeRequest& request, const std::function<void(co
     }
     const json message = json::parse(text, nullptr, false);
     found = found || message.contains("found");
+    if (message.contains("enters")) entered = message.value("enters", "");
     if (!message.contains("judged")) return;
     progress.say(
         fmt::format("looking for plugins, last: {} {}", message.value("judged", ""), message.value("state", "")));
@@ -127,7 +129,11 @@ Judgement judge_plugins(const JudgeRequest& request, const std::function<void(co
     take_changes(json::parse(outcome.result), &judgement.records);
     return judgement;
   }
-  judgement.trouble = "a plugin that passed its probe broke the process it was then loaded into: " + outcome.text;
+  judgement.trouble = fmt::format("{} passed its probe and broke the process it was then loaded into: {}",
+                                  entered.empty() ? "a plugin" : "plugin " + entered, outcome.text);
+  if (!entered.empty())
+    judgement.trouble +=
+        fmt::format(". Leave it out with RLK_PLUGINS_DISABLE={}, and report this to its vendor", entered);
   return judgement;
 }
 

@@ -1,5 +1,6 @@
 // The child's side of child.hpp: answers one request over the prober's protocol.
 #include <fcntl.h>
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -39,7 +40,7 @@ std::string records_of(const std::vector<loader::ProbedPlugin>& plugins) {
 
 loader::Config config_of(const loader::Environment& environment) {
   loader::Config config;  // one that cannot be read was told by the parent
-  loader::read_config(environment.path("RLK_CONFIG").value_or(""), &config, nullptr);
+  loader::read_config(loader::policy_files(environment), &config, nullptr);
   loader::add_platform_policies(environment, loader::default_folders(), &config);
   return config;
 }
@@ -83,7 +84,11 @@ std::string judge(ChildChannel* channel, const json& request) {
   // Neither is destroyed: a plugin that was given up may still be inside.
   auto* const first_uses = new loader::FirstUses(&store);
   first_uses->know(plugins);
-  core::set_tracer([first_uses](const core::FirstUse& use) { return first_uses->leave(use); });
+  core::set_tracer([first_uses, channel](const core::FirstUse& use) {
+    channel->send(FrameKind::message, text_of({{"enters", use.plugin}}));  // this may be the last word of this process
+    channel->send(FrameKind::beat, fmt::format("{} of plugin {}", use.phase, use.plugin));
+    return first_uses->leave(use);
+  });
   loader::Registrar(&registry, options.host).publish(&plugins);
   core::set_tracer({});
   first_uses->end();

@@ -49,7 +49,7 @@ std::vector<loader::OwnerCandidate> owners_of(const PluginRecord& record, const 
   }
   if (record.backend == "cpu") return {{"cpu", ""}};
   loader::Config config;  // one that cannot be read was told by the parent
-  loader::read_config(environment.path("RLK_CONFIG").value_or(""), &config, nullptr);
+  loader::read_config(loader::policy_files(environment), &config, nullptr);
   std::vector<loader::OwnerCandidate> owners;
   for (PluginRecord other : loader::discover(environment, {config.plugin_path, loader::default_folders()})) {
     if (other.state == loader::State::discovered && loader::screen(&other, screen) && other.id != record.id &&

@@ -4,6 +4,7 @@
 #include "loader/cli/child.hpp"
 #include "loader/cli/output.hpp"
 #include "loader/cli/report.hpp"
+#include "loader/cli/table.hpp"
 #include "loader/cli/verbs.hpp"
 
 namespace rlk::cli {
@@ -45,9 +46,9 @@ int run_probe(const Arguments& arguments) {
   const auto on_verdict = [&](const PluginRecord& record) {
     if (arguments.json() || record.is_place || (!id.empty() && record.id != id)) return;
     const std::string state(to_string(record.state));
-    std::fprintf(output(), "%s: %s%s%s%s\n", printable(record.id).c_str(), coloured(state, tone_of(record)).c_str(),
+    std::fprintf(output(), "%s: %s%s%s\n%s", printable(record.id).c_str(), coloured(state, tone_of(record)).c_str(),
                  record.tried == loader::kTriedCanary ? " by a canary" : "", record.from_cache ? ", remembered" : "",
-                 record.reason_code.empty() ? "" : printable(", " + reason_text(record)).c_str());
+                 record.reason_code.empty() ? "" : wrapped(reason_text(record), 4).c_str());
     std::fflush(output());
   };
   if (id.empty()) {

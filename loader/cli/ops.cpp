@@ -1,5 +1,6 @@
 // `rlk-plugins ops`: the operators as their declarations state them.
 #include <fmt/core.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -66,7 +67,11 @@ std::string limits_text(const OpDecl& decl, const ArgDecl& output) {
   return text;
 }
 
-constexpr size_t kLine = 130;  // what declarations keep to
+// A terminal's width; for a file or a pipe what declarations keep to.
+size_t line() {
+  constexpr size_t kOfDeclarations = 130;
+  return isatty(fileno(output())) != 0 ? line_width() : kOfDeclarations;
+}
 
 void print_arguments(const OpDecl& decl, bool inputs) {
   Table table({inputs ? "input" : "output", "dtype", "shape", "", "meaning"});
@@ -81,14 +86,16 @@ void print_arguments(const OpDecl& decl, bool inputs) {
     }
     table.row({arg.name, dtype_text(decl, arg.dtype), shapes_text(decl, arg), remarks, arg.doc});
   }
-  table.wrap(2, 44, kLine);
-  table.wrap(3, 26, kLine);
+  const bool narrow = line() < 110;
+  table.wrap(2, narrow ? 16 : 44, line());
+  table.wrap(3, narrow ? 10 : 26, line());
   table.print();
   for (const ArgDecl& arg : inputs ? decl.inputs : decl.outputs) {
     std::string names;
     for (size_t i = 0; i < arg.elements.size(); ++i)
       names += (i > 0 ? ", " : "") + fmt::format("{} {}", i, arg.elements[i]);
-    if (!names.empty()) std::fprintf(output(), "%s", wrapped(fmt::format("{}: {}", arg.name, names), 2, kLine).c_str());
+    if (!names.empty())
+      std::fprintf(output(), "%s", wrapped(fmt::format("{}: {}", arg.name, names), 2, line()).c_str());
   }
   std::fprintf(output(), "\n");
 }
@@ -98,7 +105,7 @@ void print_nan_rules(const OpDecl& decl) {
   for (const ArgDecl& input : decl.inputs) {
     if (input.nan.empty()) continue;
     const std::string text = fmt::format("{}: {}", input.name, core::nan_words(decl, input));
-    std::fprintf(output(), "%s", wrapped(text, 2, kLine).c_str());
+    std::fprintf(output(), "%s", wrapped(text, 2, line()).c_str());
   }
   std::fprintf(output(), "\n");
 }
@@ -118,7 +125,7 @@ void print_params(const OpDecl& decl) {
     table.row({param.name, values, otherwise, param.doc});
   }
   if (table.empty()) return;
-  table.wrap(1, 38, kLine);
+  table.wrap(1, line() < 110 ? 20 : 38, line());
   table.print();
   std::fprintf(output(), "\n");
 }
@@ -133,8 +140,9 @@ bool uses_accumulator(const OpDecl& decl) {
 }
 
 void print_op(const OpDecl& decl) {
-  std::fprintf(output(), "%s, revision %u, %s\n%s\n\n%s\n%s\n", decl.name, decl.revision, decl.family, decl.summary,
-               wrapped(decl.formula, 2, kLine).c_str(), wrapped(decl.notes, 2, kLine).c_str());
+  std::fprintf(output(), "%s, revision %u, %s\n%s\n%s\n%s\n", decl.name, decl.revision, decl.family,
+               wrapped(decl.summary, 0, line()).c_str(), wrapped(decl.formula, 2, line()).c_str(),
+               wrapped(decl.notes, 2, line()).c_str());
   print_arguments(decl, true);
   print_arguments(decl, false);
   print_nan_rules(decl);
@@ -158,20 +166,20 @@ void print_op(const OpDecl& decl) {
   for (const core::RuleDecl& rule : decl.rules) {
     const std::string holds = fmt::format("rule {}: {}", rule.name, rule.holds.text);
     const std::string hint = "(" + std::string(rule.hint) + ")";
-    if (holds.size() + 1 + hint.size() <= kLine) {
+    if (holds.size() + 1 + hint.size() <= line()) {
       std::fprintf(output(), "%s %s\n", holds.c_str(), hint.c_str());
     } else {
-      std::fprintf(output(), "%s%s", wrapped(holds, 0, kLine).c_str(), wrapped(hint, 4, kLine).c_str());
+      std::fprintf(output(), "%s%s", wrapped(holds, 0, line()).c_str(), wrapped(hint, 4, line()).c_str());
     }
   }
   for (const core::RoundedDecl& rounded : decl.rounded) {
     std::fprintf(
         output(), "%s",
-        wrapped(fmt::format("may be rounded to a 16-bit T: {}, {}", rounded.name, rounded.source), 0, kLine).c_str());
+        wrapped(fmt::format("may be rounded to a 16-bit T: {}, {}", rounded.name, rounded.source), 0, line()).c_str());
   }
   if (*decl.backward != 0) std::fprintf(output(), "backward: %s\n", decl.backward);
   for (const char* source : decl.sources)
-    std::fprintf(output(), "%s", wrapped("source: " + std::string(source), 0, kLine).c_str());
+    std::fprintf(output(), "%s", wrapped("source: " + std::string(source), 0, line()).c_str());
 }
 
 int print_json(const std::string& only) {
@@ -208,6 +216,7 @@ int run_ops(const Arguments& arguments) {
   });
   Table table({"operator", "family", "summary"});
   for (const OpDecl* decl : sorted) table.row({decl->name, decl->family, decl->summary});
+  if (isatty(fileno(output())) != 0) table.wrap(2, 0, line());  // a file or a pipe has one line for each operator
   table.print();
   return kFine;
 }

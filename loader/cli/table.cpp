@@ -25,7 +25,7 @@ size_t width_of(std::string_view text) {
 }
 
 constexpr size_t kWidestLine = 110, kNarrowestLine = 40;
-constexpr size_t kNarrowestColumn = 30;  // a last column is not squeezed further
+constexpr size_t kNarrowestColumn = 24;  // a last column is not squeezed further
 
 void print(std::string_view text) {
   std::fwrite(text.data(), 1, text.size(), output());

@@ -20,13 +20,12 @@ namespace {
 
 // The variables that rlk reads; RLK_OP_<NAME> goes with each operator.
 constexpr const char* kVariables[] = {
-    "RLK_PLUGIN_PATH",   "RLK_ADD_PLUGIN_PATH", "RLK_PLUGINS_SELECT", "RLK_PLUGINS_DISABLE",
-    "RLK_CONFIG",        "RLK_BACKEND",         "RLK_FALLBACK",       "RLK_REQUIRE",
-    "RLK_LOG",           "RLK_LOG_DISPATCH",    "RLK_LOG_FILE",       "RLK_PROBE",
-    "RLK_PROBE_TIMEOUT", "RLK_PROBE_RETRY",     "RLK_PROBER",         "RLK_NUM_THREADS",
-    "RLK_THREAD_POOL",   "RLK_CACHE_DIR",       "RLK_CACHE_SEED",     "RLK_WATCH",
-    "RLK_CUDA_REMOTE",   "RLK_COUNTERS",        "RLK_CALL_TIMEOUT",   "RLK_ALLOW",
-    "RLK_ALLOW_LIST",    "RLK_TVMFFI_MANIFEST", "RLK_VERIFY"};
+    "RLK_PLUGIN_PATH",  "RLK_ADD_PLUGIN_PATH", "RLK_WHEEL_PLUGINS", "RLK_PLUGINS_SELECT", "RLK_PLUGINS_DISABLE",
+    "RLK_CONFIG",       "RLK_BACKEND",         "RLK_FALLBACK",      "RLK_REQUIRE",        "RLK_LOG",
+    "RLK_LOG_DISPATCH", "RLK_LOG_FILE",        "RLK_PROBE",         "RLK_PROBE_TIMEOUT",  "RLK_PROBE_RETRY",
+    "RLK_PROBER",       "RLK_NUM_THREADS",     "RLK_THREAD_POOL",   "RLK_CACHE_DIR",      "RLK_CACHE_SEED",
+    "RLK_WATCH",        "RLK_CUDA_REMOTE",     "RLK_COUNTERS",      "RLK_CALL_TIMEOUT",   "RLK_ALLOW",
+    "RLK_ALLOW_LIST",   "RLK_TVMFFI_MANIFEST", "RLK_VERIFY"};
 
 }  // namespace
 

@@ -351,7 +351,7 @@ std::vector<PluginRecord> discover(const Environment& environment, const SearchO
   const auto add_all = [&](const std::vector<SearchEntry>& entries) {
     for (const SearchEntry& entry : entries) search.add(entry);
   };
-  for (const char* variable : {"RLK_ADD_PLUGIN_PATH", "RLK_PLUGIN_PATH"}) {
+  for (const char* variable : {"RLK_ADD_PLUGIN_PATH", "RLK_WHEEL_PLUGINS", "RLK_PLUGIN_PATH"}) {
     const auto ignored = environment.privileged ? environment.get(variable) : std::nullopt;
     if (!ignored) continue;
     records.push_back(
@@ -359,11 +359,13 @@ std::vector<PluginRecord> discover(const Environment& environment, const SearchO
                      fmt::format("{}={} is ignored: this process runs with raised privileges", variable, *ignored)));
   }
   if (const auto added = environment.path("RLK_ADD_PLUGIN_PATH")) add_all(entries_of(*added, "RLK_ADD_PLUGIN_PATH"));
+  // Set by the Python package: what installed wheels bring.
+  if (const auto wheels = environment.path("RLK_WHEEL_PLUGINS")) add_all(entries_of(*wheels, "Python entry point"));
   if (const auto replaced = environment.path("RLK_PLUGIN_PATH")) {
     add_all(entries_of(*replaced, "RLK_PLUGIN_PATH"));
     std::vector<std::string> searched = split(*replaced, ':');
-    for (std::string& path : split(environment.path("RLK_ADD_PLUGIN_PATH").value_or(""), ':'))
-      searched.push_back(std::move(path));
+    for (const char* more : {"RLK_ADD_PLUGIN_PATH", "RLK_WHEEL_PLUGINS"})
+      for (std::string& path : split(environment.path(more).value_or(""), ':')) searched.push_back(std::move(path));
     for (const auto* entries : {&options.policy, &options.defaults}) {
       for (const SearchEntry& entry : *entries) {
         if (!leads_to_any(searched, entry.path)) search.leave_out(entry, *replaced);

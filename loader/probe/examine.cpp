@@ -188,6 +188,7 @@ private:
     suite.canary &= record_.path.empty();  // no build of rlk has tried a file
     if (options_.by_operator && !suite.canary) {
       try_by_operator(suite);
+      order_units();
       return conclude(&record_, options_.place);
     }
     record_.units = tried(suite, options_.smoke_seconds);
@@ -247,6 +248,15 @@ private:
                            std::make_move_iterator(units.end()));
       report_tried();
     }
+  }
+
+  // As a trial of everything at once has them. Before, their order is that in which operators are tried.
+  void order_units() {
+    if (!waiting_operators(record_).empty()) return;
+    const auto before = [](const UnitResult& a, const UnitResult& b) {
+      return core::find_declaration(a.op) < core::find_declaration(b.op);  // in one table
+    };
+    std::stable_sort(record_.units.begin(), record_.units.end(), before);
   }
 
   // This may be the last word of this process.
@@ -380,9 +390,11 @@ void conclude(PluginRecord* record, Place place) {
     record->stop(State::rejected, place, reason::kNothingVerified,
                  fmt::format("none{} was verified: {} failed, the others were declined; {}", of_all, failed.size(),
                              first(example)),
-                 failed.empty() ? "nothing failed: the plugin declined every call that was tried; what it misses is in "
-                                  "the reasons, all of them with `rlk-plugins inspect`"
-                                : "");
+                 failed.empty()
+                     ? fmt::format("nothing failed: the plugin declined every call that was tried; what it misses is "
+                                   "in the reasons, all of them with `rlk-plugins inspect {}`",
+                                   record->id)
+                     : "");
   }
 }
 

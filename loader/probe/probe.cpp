@@ -347,18 +347,18 @@ private:
 
   // Some operators wait still, and fewer than before.
   static bool has_moved(const std::optional<PluginRecord>& before, const PluginRecord& now) {
-    if (!before || !may_run(now)) return false;
+    if (!may_run(now)) return false;
     const size_t left = waiting_operators(now).size();
-    return left > 0 && left < waiting_operators(*before).size();
+    return left > 0 && (!before || left < waiting_operators(*before).size());
   }
 
   // What the child is to try, and when it has done enough.
   void try_by_operator(const Verdict& verdict, ChildProbe* child) const {
     const PluginRecord& record = verdict.record;
-    if (verdict.canary || (trial_of(record) == Trial::all && !verdict.known)) return;
+    if (verdict.canary) return;
     child->by_operator = true;
     if (!verdict.known) {
-      child->smoke_seconds = kFirstLookSeconds;
+      if (trial_of(record) != Trial::all) child->smoke_seconds = kFirstLookSeconds;
       if (options_.demand != nullptr) child->wanted = options_.demand->all_of(record.id);
       return;
     }

@@ -20,6 +20,7 @@
 #include <thread>
 #include <utility>
 
+#include "core/declaration/processor_wait.hpp"
 #include "core/declaration/text.hpp"
 #include "loader/probe/guard.hpp"
 #include "loader/probe/protocol.hpp"
@@ -198,7 +199,7 @@ private:
   }
 
   void take(Frame frame) {
-    silence_deadline_ = limit(silence_seconds_);
+    limit_silence();
     switch (frame.kind) {
       case FrameKind::phase:
         enter_phase(frame.payload);
@@ -223,8 +224,8 @@ private:
   // the protocol itself wins no time.
   void enter_phase(const std::string& phase) {
     const auto now = Clock::now();
-    if (left_ != nullptr && *left_ < Clock::duration::max()) {
-      *left_ -= std::min(now - entered_, *left_ - std::min(*left_, kLeast));
+    if (time_ != nullptr && time_->left < Clock::duration::max()) {
+      time_->left -= std::min(now - entered_, time_->left - std::min(time_->left, kLeast));
     }
     entered_ = now;
     outcome_.phase = core::printable(phase.substr(0, kLongestName));
@@ -238,16 +239,50 @@ private:
       phase_seconds_ = budget.seconds;
       if (budget.silence_seconds > 0) silence_seconds_ = budget.silence_seconds;
     }
-    left_ = &time_left_.try_emplace(name, duration_of(phase_seconds_)).first->second;
-    deadline_ = *left_ == Clock::duration::max() ? Clock::time_point::max() : now + *left_;
-    silence_deadline_ = limit(silence_seconds_);
+    const Clock::duration whole = duration_of(phase_seconds_);
+    time_ = &time_left_.try_emplace(name, PhaseTime{whole, beyond(whole)}).first->second;
+    deadline_ = time_->left == Clock::duration::max() ? Clock::time_point::max() : now + time_->left;
+    limit_silence();
   }
 
-  bool is_late() const { return Clock::now() >= std::min(deadline_, silence_deadline_); }
+  void limit_silence() {
+    silence_deadline_ = limit(silence_seconds_);
+    silence_beyond_ = beyond(duration_of(silence_seconds_));
+  }
+
+  bool is_late() {
+    const auto has_passed = [&] { return Clock::now() >= std::min(deadline_, silence_deadline_); };
+    return has_passed() && !(excuse() && !has_passed());
+  }
+
+  // Where the child has waited for a processor since it was excused last, its limits end by so much later.
+  bool excuse() {
+    std::chrono::nanoseconds waited = core::waited_for_processor(pid_);
+    for (const ProcessSeen& process : descendants_of(pid_))
+      waited = std::max(waited, core::waited_for_processor(process.pid));
+    const Clock::duration more = waited - std::exchange(excused_, std::max(excused_, waited));
+    if (more < kLeast) return false;
+    if (deadline_ != Clock::time_point::max()) {
+      const Clock::duration granted = std::min(more, time_->beyond);
+      deadline_ += granted;
+      time_->left += granted;
+      time_->beyond -= granted;
+    }
+    if (silence_deadline_ != Clock::time_point::max()) {
+      const Clock::duration granted = std::min(more, silence_beyond_);
+      silence_deadline_ += granted;
+      silence_beyond_ -= granted;
+    }
+    return true;
+  }
 
   static Clock::duration duration_of(double seconds) {
     if (seconds <= 0.0) return Clock::duration::max();
     return std::chrono::duration_cast<Clock::duration>(Seconds(std::min(seconds, 1e6)));
+  }
+  // What waiting for a processor may add to a limit.
+  static Clock::duration beyond(Clock::duration limit) {
+    return limit == Clock::duration::max() ? Clock::duration::zero() : limit * (core::kWidestByTheClock - 1);
   }
   static Clock::time_point limit(double seconds) {
     return seconds <= 0.0 ? Clock::time_point::max() : Clock::now() + duration_of(seconds);
@@ -357,8 +392,13 @@ private:
   FrameDecoder decoder_;
   uint64_t protocol_bytes_ = 0;
   double phase_seconds_ = 0.0, silence_seconds_ = 0.0;  // of the present phase
-  std::map<std::string, Clock::duration> time_left_;    // by phase; "" is all that have no budget
-  Clock::duration* left_ = nullptr;                     // of the present phase, when it was entered
+  struct PhaseTime {
+    Clock::duration left, beyond;  // beyond: what waiting for a processor may still add
+  };
+  std::map<std::string, PhaseTime> time_left_;  // by phase; "" is all that have no budget
+  PhaseTime* time_ = nullptr;                   // of the present phase, when it was entered
+  Clock::duration silence_beyond_{};
+  std::chrono::nanoseconds excused_{};  // of what the child has waited for a processor
   Clock::time_point entered_;
   Clock::time_point deadline_ = Clock::time_point::max();
   Clock::time_point silence_deadline_ = Clock::time_point::max();

@@ -9,6 +9,8 @@
 
 namespace rlk::loader {
 
+// Limits do not count the time that the child waits for a processor; by the clock they are at most
+// core::kWidestByTheClock times as long.
 struct PhaseBudget {
   std::string phase;
   double seconds = 0.0;

@@ -12,6 +12,7 @@
 #include "core/dispatch/trust/trace.hpp"
 #include "loader/discover/builtin.hpp"
 #include "loader/register/exit_watchdog.hpp"
+#include "loader/register/working_folder.hpp"
 
 namespace rlk::loader {
 namespace {
@@ -222,9 +223,11 @@ struct Registrar::Opening {
   core::Trace trace;  // of the phase that runs
 
   void go() {
+    const WorkingFolder folder;
     failure = open();
     if (failure && binding.api != nullptr) close();
     trace.reset();
+    folder.put_back(binding.id);
   }
 
 private:

@@ -93,7 +93,7 @@ OperatorCounts count_operators(const PluginRecord& record) {
     seen.verified |= unit.verdict == core::UnitResult::Verdict::verified;
     seen.failed |= unit.verdict == core::UnitResult::Verdict::failed;
     seen.quarantined |= unit.reason_code == reason::kQuarantined.code;
-    seen.waiting |= is_waiting(unit);
+    seen.waiting |= is_waiting(unit) || unit.reason_code == kUnitNotReached;
   }
   OperatorCounts counts;
   for (const auto& [op, seen] : operators) {

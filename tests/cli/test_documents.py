@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+import tempfile
 import unittest
 
 import jsonschema
@@ -27,15 +28,19 @@ def ask(*words):
 
 class Schemas(command.Case):
     def schema(self, name):
-        """With the schemas that it names in their places."""
+        """As a validator has it that was given the folder: `$ref` names another schema's `$id`."""
+        every = [json.loads(read(SCHEMAS, file)) for file in os.listdir(SCHEMAS) if file.endswith(".schema.json")]
+        by_id = {one["$id"]: one for one in every}
+        self.assertEqual(len(by_id), len(every))
+
         def whole(part):
             if isinstance(part, dict) and "$ref" in part:
-                return self.schema(part["$ref"].removesuffix(".schema.json"))
+                return whole(by_id[part["$ref"]])
             if isinstance(part, dict):
-                return {key: whole(value) for key, value in part.items()}
+                return {key: whole(value) for key, value in part.items() if key != "$id"}
             return [whole(value) for value in part] if isinstance(part, list) else part
 
-        return whole(json.loads(read(SCHEMAS, f"{name}.schema.json")))
+        return whole(by_id[f"{name}.schema.json"])
 
     def keeps(self, name, document):
         schema = self.schema(name)
@@ -113,10 +118,10 @@ class Pages(unittest.TestCase):
         for line in page.splitlines():
             self.assertTrue(line[:1] not in (".", "'") or line.startswith(known), line)
 
-    def complete(self, *words):
+    def complete(self, *words, env=None):
         script = 'source "$1"; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _rlk_plugins; echo "${COMPREPLY[@]}"'
         done = subprocess.run(["bash", "-uc", script, "bash", os.path.join(DOCUMENTS, "rlk-plugins.bash"), "rlk-plugins",
-                               *words], check=True, capture_output=True, text=True, cwd=SCHEMAS)
+                               *words], check=True, capture_output=True, text=True, cwd=SCHEMAS, env=env)
         return done.stdout.split()
 
     def test_bash_completes_verbs_options_operators_and_files(self):
@@ -126,6 +131,16 @@ class Pages(unittest.TestCase):
         self.assertEqual(self.complete("cache", "ex")[0], "export")
         self.assertEqual(self.complete("conformance", "--op", "whi"), ["whiten"])
         self.assertIn("list.schema.json", self.complete("lint", "list"))
+        self.assertIn("list.schema.json", self.complete("conformance", "cpu", "--json", "list"))
+
+    def test_where_a_plugins_id_stands_ids_are_offered_and_no_files(self):
+        with tempfile.TemporaryDirectory() as folder:
+            open(os.path.join(folder, "librlk_plugin_lister.so"), "w").close()  # nothing of it runs
+            environment = os.environ | {"RLK_PLUGIN_PATH": folder}
+            self.assertEqual(self.complete("inspect", "list", env=environment), ["lister"])
+            self.assertEqual(self.complete("quarantine", "clear", "list", env=environment), ["lister"])
+            self.assertEqual(self.complete("probe", "cp", env=environment), ["cpu"])
+            self.assertNotIn("list.schema.json", self.complete("scope", "", env=environment))
 
     def test_zsh_completes_verbs_options_operators_and_files(self):
         if shutil.which("zsh") is None:
@@ -143,7 +158,7 @@ class Pages(unittest.TestCase):
 
         self.assertEqual(complete("conf"), ["conformance"])
         self.assertEqual(complete("conformance", "--ju"), ["--junit"])
-        self.assertEqual(complete("explain", "logp_b"), ["logp_backward", "files"])
+        self.assertEqual(complete("explain", "logp_b"), ["logp_backward"])
         self.assertEqual(complete("cache", "ex"), ["export", "files"])
         self.assertEqual(complete("conformance", "--op", "whi")[0], "whiten")
 

@@ -241,6 +241,13 @@ class Broken(command.Case):
         hang("list", RLK_PROBE_RETRY="100", **policy)
         self.assertLess(hang("list", **policy)[1], 3)
 
+    def test_a_plugin_that_breaks_the_process_it_is_loaded_into_is_named(self):
+        shutil.copy2(os.environ["RLK_TEST_FAULT_PLUGIN"], self.plugins)
+        done = self.run_command("list", code=1, RLK_FAULT="raw_create:crash", RLK_FAULT_IN="host")
+        self.assertIn("plugin fault passed its probe and broke the process it was then loaded into: killed by SIGSEGV",
+                      done.stderr)
+        self.assertIn("RLK_PLUGINS_DISABLE=fault", done.stderr)
+
     def test_list_present_leaves_out_what_has_no_hardware_here(self):
         self.add_plugin("missing_library")
         self.add_plugin("golden")

@@ -262,21 +262,32 @@ class Questions(command.Case):
             self.assertIn("policy.toml:1: 'fallbak' is not known here", text)
             self.assertNotIn("--help", text)
 
+    def lines_on_a_terminal(self, columns, *words):
+        ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+        environment = {**os.environ, "RLK_CACHE_DIR": self.cache, "RLK_PLUGIN_PATH": self.plugins, "NO_COLOR": "1"}
+        with subprocess.Popen([command.COMMAND, *words], env=environment, stdout=theirs) as running:
+            os.close(theirs)
+            text = b""
+            with contextlib.suppress(OSError):  # the other end is closed
+                while piece := os.read(ours, 65536):
+                    text += piece
+        os.close(ours)
+        self.assertEqual(running.returncode, 0)
+        return text.decode().splitlines()
+
     def test_a_list_stays_within_a_terminal_of_80_columns(self):
         self.add_plugin("golden")
-        ours, theirs = pty.openpty()
-        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 80, 0, 0))
-        environment = {**os.environ, "RLK_CACHE_DIR": self.cache, "RLK_PLUGIN_PATH": self.plugins, "NO_COLOR": "1"}
-        subprocess.run([command.COMMAND, "list"], env=environment, stdout=theirs, check=True)
-        os.close(theirs)
-        text = b""
-        with contextlib.suppress(OSError):  # the other end is closed
-            while piece := os.read(ours, 65536):
-                text += piece
-        os.close(ours)
-        lines = text.decode().splitlines()
+        lines = self.lines_on_a_terminal(80, "list")
         self.assertIn("golden", "".join(lines))
         self.assertEqual([line for line in lines if len(line) > 80], [])
+
+    def test_operators_stay_within_a_terminal_of_80_columns(self):
+        for words in (("ops",), ("ops", "add"), ("ops", "softmax"), ("ops", "logp")):
+            with self.subTest(words):
+                lines = self.lines_on_a_terminal(80, *words)
+                self.assertIn(words[-1] if len(words) > 1 else "whiten", "".join(lines))
+                self.assertEqual([line for line in lines if len(line) > 80], [])
 
     def test_a_misspelt_value_is_told_once(self):
         for name, value in (("RLK_PROBE", "of"), ("RLK_PROBE_TIMEOUT", "1 min"), ("RLK_PROBE_TIMEOUT", "inf"),

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <initializer_list>
 #include <mutex>
@@ -159,6 +160,18 @@ TEST_F(Host, AnImplementationThatIsWrongInThisProcessAloneServesNoCall) {
   EXPECT_EQ(switched_off().find("f64"), std::string::npos) << "nobody asked for f64";
   EXPECT_EQ(counted.failures.load(), 0u) << "no call met it";
   end();
+}
+
+TEST_F(Host, KeepsItsWorkingFolderWhereAPluginChangesIt) {
+  const auto before = std::filesystem::current_path();
+  ASSERT_NE(before, "/");
+  for (const char* where : {"entry:chdir", "create:chdir", "raw_describe:chdir"}) {
+    const ScopedEnv fault("RLK_FAULT_UNDECLARED", where);
+    publish();
+    EXPECT_EQ(std::filesystem::current_path(), before) << where;
+    std::filesystem::current_path(before);
+    end();
+  }
 }
 
 class FloatMode : public Host, public ::testing::WithParamInterface<const char*> {};

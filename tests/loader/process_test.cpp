@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -43,6 +44,46 @@ size_t open_descriptors() {
 
 bool is_alive(pid_t pid) {
   return kill(pid, 0) == 0;
+}
+
+// One processor for this process, what it starts, and so many others that never rest.
+class CrowdedProcessor {
+public:
+  explicit CrowdedProcessor(int others) {
+    sched_getaffinity(0, sizeof(before_), &before_);
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    for (int cpu = 0; cpu < CPU_SETSIZE && CPU_COUNT(&one) == 0; ++cpu)
+      if (CPU_ISSET(cpu, &before_)) CPU_SET(cpu, &one);
+    sched_setaffinity(0, sizeof(one), &one);
+    for (int i = 0; i < others; ++i)
+      others_.push_back(rlk::testing::in_fork([]() -> int {
+        while (true) clock();
+      }));
+  }
+  ~CrowdedProcessor() {
+    for (const pid_t other : others_) {
+      kill(other, SIGKILL);
+      waitpid(other, nullptr, 0);
+    }
+    sched_setaffinity(0, sizeof(before_), &before_);
+  }
+  CrowdedProcessor(const CrowdedProcessor&) = delete;
+  CrowdedProcessor& operator=(const CrowdedProcessor&) = delete;
+
+private:
+  cpu_set_t before_;
+  std::vector<pid_t> others_;
+};
+
+TEST(Child, WaitingForAProcessorIsNotItsFault) {
+  if (access("/proc/self/schedstat", R_OK) != 0) GTEST_SKIP() << "this kernel does not tell how long a process waited";
+  const CrowdedProcessor crowded(2);
+  ChildCommand half_a_second = command({"burn_half_a_second"}, 0.8);  // by the clock it takes 1.5 s
+  EXPECT_EQ(run_child(half_a_second).text, "finished");
+  half_a_second.budgets.back().seconds = 60.0;
+  half_a_second.silence_seconds = 0.8;
+  EXPECT_EQ(run_child(half_a_second).text, "finished");
 }
 
 TEST(Child, AnOrdinaryOneFinishes) {

@@ -103,6 +103,8 @@ def test_parameters_with_words_are_given_by_word():
 
 @pytest.mark.parametrize("name, value, kind, text", [
     ("temperature", "hot", rlk.ArgumentTypeError, "temperature is 'hot', expected a number"),
+    ("temperature", "0.7", rlk.ArgumentTypeError, "temperature is '0.7', expected a number"),
+    ("temperature", b"0.7", rlk.ArgumentTypeError, "temperature is b'0.7', expected a number"),
     ("temperature", 0.0, rlk.InvalidArgument, "temperature"),
     ("temperature", float("nan"), rlk.InvalidArgument, "temperature"),
     ("ignore_index", 1.5, rlk.ArgumentTypeError, "ignore_index is 1.5, expected an integer"),

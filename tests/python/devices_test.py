@@ -45,6 +45,11 @@ ids = np.arange(6)
 '''
 
 
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    return tmp_path_factory.mktemp("cache")
+
+
 def run(program, *plugins, **more):
     environment = dict(os.environ, RLK_PLUGIN_PATH=os.pathsep.join(plugins), RLK_LOG="error", **more)
     done = subprocess.run([sys.executable, "-c", FOREIGN + program], env=environment, capture_output=True, text=True,
@@ -53,7 +58,7 @@ def run(program, *plugins, **more):
     return done.stdout
 
 
-def test_a_registered_backend_of_any_name_serves_its_own_memory(tmp_path):
+def test_a_registered_backend_of_any_name_serves_its_own_memory(cache):
     run('''
 expected = rlk.ops.logp(logits, ids)
 found = rlk.ops.logp(Foreign(logits), Foreign(ids))
@@ -61,7 +66,7 @@ assert isinstance(found, Foreign)
 assert np.allclose(found.array, expected, atol=1e-6)
 row = next(r for r in rlk.explain("logp", Foreign(logits), Foreign(ids))["candidates"] if r["verdict"] == "taken")
 assert row["plugin"] == "golden", row
-''', os.environ["RLK_TEST_GOLDEN_FOLDER"], RLK_CACHE_DIR=str(tmp_path))
+''', os.environ["RLK_TEST_GOLDEN_FOLDER"], RLK_CACHE_DIR=str(cache), RLK_REQUIRE="golden:logp")
 
 
 @pytest.mark.parametrize("where, text", [
@@ -70,21 +75,21 @@ assert row["plugin"] == "golden", row
     ((12, -1), "no device with that ordinal is registered"),
     ((99, 0), "golden:0 has memory of type 12 and cannot tell whose memory an address is"),
 ])
-def test_memory_that_no_plugin_claims_is_refused_with_what_was_asked(tmp_path, where, text):
+def test_memory_that_no_plugin_claims_is_refused_with_what_was_asked(cache, where, text):
     told = run(f'''
 try:
     rlk.ops.logp(Foreign(logits, {where}), Foreign(ids, {where}))
 except rlk.Unsupported as e:
     print(e)
-''', os.environ["RLK_TEST_GOLDEN_FOLDER"], RLK_CACHE_DIR=str(tmp_path))
+''', os.environ["RLK_TEST_GOLDEN_FOLDER"], RLK_CACHE_DIR=str(cache))
     assert "no registered backend serves" in told and text in told, told
 
 
-def test_a_plugin_that_does_not_say_its_type_is_named(tmp_path):
+def test_a_plugin_that_does_not_say_its_type_is_named(cache):
     told = run('''
 try:
     rlk.ops.logp(Foreign(logits), Foreign(ids))
 except rlk.Unsupported as e:
     print(e)
-''', os.environ["RLK_TEST_FAULT_PLUGIN"], RLK_CACHE_DIR=str(tmp_path))
+''', os.environ["RLK_TEST_FAULT_PLUGIN"], RLK_CACHE_DIR=str(cache))
     assert "does not say its memory's type" in told, told

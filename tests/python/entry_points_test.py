@@ -67,6 +67,7 @@ def test_the_runtime_and_the_command_see_the_plugin_of_a_wheel(site):
     program = "import sys, rlk._command; sys.argv = ['rlk-plugins', 'list']; rlk._command.main()"
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 1 and "acme" in done.stdout, done.stdout + done.stderr
+    assert "Python entry point" in done.stdout and "RLK_ADD_PLUGIN_PATH" not in done.stdout, done.stdout
     doctor = "import rlk; print([c for c in rlk.doctor()['checks'] if c['subject'] == 'wheel acme'])"
     done = subprocess.run([sys.executable, "-c", doctor], env=environment, capture_output=True, text=True, check=True)
     assert "'status': 'ok'" in done.stdout

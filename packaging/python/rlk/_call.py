@@ -226,6 +226,8 @@ class Operator:
                     raise InvalidArgument(f"{self.name}: {p.python} is {value}, which 64 bits do not hold")
             else:
                 try:
+                    if isinstance(value, (str, bytes, bytearray)):  # float would read them
+                        raise TypeError
                     value = float(value)
                 except (TypeError, ValueError, RuntimeError):  # the last is torch's for a tensor of several elements
                     raise ArgumentTypeError(f"{self.name}: {p.python} is {value!r}, expected a number") from None

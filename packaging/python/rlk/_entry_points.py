@@ -7,7 +7,7 @@ import pathlib
 import sys
 
 GROUP = "rlk.plugins"
-VARIABLE = "RLK_ADD_PLUGIN_PATH"
+VARIABLE = "RLK_WHEEL_PLUGINS"  # for librlk, and for the processes that this one starts
 
 
 def _folders(module):
@@ -43,7 +43,7 @@ def added_path(before):
 
 
 def add_to_environment():
-    """Plugins of wheels are looked for like those that RLK_ADD_PLUGIN_PATH names: before the default folders."""
+    """Plugins of wheels are looked for behind those that RLK_ADD_PLUGIN_PATH names, before the default folders."""
     before = os.environ.get(VARIABLE, "")
     after = added_path(before)
     if after != before:

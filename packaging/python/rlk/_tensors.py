@@ -105,12 +105,23 @@ class Torch:
             raise InvalidArgument(f"{argument} has layout {x.layout}. Pass a strided tensor (x.to_dense())")
         if x.is_neg() or x.is_conj():
             raise InvalidArgument(f"{argument} is a lazily negated or conjugated view. Call x.resolve_neg().resolve_conj()")
-        kind = x.device.type
         try:
-            device = (CPU, 0) if kind == "cpu" else x.__dlpack_device__()
+            device = cls.device_of(x)
         except ValueError:  # "meta", say
             raise InvalidArgument(f"{argument} is on {x.device}, which has no memory that rlk could reach") from None
-        return View(x.data_ptr(), dtype, tuple(x.shape), x.stride(), (int(device[0]), device[1]), False, cls, x)
+        return View(x.data_ptr(), dtype, tuple(x.shape), x.stride(), device, False, cls, x)
+
+    @staticmethod
+    def device_of(x):
+        """DLPack's type and number of a tensor's device; ValueError where it has none."""
+        device = x.device
+        if device.type == "cpu":
+            return CPU, 0
+        # torch's own answer leaves out the devices that extensions bring, whatever they call themselves.
+        if device.type == sys.modules["torch"]._C._get_privateuse1_backend_name():
+            return EXT_DEV, device.index or 0
+        kind, number = x.__dlpack_device__()
+        return int(kind), number
 
     @staticmethod
     def records(x):

@@ -6,7 +6,7 @@ import os
 import torch
 
 from rlk import _abi, _devices, _location, _runtime, errors
-from rlk._tensors import CPU
+from rlk._tensors import CPU, Torch
 
 _RESOLVE = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int32, ctypes.c_int32, ctypes.POINTER(ctypes.c_void_p),
                             ctypes.POINTER(ctypes.c_char), ctypes.POINTER(_abi.Error))
@@ -44,11 +44,11 @@ def _dlpack_device(kind, index):
         name = torch._C._get_privateuse1_backend_name()
     try:
         sample = torch.empty(1, device=torch.device(name, index))
-        number = sample.__dlpack_device__()
+        number = Torch.device_of(sample)
     except Exception as e:
         raise errors.Unsupported(f"memory is on torch's device {name}:{index}, which has no number of DLPack's ({e}), and "
                                  "nobody here serves that") from None
-    return (int(number[0]), number[1]), sample.data_ptr()
+    return number, sample.data_ptr()
 
 
 _held = _RESOLVE(_resolve)  # the library keeps its address

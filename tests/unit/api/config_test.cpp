@@ -7,7 +7,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <set>
+#include <string>
 
 #include "core/dispatch/call/policy_check.hpp"
 #include "framework/fs.hpp"
@@ -17,12 +19,14 @@ namespace rlk::test {
 namespace {
 
 using loader::Config;
+using namespace std::string_literals;
 using testing::TempFolder;
 
 class ConfigTest : public ::testing::Test {
 protected:
   // The entries as "op=value", strongest first.
-  std::vector<std::string> preferences(const std::string& path) {
+  template <class PathOrPaths>
+  std::vector<std::string> preferences(const PathOrPaths& path) {
     rlk_error error = RLK_ERROR_INIT;
     EXPECT_EQ(loader::read_config(path, &config_, &error), RLK_OK) << error.text;
     std::vector<std::string> list;
@@ -53,6 +57,23 @@ TEST_F(ConfigTest, NamesAnAllowListBesideItself) {
 }
 
 using Preferences = std::vector<std::string>;
+
+TEST_F(ConfigTest, OfTheMachineIsOneFileAndThenThoseBesideItByTheirNames) {
+  for (const char* folder : {"etc", "etc/rlk", "etc/rlk/policy.d"}) std::filesystem::create_directory(folder_ / folder);
+  const std::string late = folder_.file("etc/rlk/policy.d/90-site.toml", "logp = cpu\n");
+  const std::string early = folder_.file("etc/rlk/policy.d/10-vendor.toml", "logp = rocm\nadd = rocm\n");
+  folder_.file("etc/rlk/policy.d/README", "no policy");
+  EXPECT_EQ(loader::policy_files({}, folder_.path()), (std::vector{early, late}));
+  const std::string main = folder_.file("etc/rlk/policy.toml", "[dispatch]\nlogp = 'cuda'\nmax = 'cuda'\n");
+  const std::vector<std::string> files = loader::policy_files({}, folder_.path());
+  EXPECT_EQ(files, (std::vector{main, early, late}));
+  EXPECT_EQ(preferences(files), (Preferences{"logp=cpu", "add=rocm", "logp=rocm", "max=cuda", "logp=cuda"}));
+
+  EXPECT_EQ(loader::policy_files({{{"RLK_CONFIG", "/opt/mine"}}, false}, folder_.path()), std::vector{"/opt/mine"s});
+  EXPECT_EQ(loader::policy_files({{{"RLK_CONFIG", "/opt/mine"}}, true}, folder_.path()), files)
+      << "who starts a privileged program does not choose its policy; the machine does";
+  EXPECT_TRUE(loader::policy_files({}, folder_ / "nowhere").empty());
+}
 
 // toml++ takes such a file for impossible.
 TEST_F(ConfigTest, WhatBreaksTheParsersOwnAssumptionsIsRefusedAsAMistake) {

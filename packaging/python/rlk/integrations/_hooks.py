@@ -130,8 +130,8 @@ class Enabled:
                 raise Unsupported(f"rlk.integrations: {hook.module} cannot be imported here ({error}). Nothing was replaced. "
                                   f"Install what {self.integration.package} needs") from error
             original, serve = self.original(hook, module), hook.make(module)
-            if hook in unknown:
-                self.accept(hook, original, serve, unknown[hook])
+            if hook in unknown and not self.accept(hook, original, serve, unknown[hook]):
+                continue
             plan.append((hook, installed.file(hook), module, original, serve))
         try:
             for hook, file, module, original, serve in plan:
@@ -143,19 +143,28 @@ class Enabled:
         self.active = True
 
     def accept(self, hook, original, serve, error):
-        """A function of another source than the known: tried, or, where rlk's only stands beside it, told."""
+        """Whether a function of another source than the known is replaced: it is tried; where rlk's only stands beside it, the log
+        says so. One that cannot be tried on this machine stays the package's own."""
         name, package = f"{hook.module}.{hook.name}", f"{self.integration.package} {self.version}"
         if hook.adds:
             log.warning("%s: added to %s, whose functions beside it are not those that rlk was compared with (%s)", name, package,
                         self.integration.known["version"])
-            return
-        from rlk.integrations._trial import difference
+            return True
+        from rlk.integrations._trial import Untried, difference
         plain = original.__func__ if isinstance(original, staticmethod) else original
-        found = difference(getattr(plain, "apply", plain), serve, hook.calls())
+        try:
+            found = difference(getattr(plain, "apply", plain), serve, hook.calls())
+        except Untried as needs:
+            log.warning("%s: of %s, whose source rlk does not know, and which cannot be tried here without %s; it stays the "
+                        "original", name, package, needs)
+            return False
+        except Exception as reason:  # a class that its arguments are made of has changed too
+            found = f"its arguments cannot be made: {type(reason).__name__}: {reason}"
         if found is not None:
             raise Unsupported(f"{error}. Tried against rlk's it differs: {found}")
         log.warning("%s: of %s, whose source rlk does not know; rlk replaces it because both gave the same in trial calls. "
                     "enable(..., strict=True) refuses it", name, package)
+        return True
 
     def replace(self, hook, module, original, serve):
         static = isinstance(original, staticmethod)

@@ -3,6 +3,7 @@ the log-probabilities of its speculative decoding. The sampler's other log-proba
 functions, where nothing can be replaced."""
 import torch
 
+from rlk.integrations import _trial, _trial_calls
 from rlk.integrations._hooks import Hook, Integration
 from rlk.integrations._replace import Replacement, require
 from rlk.integrations._serve import NO_IGNORED_ID, call, require_dtype, require_ids
@@ -89,6 +90,13 @@ def _token_logprobs(estimator):
     return serve
 
 
+def _speculated():
+    rows, ids = torch.tensor([4, 0, 0, 2, 1, 3, 3]), torch.arange(7) * 5
+    temperatures = torch.tensor([1.0, 0.7, 0.7, 2.0, 1.0, 0.3, 0.3])
+    return [_trial.Call(named=dict(logits=_trial_calls.made(5, 37, seed=1, scale=3.0), row_indices=rows, token_indices=ids,
+                                   per_row_temps=temperatures, chunk_size=chunk)) for chunk in (2, 100)]
+
+
 _SAMPLER = "sglang/srt/layers/sampler.py"
 _ESTIMATOR = "sglang/srt/speculative/dspark_components/dspark_block_accept_estimator.py"
 _SOURCES = tuple(f"{_SAMPLER} {name}" for name in (
@@ -108,7 +116,7 @@ INTEGRATION = Integration("sglang", "sglang", (
     Hook("sglang.srt.layers.sampler", "_CUSTOM_SAMPLER_FACTORIES[rlk]", "sample", _SOURCES, _sampler, adds=True),
     Hook("sglang.srt.arg_groups.choices", "SAMPLING_BACKEND_CHOICES[rlk]", "sample", _SOURCES[:1], lambda choices: None, adds=True),
     Hook("sglang.srt.speculative.dspark_components.dspark_block_accept_estimator", "gather_chunked_token_logprobs", "logp",
-         (f"{_ESTIMATOR} gather_chunked_token_logprobs",), _token_logprobs),
+         (f"{_ESTIMATOR} gather_chunked_token_logprobs",), _token_logprobs, calls=_speculated),
     Hook("sglang.srt.layers.attention.attention_registry", "ATTENTION_BACKENDS[rlk]", "paged_attention", _ATTENTION, attention,
          adds=True),
     Hook("sglang.srt.arg_groups.choices", "ATTENTION_BACKEND_CHOICES[rlk]", "paged_attention", _ATTENTION[:1],

@@ -1,6 +1,9 @@
 """slime: log-probabilities and entropies of Megatron's logits, advantages and returns, and estimates of the KL."""
+import itertools
+
 import torch
 
+from rlk.integrations import _trial, _trial_calls
 from rlk.integrations._hooks import Hook, Integration
 from rlk.integrations._replace import require
 from rlk.integrations._serve import NO_IGNORED_ID, call, require_dtype, require_ids
@@ -80,12 +83,28 @@ def _kl(ppo):
     return serve
 
 
+# ---- trials ------------------------------------------------------------------------------------------------------
+
+def _chunk_calls():
+    calls = []
+    for entropy, gradient, masked in itertools.product((False, True), (False, True), (False, True)):
+        for call in _trial_calls.logits_and_ids()[:1]:
+            keep = _trial_calls.made(*call.arguments[0].shape, seed=3) > 0.3 if masked else None
+            calls.append(_trial.Call((*call.arguments, None), {"with_entropy": entropy, "with_entropy_grad": gradient,
+                                                              "log_prob_keep_mask": keep}))
+    return calls
+
+
 INTEGRATION = Integration("slime", "slime", (
     Hook(_PPO, "_calculate_log_probs_and_entropy_chunk", "logp",
          (f"{_FILE} _calculate_log_probs_and_entropy_chunk", f"{_FILE} _VocabParallelLogProbEntropy",
-          f"{_FILE} _get_vocab_parallel_rank_size", f"{_FILE} calculate_log_probs_and_entropy"), _log_probs),
-    Hook(_PPO, "chunked_gae", "gae", (f"{_FILE} chunked_gae", f"{_FILE} chunked_discounted_returns"), _gae),
-    Hook(_PPO, "vanilla_gae", "gae", (f"{_FILE} vanilla_gae",), _gae),
-    Hook(_PPO, "chunked_discounted_returns", "returns", (f"{_FILE} chunked_discounted_returns",), _returns),
-    Hook(_PPO, "compute_approx_kl", "ratio_kl", (f"{_FILE} compute_approx_kl",), _kl),
+          f"{_FILE} _get_vocab_parallel_rank_size", f"{_FILE} calculate_log_probs_and_entropy"), _log_probs,
+         calls=_chunk_calls),
+    Hook(_PPO, "chunked_gae", "gae", (f"{_FILE} chunked_gae", f"{_FILE} chunked_discounted_returns"), _gae,
+         calls=_trial_calls.gae),
+    Hook(_PPO, "vanilla_gae", "gae", (f"{_FILE} vanilla_gae",), _gae, calls=_trial_calls.gae),
+    Hook(_PPO, "chunked_discounted_returns", "returns", (f"{_FILE} chunked_discounted_returns",), _returns,
+         calls=lambda: _trial_calls.gae(with_values=False)),
+    Hook(_PPO, "compute_approx_kl", "ratio_kl", (f"{_FILE} compute_approx_kl",), _kl,
+         calls=lambda: _trial_calls.log_probs_by_kind(KL_KINDS)),
 ))

@@ -1,5 +1,7 @@
 """Is a trainer's function that rlk has never read still the one that rlk computes? Both are called with made-up arguments,
 and their results and gradients compared."""
+from typing import Callable, NamedTuple
+
 import torch
 
 from rlk.integrations._replace import Original
@@ -8,105 +10,96 @@ from rlk.integrations._replace import Original
 _TOLERANCE = 2e-4
 
 
+class Untried(Exception):
+    """The original cannot run on this machine; the text says what it needs."""
+
+
+class Call(NamedTuple):
+    """Floating-point tensors among the arguments that require a gradient get one."""
+    arguments: tuple = ()
+    named: dict = {}
+    read: Callable = None  # (result) -> what of it a trainer reads, where that is not all; None: all
+
+
 def difference(original, serve, calls):
-    """None where every call of `calls` gives the same by both, else what differs. calls: [(arguments, named)], whose
-    floating-point tensors that require a gradient get one."""
+    """None where every one of `calls` gives the same by both, else what differs."""
     compared = 0
-    for number, (arguments, named) in enumerate(calls):
-        expected, error = _run(original, arguments, named)
+    for number, call in enumerate(calls):
+        expected, error = _run(original, call)
         if error is not None:
             return f"call {number}: the original raises {error}"
         try:
-            found, error = _run(lambda *a, **n: serve(original, *a, **n), arguments, named)
+            found, error = _run(lambda *a, **n: serve(original, *a, **n), call)
         except Original:
             continue  # rlk leaves such calls to the original
         if error is not None:
             return f"call {number}: rlk raises {error}"
-        if len(expected) != len(found):
-            return f"call {number}: {len(expected)} results, rlk has {len(found)}"
-        for name, theirs, ours in zip(_names(expected), expected, found):
+        if expected.keys() != found.keys():
+            return f"call {number}: it gives {_listed(expected)}, rlk {_listed(found)}"
+        for name, theirs in expected.items():
+            ours = found[name]
             if theirs.shape != ours.shape or theirs.dtype != ours.dtype:
                 return (f"call {number}: {name} is {theirs.dtype} {tuple(theirs.shape)}, rlk's {ours.dtype} "
                         f"{tuple(ours.shape)}")
-            worst = (theirs.double() - ours.double()).abs().max().item() if theirs.numel() else 0.0
-            scale = theirs.double().abs().max().item() if theirs.numel() else 0.0
+            worst, scale = _apart(theirs.double(), ours.double())
             if not worst <= _TOLERANCE * max(scale, 1e-3):
                 return f"call {number}: {name} differs by {worst:.3g} where the largest value is {scale:.3g}"
         compared += 1
     return None if compared else "rlk serves none of the calls that it is tried with"
 
 
-def _names(results):
-    return [f"result or gradient {i}" for i in range(len(results))]
+def _apart(theirs, ours):
+    """(the largest difference, the largest finite value). The same infinity, and NaN at the same place, is no difference."""
+    gap = torch.where((theirs == ours) | (theirs.isnan() & ours.isnan()), 0.0, (theirs - ours).abs())
+    size = torch.where(theirs.isfinite(), theirs.abs(), 0.0)
+    return (gap.max().item(), size.max().item()) if theirs.numel() else (0.0, 0.0)
 
 
-def _run(function, arguments, named):
-    """([results and gradients], None), or (None, the error)."""
-    leaves = []
+def _listed(results):
+    return ", ".join(results) or "nothing"
 
-    def fresh(x):
+
+def _run(function, call):
+    """({name: result or gradient}, None), or (None, the error)."""
+    leaves = {}
+
+    def fresh(name, x):
         if not isinstance(x, torch.Tensor):
             return x
         x = x.detach().clone().requires_grad_(x.requires_grad)
         if x.requires_grad:
-            leaves.append(x)
+            leaves[f"the gradient of {name}"] = x
         return x
 
-    arguments, named = [fresh(x) for x in arguments], {name: fresh(x) for name, x in named.items()}
+    arguments = [fresh(f"argument {i}", x) for i, x in enumerate(call.arguments)]
+    named = {name: fresh(name, x) for name, x in call.named.items()}
     try:
-        results = [x for x in _tensors(function(*arguments, **named)) if x is not None]
-        wanted = [x for x in results if x.requires_grad]
+        with torch.compiler.set_stance("force_eager"):  # a trial compiles nothing
+            results = function(*arguments, **named)
+        results = dict(_tensors("the result", results if call.read is None else call.read(results)))
+        wanted = [x for x in results.values() if x.requires_grad]
         gradients = []
         if wanted and leaves:
-            total = sum((x.double() * torch.linspace(0.5, 1.5, x.numel(), dtype=torch.float64).view(x.shape)).sum() for x in wanted)
-            gradients = torch.autograd.grad(total, leaves, allow_unused=True)
-        return [x.detach() for x in (*results, *gradients) if x is not None], None
+            total = sum((x.double() * torch.linspace(0.5, 1.5, x.numel(), dtype=torch.float64, device=x.device).view(x.shape)).sum()
+                        for x in wanted)
+            gradients = torch.autograd.grad(total, list(leaves.values()), allow_unused=True)
+        results.update((name, x) for name, x in zip(leaves, gradients) if x is not None)
+        return {name: x.detach() for name, x in results.items()}, None
     except Original:
         raise
-    except Exception as error:  # whatever a function that nobody here has read may raise
+    except Exception as error:  # an unknown function may raise anything
         return None, f"{type(error).__name__}: {error}"
 
 
-def _tensors(result):
-    if isinstance(result, torch.Tensor) or result is None:
-        return [result]
-    if isinstance(result, dict):
-        return [x for value in result.values() for x in _tensors(value)]
-    if isinstance(result, (tuple, list)):
-        return [x for value in result for x in _tensors(value)]
-    return [torch.tensor(float(result), dtype=torch.float64)] if isinstance(result, (int, float)) else []
-
-
-# ---- arguments ---------------------------------------------------------------------------------------------------
-
-def _made(*shape, seed, scale=1.0):
-    return scale * torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
-
-
-def logits(*more, **named):
-    """Rows of logits alone, of two and of three dimensions: f(logits, *more)."""
-    return [((_made(*shape, 37, seed=1, scale=3.0).requires_grad_(), *more), named) for shape in ((6,), (2, 5))]
-
-
-def logits_and_ids(**named):
-    """f(logits, ids, ...)"""
-    calls = []
-    for shape in ((6,), (2, 5)):
-        ids = torch.arange(5 * 6)[:torch.Size(shape).numel()].view(shape) % 37
-        calls.append(((_made(*shape, 37, seed=2, scale=3.0).requires_grad_(), ids), named))
-    return calls
-
-
-def hidden(*more, **named):
-    """f(hidden [N, D], weight [V, D], *more) of which a callable is called with (N, V)."""
-    n, d, v = 6, 16, 37
-    made = [x(n, v) if callable(x) else x for x in more]
-    return [((_made(n, d, seed=3).requires_grad_(), _made(v, d, seed=4).requires_grad_(), *made), named)]
-
-
-def ids_of(n, v):
-    return torch.arange(n) * 5 % v
-
-
-def no_bias(n, v):
-    return None
+def _tensors(name, result):
+    """(name, tensor) of each number in a result: a metric's name counts as much as its number."""
+    if isinstance(result, torch.Tensor):
+        yield name, result
+    elif isinstance(result, dict):
+        for key, value in result.items():
+            yield from _tensors(f"{name}[{key!r}]", value)
+    elif isinstance(result, (tuple, list)):
+        for place, value in enumerate(result):
+            yield from _tensors(f"{name}[{place}]", value)
+    elif isinstance(result, (int, float)):
+        yield name, torch.tensor(float(result), dtype=torch.float64)

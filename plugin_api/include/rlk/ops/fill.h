@@ -9,7 +9,8 @@ y = value everywhere, in the shape and dtype of x.
 
 y[i] = value
 
-x is not read: it may be y itself, which is filled then. value is converted as `cast` converts an f64.
+x is not read: it may be y itself, which is filled then, and a NaN in it reaches nothing. value is converted as
+`cast` converts an f64; it may be an infinity, and a NaN is refused.
 
 A NaN in one element makes NaN, of what depends on that element (plugin_api/ops/README.md):
   x: none
