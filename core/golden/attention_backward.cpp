@@ -14,11 +14,12 @@ namespace {
 using BackwardCall = CallOf<sdk::ops::AttentionBackward>;
 
 // A gradient under construction: for each element the sum of its terms, of their conditions, and of what they move by
-// when factors are rounded.
+// when factors are rounded. Terms are those of a query head; `group` query heads make one head of `like`.
 class Gradient {
 public:
-  Gradient(const View& like, Layout layout, const Rounding& rounding)
-      : layout_(layout), shape_(like.shape, like.shape + like.ndim), rounding_(rounding) {
+  Gradient(const View& like, int64_t group, Layout layout, const Rounding& rounding)
+      : layout_(layout), group_(group), shape_(like.shape, like.shape + like.ndim), rounding_(rounding) {
+    shape_[layout_ == Layout::dense ? 2 : 1] *= group_;
     int64_t count = 1;
     for (const int64_t size : shape_) count *= size;
     sums_.resize(static_cast<size_t>(count));
@@ -42,18 +43,35 @@ public:
   }
 
   void write(Output& output, bool all_nan, double scale) const {
-    for (size_t i = 0; i < sums_.size(); ++i) {
-      const double value = all_nan ? kNan : scale * sums_[i].value();
-      output.value.push_back(value);
-      const double cond = std::isnan(conds_[i]) ? kInfinity : scale * conds_[i];
-      output.cond.push_back(std::isfinite(value) ? cond : 0.0);
-      if (rounding_) output.rounded.push_back(std::isfinite(value) ? scale * rounded_[i] : 0.0);
+    const auto row = static_cast<size_t>(shape_.back()), group = static_cast<size_t>(group_);
+    for (size_t first = 0; first < sums_.size(); first += group * row) {
+      for (size_t d = 0; d < row; ++d) write(output, all_nan, scale, first + d);
     }
   }
 
 private:
+  // The heads of a group from element i on.
+  void write(Output& output, bool all_nan, double scale, size_t i) const {
+    Sum sum;
+    double cond_sum = 0, rounding = 0;
+    for (size_t end = i + static_cast<size_t>(group_ * shape_.back()); i < end;
+         i += static_cast<size_t>(shape_.back())) {
+      sum.add(sums_[i].value());
+      cond_sum += conds_[i];
+      if (!rounding_) continue;
+      rounding += scale * rounded_[i];
+      if (group_ > 1) rounding += rounding_.of(scale * sums_[i].value());
+    }
+    const double value = all_nan ? kNan : scale * sum.value();
+    output.value.push_back(value);
+    const double cond = std::isnan(cond_sum) ? kInfinity : scale * cond_sum;
+    output.cond.push_back(std::isfinite(value) ? cond : 0.0);
+    if (rounding_) output.rounded.push_back(std::isfinite(value) ? rounding : 0.0);
+  }
+
   Layout layout_;
-  std::vector<int64_t> shape_;
+  int64_t group_;
+  std::vector<int64_t> shape_;  // with query heads
   std::vector<Sum> sums_;
   std::vector<double> conds_;
   Rounding rounding_;
@@ -70,9 +88,9 @@ public:
       : call_(call),
         forward_(sdk::forward_of<AttentionCall>(call)),
         scale_(scale_of(forward_)),
-        grad_q_(call.q, call.params.layout, call.rounding),
-        grad_k_(call.k, call.params.layout, call.rounding),
-        grad_v_(call.v, call.params.layout, call.rounding) {}
+        grad_q_(call.q, 1, call.params.layout, call.rounding),
+        grad_k_(call.k, group_of(call), call.params.layout, call.rounding),
+        grad_v_(call.v, group_of(call), call.params.layout, call.rounding) {}
 
   void add_sequence(const AttentionSequence& sequence) {
     const auto of_queries = [&](const View& tensor) {
@@ -120,8 +138,8 @@ public:
       const double dx_cond = kTiny + ds_cond * score.slope + std::fabs(ds) * score.slope_cond;
       const double dx_lost = p_lost * std::fabs(inner) * score.slope;
       grad_q_.add(sequence.batch, query, h, dx, dx_cond, dx_lost, k(j, g));
-      grad_k_.add(sequence.batch, sequence.k_first + j, g, dx, dx_cond, dx_lost, q(i, h));
-      grad_v_.add(sequence.batch, sequence.k_first + j, g, p, p_cond, p_lost, grad_out(i, h));
+      grad_k_.add(sequence.batch, sequence.k_first + j, h, dx, dx_cond, dx_lost, q(i, h));
+      grad_v_.add(sequence.batch, sequence.k_first + j, h, p, p_cond, p_lost, grad_out(i, h));
     }
   }
 
@@ -138,6 +156,8 @@ public:
   }
 
 private:
+  static int64_t group_of(const BackwardCall& call) { return call.Hkv == 0 ? 1 : call.Hq / call.Hkv; }
+
   BackwardCall& call_;
   const AttentionCall forward_;
   const double scale_;

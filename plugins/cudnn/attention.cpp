@@ -139,10 +139,6 @@ sdk::Refusal refuse(const Device& device, const sdk::Arguments<Op>& call, const 
   if constexpr (kIsBackward<Op>) {
     if (auto no = sdk::refuse_input(call.grad_lse, "grad_lse")) return no;
   }
-  if (kIsBackward<Op> && call.Hq != call.Hkv) {
-    return sdk::Support::no("GROUPED_HEADS",
-                            "cuDNN rounds the gradients of each query head before it sums those of a key head");
-  }
   if (call.params.softcap != 0) return sdk::Support::no("SOFTCAP", "softcap is not supported");
   if (call.params.scale > 0x1p60 || (call.params.scale != 0 && call.params.scale < 0x1p-60)) {
     return sdk::Support::no("SCALE", "the engines' arithmetic takes scales between 2^-60 and 2^60");

@@ -70,6 +70,25 @@ TEST(CpuActivations, GeluKeepsItsDigitsFarBelowZero) {
   });
 }
 
+// At -17 the gradient is some -1e-160, most of it x times the derivative.
+TEST(CpuActivations, GeluByTanhHasAnFp64GradientFarBelowZero) {
+  for_each_target([] {
+    CallOf<ops::GeluBackward> c;
+    const List points = {-15.5, -16.5, -17, -20};
+    c.x = numbers(points, {1, 4});
+    c.grad_y = numbers(List(4, 1.0), {1, 4});
+    c.params.approximate = Approximate::tanh;
+    const Tensor grad = run(c).grad_x;
+    for (int64_t i = 0; i < 4; ++i) {
+      const double x = points[static_cast<size_t>(i)], root = std::sqrt(2 / std::acos(-1.0));
+      const double u = root * (x + 0.044715 * x * x * x), power = std::exp(2 * u), share = 1 / (1 + power);
+      const double right = power * share + x * 2 * power * share * share * root * (1 + 3 * 0.044715 * x * x);
+      EXPECT_NEAR(grad.get(i), right, std::abs(right) * 1e-12) << x;
+      EXPECT_LT(right, 0);
+    }
+  });
+}
+
 // The same of tanh's form: what is left to lose is that of u, for u of the size of x^3.
 TEST(CpuActivations, GeluByTanhKeepsItsDigitsFarBelowZero) {
   for_each_target([] {

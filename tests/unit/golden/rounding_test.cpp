@@ -126,6 +126,31 @@ TEST(GoldenRounding, AttentionBackwardAllowsItForWeightsAndScoreGradients) {
   EXPECT_NEAR(call.grad_v.rounded[0], (kHalfUlpBf16 * 0.5 + lost) * 2, 1e-14);
 }
 
+TEST(GoldenRounding, AttentionBackwardAllowsItForTheGradientsOfHeadsThatShareAKey) {
+  Tensors tensors;
+  CallOf<sdk::ops::AttentionBackward> call;
+  call.q = tensors({1, 1, 2, 1}, {4, 4});
+  call.k = tensors({1, 1, 1, 1}, {5});
+  call.v = tensors({1, 1, 1, 1}, {3});
+  call.out = tensors({1, 1, 2, 1}, {1, 1});
+  call.lse = tensors({1, 1, 2}, {10, 10});
+  call.grad_out = tensors({1, 1, 2, 1}, {2, -2});
+  call.B = call.Sq = call.Sk = call.Hkv = call.D = 1;
+  call.Hq = 2;
+  call.params.scale = 0.5;
+  call.rounding = kBf16;
+  call.grad_q.wanted = call.grad_k.wanted = call.grad_v.wanted = true;
+  // p = 1, and the score gradients of the heads are 4 and -4: their gradients of k 8 and -8, of v 2 and -2.
+  const double lost = 0x1p-23 * (10 + 10);
+  attention_backward(call);
+  EXPECT_NEAR(call.grad_k.value[0], 0, 1e-14);
+  EXPECT_NEAR(call.grad_k.rounded[0], 2 * (0.5 * (kHalfUlpBf16 * 4 + lost * 4) * 4 + kHalfUlpBf16 * 8), 1e-14);
+  EXPECT_NEAR(call.grad_v.value[0], 0, 1e-14);
+  EXPECT_NEAR(call.grad_v.rounded[0], 2 * ((kHalfUlpBf16 + lost) * 2 + kHalfUlpBf16 * 2), 1e-14);
+  // Queries have heads of their own.
+  EXPECT_NEAR(call.grad_q.rounded[1], 0.5 * (kHalfUlpBf16 * 4 + lost * 4) * 5, 1e-14);
+}
+
 TEST(GoldenRounding, LinearLogpBackwardAllowsItInBothProductsAndNotInTheSumOfTheBias) {
   Tensors tensors;
   std::array<View, RLK_LINEAR_LOGP_BACKWARD_N_INPUTS> inputs;

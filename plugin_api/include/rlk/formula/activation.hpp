@@ -125,7 +125,7 @@ RLK_FORMULA Distribution<V> tanh_distribution(D d, V x) {
   const V share = quotient(d, one, Add(one, power));
   const V of_u = Mul(root, MulAdd(square, number(d, 3), one));
   // Far out the derivative is less than the smallest number, and a product with infinity would be anything.
-  const auto is_near = Lt(Abs(x), number(d, 16));
+  const auto is_near = Lt(Abs(x), number(d, sizeof(TFromD<D>) == 4 ? 16 : 40));
   const V derivative = Mul(Mul(power, share), Mul(share, number(d, 2)));
   return {Mul(IfThenElse(Lt(x, Zero(d)), power, one), share), IfThenElseZero(is_near, Mul(derivative, of_u))};
 }
