@@ -44,6 +44,9 @@ Class tolerance may round to a 16-bit T, to nearest: weights, as operands of the
 
 Class tolerance may round to a 16-bit T, to nearest: score gradients, before they are multiplied by scale, as operands
   of the products that give grad_q and grad_k (FlashAttention 2 and 3).
+
+Class tolerance may round to a 16-bit T, to nearest: gradients of heads, of each query head, scaled, before those that
+  share a key head are summed (FlashAttention 2, cuDNN).
 */
 
 #define RLK_ATTENTION_BACKWARD_REVISION 2
