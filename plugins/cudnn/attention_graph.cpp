@@ -83,6 +83,7 @@ private:
     graph_.reshape(x, y);
     return y;
   }
+  void gradient_of_keys(const Descriptor& turned_weights, const Descriptor& rows_of, int64_t id);
 
   Graph& graph_;
   const Shape& shape_;
@@ -128,7 +129,20 @@ void Writer::forward() {
   graph_.multiply(weights, v, out);
 }
 
-// Of as many query heads as key heads: of groups, cuDNN rounds the gradient of each query head before their sum.
+// Where several query heads read a key head, each has its product, and their sum is the gradient.
+void Writer::gradient_of_keys(const Descriptor& turned_weights, const Descriptor& rows_of, int64_t id) {
+  Descriptor& gradient = of_keys(id);
+  if (shape_.q_heads == shape_.kv_heads) {
+    graph_.multiply(turned_weights, rows_of, gradient);
+    return;
+  }
+  // Of the tensors' dtype: the engines of 9.19 accept fp32 here and compute something else.
+  Descriptor& of_heads =
+      graph_.intermediate(shape_.type, {shape_.batch, shape_.q_heads, shape_.keys, shape_.head_size});
+  graph_.multiply(turned_weights, rows_of, of_heads);
+  graph_.reduce(reduction::kSum, of_heads, gradient);
+}
+
 void Writer::backward() {
   Descriptor &q = of_queries(kQ), &k = transposed(kK), &v = transposed(kV), &out = of_queries(kOut);
   Descriptor &grad_out = of_queries(kGradOut), &scale = graph_.value(kScale, data::kFloat);
@@ -146,14 +160,14 @@ void Writer::backward() {
   Descriptor& logarithm = mask(elementwise(pointwise::kSubtract, score, lse()));
   Descriptor& weights = scores();
   graph_.pointwise(pointwise::kExp, data::kFloat, logarithm, nullptr, weights);
-  graph_.multiply(turned(weights), grad_out, of_keys(kGradV));
+  gradient_of_keys(turned(weights), grad_out, kGradV);
 
   Descriptor& grad_weights = scores();
   graph_.multiply(grad_out, v, grad_weights);
   Descriptor& centred = elementwise(pointwise::kSubtract, grad_weights, terms);
   Descriptor& grad_scores = elementwise(pointwise::kMultiply, centred, weights);
   Descriptor& grad_products = elementwise(pointwise::kMultiply, grad_scores, scale);
-  graph_.multiply(turned(grad_products), q, of_keys(kGradK));
+  gradient_of_keys(turned(grad_products), q, kGradK);
 
   Descriptor& grad_q = of_queries(kGradQ);
   Descriptor& k_rows = graph_.intermediate(shape_.type, {shape_.batch, shape_.kv_heads, shape_.keys, shape_.head_size},

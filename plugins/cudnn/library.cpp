@@ -18,12 +18,11 @@ void append_matches(std::vector<std::string>* folders, const std::string& patter
   globfree(&found);
 }
 
-// Where toolkits and pip put the library, for processes whose loader does not know.
-std::vector<std::string> folders() {
+// What torch in this environment would load, and what the user names: a process has one cuDNN, and the prober's child,
+// where no framework has loaded it yet, should try the same one.
+std::vector<std::string> own_folders() {
   std::vector<std::string> all;
-  for (const char* variable : {"CUDNN_HOME", "CUDA_HOME", "CUDA_PATH"}) {
-    const char* root = std::getenv(variable);
-    if (root == nullptr) continue;
+  if (const char* root = std::getenv("CUDNN_HOME")) {
     all.push_back(std::string(root) + "/lib");
     all.push_back(std::string(root) + "/lib64");
   }
@@ -39,14 +38,40 @@ std::vector<std::string> folders() {
       if (folder.ends_with("site-packages")) all.push_back(folder + "/nvidia/cudnn/lib");
     }
   }
+  return all;
+}
+
+// Where toolkits put it, for processes whose loader does not know.
+std::vector<std::string> toolkit_folders() {
+  std::vector<std::string> all;
+  for (const char* variable : {"CUDA_HOME", "CUDA_PATH"}) {
+    const char* root = std::getenv(variable);
+    if (root == nullptr) continue;
+    all.push_back(std::string(root) + "/lib");
+    all.push_back(std::string(root) + "/lib64");
+  }
   all.emplace_back("/usr/local/cuda/lib64");
+  return all;
+}
+
+// In the order in which they are tried, the last one by the loader's own rules.
+std::vector<std::string> names() {
+  constexpr const char* kName = "libcudnn.so.9";
+  std::vector<std::string> all;
+  void* const loaded = dlopen(kName, RTLD_NOW | RTLD_NOLOAD);
+  if (loaded != nullptr) {
+    dlclose(loaded);  // whoever loaded it keeps it
+    return {kName};
+  }
+  for (const std::string& folder : own_folders()) append_matches(&all, folder + "/" + kName);
+  all.emplace_back(kName);
   return all;
 }
 
 Library open() {
   Library made;
   sdk::Symbols& symbols = made.symbols;
-  void* cudnn = symbols.require_library({"libcudnn.so.9"}, folders());
+  void* cudnn = symbols.require_library(names(), toolkit_folders());
 #define RLK_CUDNN_NEED(result, member, symbol, parameters) symbols.require(cudnn, symbol, made.member);
   RLK_CUDNN_FUNCTIONS(RLK_CUDNN_NEED)
 #undef RLK_CUDNN_NEED
