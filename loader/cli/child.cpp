@@ -101,6 +101,7 @@ Judgement judge_plugins(const JudgeRequest& request, const std::function<void(co
   loader::ChildCommand command = child_command(environment, json({{"do", "judge"},
                                                                   {"all", request.all},
                                                                   {"fresh", request.fresh},
+                                                                  {"builtin", request.builtin},
                                                                   {"verdicts", static_cast<bool>(on_verdict)}})
                                                                 .dump());
   const double scale = loader::timeout_scale_of(environment);

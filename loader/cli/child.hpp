@@ -31,9 +31,10 @@ struct Judgement {
 // Every plugin taken as far as it comes: probed (in children of the child), then registered in the child. What cannot
 // be found out is `trouble`. on_verdict is called for each plugin as its probe ends.
 struct JudgeRequest {
-  bool all = false;    // every operator is tried, whatever RLK_VERIFY says
-  bool fresh = false;  // probe anew, remembered results are not believed
-  std::string select;  // replaces RLK_PLUGINS_SELECT when not empty
+  bool all = false;     // every operator is tried, whatever RLK_VERIFY says
+  bool fresh = false;   // probe anew, remembered results are not believed
+  bool builtin = true;  // of the built-in CPU, too
+  std::string select;   // replaces RLK_PLUGINS_SELECT when not empty
   bool ignore_config = false;
 };
 // What is wrong with the policy file that RLK_CONFIG names, "" when nothing is. judge_plugins throws it as Failure.

@@ -61,6 +61,7 @@ std::string judge(ChildChannel* channel, const json& request) {
   options.host = loader::host_services();
   options.store = &store;
   options.fresh = request.value("fresh", false);
+  options.fresh_builtin = request.value("builtin", true);
   const bool tries_all = request.value("all", false) || options.fresh || loader::is_eager(environment);
   options.trial = tries_all ? loader::Trial::all : loader::Trial::first_look;
   options.known_bad = config.known_bad;

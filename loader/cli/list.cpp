@@ -60,6 +60,7 @@ int run_probe(const Arguments& arguments) {
   const PluginRecord before = find_record(judgement.records, id);
   if (request.fresh) {
     request.select = ids_of_backend(judgement.records, before);
+    request.builtin = before.path.empty();
     judgement = judge_plugins(request, on_verdict);
   }
   judgement.records = {find_record(judgement.records, id)};
@@ -87,14 +88,15 @@ Verb verb_list() {
 }
 
 Verb verb_probe() {
-  return {
-      "probe",
-      "Judges the plugins, or one of them, and tells each verdict as it comes.",
-      "Every operator is tried, also those that `list` shows as waiting.",
-      "rlk-plugins probe --fresh cuda",
-      {{"ID", false}},
-      {{"fresh", nullptr, "measure anew and try everything, of the built-in CPU too; nothing remembered is believed"}},
-      run_probe};
+  return {"probe",
+          "Judges the plugins, or one of them, and tells each verdict as it comes.",
+          "Every operator is tried, also those that `list` shows as waiting.",
+          "rlk-plugins probe --fresh cuda",
+          {{"ID", false}},
+          {{"fresh", nullptr,
+            "measure anew and try everything of the plugin, or of all and the built-in CPU; nothing remembered is "
+            "believed"}},
+          run_probe};
 }
 
 }  // namespace rlk::cli

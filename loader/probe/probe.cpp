@@ -220,14 +220,18 @@ private:
       // The built-in's code is rlk's own, and the build's tests have tried it: a canary is enough, unless somebody
       // wants everything tried, or has ever had it tried here. What that found is not left to a canary when it is out
       // of date.
-      canary = record.path.empty() && !its->options_.fresh && !its->cache_.was_judged(whole);
+      canary = record.path.empty() && !is_fresh() && !its->cache_.was_judged(whole);
       if (canary) key.tried = kTriedCanary;
+    }
+
+    bool is_fresh() const {
+      return pipeline.options_.fresh && (!record.path.empty() || pipeline.options_.fresh_builtin);
     }
 
     // Takes it over, if it says what is asked for.
     bool remembered() {
       const ResultCache& cache = pipeline.cache_;
-      known = pipeline.options_.fresh ? std::nullopt : cache.find(key, waited_since);
+      known = is_fresh() ? std::nullopt : cache.find(key, waited_since);
       if (!known && canary) known = cache.find(whole, waited_since);  // somebody else's canary failed
       if (!known || !says_enough()) return false;
       take(std::move(*known), &record);
@@ -326,7 +330,7 @@ private:
         take(std::move(*verdict.known), &record);
         break;
       }
-      if (trial_of(record) != Trial::all || !has_moved(verdict.known, record)) break;
+      if (canary || trial_of(record) != Trial::all || !has_moved(verdict.known, record)) break;
       verdict.known = std::exchange(record, as_screened);
     }
     const std::string tight = describe_tight_limits(key.limits);

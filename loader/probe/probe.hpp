@@ -43,8 +43,9 @@ struct ProbeOptions {
   std::string prober;               // find_prober() when empty
   std::vector<KnownBad> known_bad;  // applied to the verdicts, remembered or not
   std::vector<std::string> use_known_bad;
-  // Do not believe remembered results (new ones are stored), and try everything of the built-in too.
-  bool fresh = false;
+  // Do not believe remembered results (new ones are stored), and try everything of the built-in too, unless it is
+  // another's probe that is fresh.
+  bool fresh = false, fresh_builtin = true;
   Trial trial = Trial::all;
   Demand* demand = nullptr;  // which operators are wanted of whom; `first_look` and `more` look at it
   // The plugins that the caller has verdicts of, with the operators that wait. `more` tries no other, and of `all`

@@ -202,7 +202,7 @@ class Questions(command.Case):
         self.assertEqual([entry["name"] for entry in logp["inputs"]],
                          ["logits", "ids", "bias", "mask", "row_indices", "keep_mask"])
         self.assertEqual([op["name"] for op in self.json("ops", "add")["ops"]], ["add"])
-        self.assertEqual([r["name"] for r in ops["attention_backward"]["rounded"]], ["weights", "score gradients"])
+        self.assertEqual([r["name"] for r in ops["attention_backward"]["rounded"]], ["weights", "score gradients", "gradients of heads"])
         self.assertEqual(ops["linear_logp"]["rounded"], [])
         self.assertIn("may be rounded to a 16-bit T: weights", self.output("ops", "attention"))
         text = self.output("ops", "attention")

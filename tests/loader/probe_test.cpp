@@ -148,7 +148,7 @@ INSTANTIATE_TEST_SUITE_P(
         FaultCase{"open:null", State::rejected, "ENUMERATE_FAILED", "device_open of acme:0"},
         FaultCase{"describe:throw", State::rejected, "ENUMERATE_FAILED", "device_describe of device 0"},
         FaultCase{"describe:crash", State::rejected, "CRASHED", "SIGSEGV in phase enumerate"},
-        FaultCase{"enqueue:crash", State::rejected, "CRASHED", "SIGSEGV in phase smoke, at"},
+        FaultCase{"enqueue:crash", State::rejected, "CRASHED", "SIGSEGV in phase operators, at"},
         FaultCase{"enqueue:throw", State::rejected, "NOTHING_VERIFIED", "the vendor said no"},
         FaultCase{"raw_stream_create:throw", State::rejected, "NOTHING_VERIFIED", "the vendor said no"},
         FaultCase{"raw_stream_query:throw", State::rejected, "NOTHING_VERIFIED", "the vendor said no"},
