@@ -9,7 +9,7 @@
 
 namespace rlk::loader {
 
-WorkingFolder::WorkingFolder() : folder_(open(".", O_PATH | O_DIRECTORY | O_CLOEXEC)) {}
+WorkingFolder::WorkingFolder() : folder_(UniqueFd(open(".", O_PATH | O_DIRECTORY | O_CLOEXEC))) {}
 
 void WorkingFolder::put_back(const std::string& plugin) const {
   struct stat before = {}, now = {};

@@ -20,7 +20,15 @@ class Tier(command.Case):
         cls.reports = os.path.join(cls.folder, "reports", "cambricon")
         os.makedirs(cls.reports)
         cls.plugin = shutil.copy(PLUGIN, cls.folder)
-        cls.world = {"RLK_PLUGIN_PATH": cls.folder, "LD_LIBRARY_PATH": NEUWARE}
+        # Without sums and products most operators are declined, and a report takes a minute less.
+        neuware = shutil.copytree(NEUWARE, os.path.join(cls.cache, "neuware"))
+        with open(os.path.join(neuware, "libcnnl.so"), "rb") as file:
+            library = file.read()
+        for name in (b"\0cnnlOpTensor\0", b"\0cnnlExpand\0"):
+            library = library.replace(name, b"\0x" + name[2:])
+        with open(os.path.join(neuware, "libcnnl.so"), "wb") as file:
+            file.write(library)
+        cls.world = {"RLK_PLUGIN_PATH": cls.folder, "LD_LIBRARY_PATH": neuware}
 
     def report(self):
         """A report as `conformance` writes it, as if it had seen a card."""
