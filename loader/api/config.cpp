@@ -421,7 +421,8 @@ rlk_status read_config(const std::string& path, Config* out, rlk_error* error) {
 std::vector<std::string> policy_files(const Environment& environment, const std::string& root) {
   if (const auto named = environment.path("RLK_CONFIG")) return {*named};
   const fs::path folder = root + "/etc/rlk";
-  std::error_code failed;  // what cannot be listed is not there; what is there and cannot be read is told by its reader
+  std::error_code
+      failed;  // a folder that cannot be listed is not there; the reader tells of a file that it cannot read
   std::vector<std::string> files;
   for (fs::directory_iterator item(folder / "policy.d", failed), end; !failed && item != end; item.increment(failed))
     if (item->path().extension() == ".toml") files.push_back(item->path().string());

@@ -1,4 +1,4 @@
-// Which calls cuDNN serves, what it is told of them, and their plans.
+// Which calls cuDNN serves, what the plugin tells it of them, and their plans.
 #include "attention.hpp"
 
 #include <rlk/sdk/arguments.hpp>

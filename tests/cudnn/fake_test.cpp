@@ -58,7 +58,7 @@ TEST_F(FakeCudnn, RefusesToDescribeAFinalizedDescriptorFurther) {
   EXPECT_EQ(set(how, attribute::kMatmulPrecision, type::kDataType, 1, &precision), status::kBadParam);
 }
 
-// What a graph of two tensors and an operation is told.
+// What the library tells a graph of two tensors and an operation.
 Status told(const Dims& to, int64_t to_id) {
   Graph graph{Target{}};
   const Dims dims = {1, 1, 8, 16};

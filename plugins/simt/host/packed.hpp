@@ -55,16 +55,19 @@ struct Packed : T {
     sdk::Support answer = T::query(device, call);
     if (!would_take_contiguous(answer)) return answer;
     const std::vector<PackedSlot> slots = packed_slots(call.desc());
+    if (slots.empty()) return answer;
     const PackedArguments arguments(slots, call.desc(), nullptr);
-    sdk::Support contiguous = T::query(device, sdk::Call<Op>(described(call, arguments)));
-    if (slots.empty() || contiguous.level == RLK_SUPPORT_NO) return answer;
+    const rlk_call_desc contiguous_call = described(call, arguments);
+    sdk::Support contiguous = T::query(device, sdk::Call<Op>(contiguous_call));
+    if (contiguous.level == RLK_SUPPORT_NO) return answer;
     return support_of_packed(device, slots, arguments, std::move(contiguous));
   }
   static std::unique_ptr<sdk::Plan> plan(Device& device, const sdk::Call<Op>& call) {
     if (!would_take_contiguous(T::query(device, call))) return T::plan(device, call);
     const std::vector<PackedSlot> slots = packed_slots(call.desc());
     const PackedArguments arguments(slots, call.desc(), nullptr);
-    return plan_of_packed(device, slots, arguments, T::plan(device, sdk::Call<Op>(described(call, arguments))));
+    const rlk_call_desc contiguous_call = described(call, arguments);
+    return plan_of_packed(device, slots, arguments, T::plan(device, sdk::Call<Op>(contiguous_call)));
   }
 
 private:

@@ -71,7 +71,7 @@ TEST_F(ConfigTest, OfTheMachineIsOneFileAndThenThoseBesideItByTheirNames) {
 
   EXPECT_EQ(loader::policy_files({{{"RLK_CONFIG", "/opt/mine"}}, false}, folder_.path()), std::vector{"/opt/mine"s});
   EXPECT_EQ(loader::policy_files({{{"RLK_CONFIG", "/opt/mine"}}, true}, folder_.path()), files)
-      << "who starts a privileged program does not choose its policy; the machine does";
+      << "the caller of a privileged program does not choose its policy; the machine does";
   EXPECT_TRUE(loader::policy_files({}, folder_ / "nowhere").empty());
 }
 

@@ -62,7 +62,7 @@ constexpr rlk_dtype kBf16{RLK_DTYPE_BFLOAT, 16, 1};
 constexpr rlk_dtype kF16{RLK_DTYPE_FLOAT, 16, 1};
 constexpr rlk_dtype kI64{RLK_DTYPE_INT, 64, 1};
 
-// A contiguous tensor whose memory nobody looks at.
+// A contiguous tensor; no test looks at its memory.
 struct Tensor {
   std::vector<int64_t> shape, strides;
   rlk_tensor tensor{};
@@ -115,7 +115,7 @@ public:
     run.n_symbols = Op::kSymbols;
     Stream stream(device, nullptr, false);
     launched.clear();
-    // Memory that nobody looks at; the tensors within it have addresses.
+    // No test looks at this memory; the tensors within it have addresses.
     workspace_bytes = plan->prepare(sdk::Run(run));
     std::vector<char> workspace(workspace_bytes + 1);
     run.workspace = workspace.data();
