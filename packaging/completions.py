@@ -14,7 +14,7 @@ def takes(verb, what):
     return any(word.startswith(what) for operand in verb["operands"] for word in operand["name"].split("|"))
 
 
-# Plugins' ids by their files' names, in the folders that are searched: nothing is probed while somebody types.
+# Plugins' ids by their files' names, in the folders that are searched: the shell probes no plugin while a user types.
 _IDS = """_rlk_plugins_ids() {
   local bin place file
   bin=$(dirname -- "$(command -v rlk-plugins)")
