@@ -9,6 +9,7 @@
 
 #include "core/dispatch/log.hpp"
 #include "loader/probe/child_probe.hpp"
+#include "loader/probe/standing_report.hpp"
 #include "loader/store/cache.hpp"
 #include "loader/store/quarantine.hpp"
 
@@ -104,6 +105,11 @@ std::vector<ProbedPlugin> find_plugins(const SearchOptions& search, ProbeOptions
     core::log_line(
         RLK_LOG_WARN, "probe",
         "RLK_VERIFY is \"" + *options.environment.get("RLK_VERIFY") + "\"; expected lazy or eager. Using lazy");
+  }
+  if (bool use = true; !uses_reports_of(options.environment, &use)) {
+    core::log_line(
+        RLK_LOG_WARN, "probe",
+        "RLK_REPORTS is \"" + *options.environment.get("RLK_REPORTS") + "\"; expected use or ignore. Using use");
   }
   if (double scale = 1.0; !timeout_scale_of(options.environment, &scale)) {
     core::log_line(RLK_LOG_WARN, "probe",

@@ -29,7 +29,7 @@ struct UnitResult {
   // truncation gives. For whoever looks at a run: records do not keep it.
   double worst_shrinkage = 0;
   int cases = 0;  // that were run: 0 where a canary stood for the unit
-  // Of a verified unit: what was not tried whole ("CONDUCT_IN_PART", kCanary), mostly empty.
+  // Of a verified unit: what was not tried whole here ("CONDUCT_IN_PART", kCanary, kReported), mostly empty.
   std::string reason_code;  // failed, declined: "WRONG_RESULT", "NOT_WRITTEN", "RED_ZONE", "NONDETERMINISTIC", ...
   std::string reason;       // the first failing case: what was seen, where, what was expected
   // The plain unit: what sizes, with which features, were tried, or compared at run time (conformance/sample.hpp).
@@ -38,6 +38,9 @@ struct UnitResult {
 
 // reason_code of a unit that is verified because the build's tests verified it, and a canary passed here.
 inline constexpr const char* kCanary = "CANARY";
+// reason_code of a unit that is verified because a recorded report of the same file on the same kind of card says so,
+// and a canary of its operator passed here.
+inline constexpr const char* kReported = "REPORT";
 // reason_code of a unit that was not tried because its plans were still being compiled.
 inline constexpr const char* kNotReady = "NOT_READY";
 // reason_code of a declined unit, of no dtype, that stands for an implementation whose operator has not been tried yet.

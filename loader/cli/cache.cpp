@@ -14,6 +14,8 @@
 #include "loader/cli/table.hpp"
 #include "loader/cli/verbs.hpp"
 #include "loader/discover/environment.hpp"
+#include "loader/store/file.hpp"
+#include "loader/store/report.hpp"
 #include "loader/store/store.hpp"
 
 namespace rlk::cli {
@@ -53,10 +55,19 @@ int list(const loader::Store& store, bool json) {
 }
 
 // What the plugins that are found now need, and what others left that will last.
-int write_seed(loader::Store& store, const std::string& path, bool json) {
+int write_seed(loader::Store& store, const std::string& path, const std::string& report, bool json) {
   require_place(path);
-  const Judgement judgement = judge_plugins({});
   loader::Seed::Entries entries;
+  if (!report.empty()) {
+    const auto read = loader::read_report(report);
+    if (!read) throw Failure(report + " is no report of `rlk-plugins conformance --report`");
+    if (const std::string objection = objection_to(read->record); !objection.empty())
+      throw Failure(fmt::format("{} stands for nothing: {}", report, objection));
+    if (read->plugin_sha256.empty()) throw Failure(report + " does not name the file that was tried; make it anew");
+    entries.emplace(fmt::format("{}{}-{}", loader::kReportPrefix, read->record.id, read->plugin_sha256.substr(0, 16)),
+                    loader::read_file(report, SIZE_MAX).value());
+  }
+  const Judgement judgement = judge_plugins({});
   for (const loader::StoreEntry& entry : store.list("")) {
     auto bytes = store.get(entry.name);
     if (bytes && loader::may_travel(entry.name, *bytes)) entries.emplace(entry.name, std::move(*bytes));
@@ -90,6 +101,7 @@ int run_cache(const Arguments& arguments) {
   const std::string action = arguments.operand(0), file = arguments.operand(1);
   if (action != "ls" && action != "clear" && action != "export")
     throw UsageError("cache " + action + ": expected ls, clear or export");
+  if (action != "export" && arguments.has("report")) throw UsageError("--report goes with cache export");
   if ((action == "export") == file.empty())
     throw UsageError(action == "export" ? "cache export needs the FILE to write"
                                         : "cache " + action + " takes no FILE");
@@ -97,7 +109,7 @@ int run_cache(const Arguments& arguments) {
       loader::Environment::of_process(), loader::Identity::of_process(),
       [](bool, const std::string& text) { std::fprintf(stderr, "rlk-plugins: %s\n", printable(text).c_str()); });
   if (store.folder().empty()) throw Failure("there is no cache folder; set RLK_CACHE_DIR to a folder of your own");
-  if (action == "export") return write_seed(store, file, arguments.json());
+  if (action == "export") return write_seed(store, file, arguments.value("report"), arguments.json());
   if (action == "ls") return list(store, arguments.json());
   require_named_folder(store);
   size_t removed = 0;
@@ -123,10 +135,12 @@ Verb verb_cache() {
       "`cache export FILE` writes a seed: verdicts and kernels in one file that an image carries. Processes read it\n"
       "where RLK_CACHE_SEED names it, or as share/rlk/cache.seed of the installation. It serves the machines and\n"
       "containers that look as this one does: the same processor and accelerators, drivers, kernel, and files\n"
-      "at the same paths. It must belong to root or the user, and nobody else may write it.",
+      "at the same paths. It must belong to root or the user, and nobody else may write it. --report puts a report of\n"
+      "`rlk-plugins conformance` in it, which stands for the smoke test of that file on every machine with such a "
+      "card.",
       "rlk-plugins cache export /opt/rlk/cache.seed",
       {{"ls|clear|export", true}, {"FILE", false}},
-      {},
+      {{"report", "REPORT", "export: a conformance report to take along"}},
       run_cache};
 }
 

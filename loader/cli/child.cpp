@@ -102,6 +102,7 @@ Judgement judge_plugins(const JudgeRequest& request, const std::function<void(co
                                                                   {"all", request.all},
                                                                   {"fresh", request.fresh},
                                                                   {"builtin", request.builtin},
+                                                                  {"remember", request.remember},
                                                                   {"verdicts", static_cast<bool>(on_verdict)}})
                                                                 .dump());
   const double scale = loader::timeout_scale_of(environment);

@@ -34,7 +34,9 @@ struct JudgeRequest {
   bool all = false;     // every operator is tried, whatever RLK_VERIFY says
   bool fresh = false;   // probe anew, remembered results are not believed
   bool builtin = true;  // of the built-in CPU, too
-  std::string select;   // replaces RLK_PLUGINS_SELECT when not empty
+  // That plugins with these verdicts were loaded into one process within the last hour is enough.
+  bool remember = false;
+  std::string select;  // replaces RLK_PLUGINS_SELECT when not empty
   bool ignore_config = false;
 };
 // What is wrong with the policy file that RLK_CONFIG names, "" when nothing is. judge_plugins throws it as Failure.

@@ -22,7 +22,8 @@
 #include "loader/cli/report.hpp"
 #include "loader/cli/verbs.hpp"
 #include "loader/discover/builtin.hpp"
-#include "loader/store/support.hpp"
+#include "loader/store/report.hpp"
+#include "loader/store/sha256.hpp"
 
 namespace rlk::cli {
 namespace {
@@ -48,7 +49,9 @@ std::string today() {
 void write_report(const std::string& path, const PluginRecord& record, bool full) {
   if (record.units.empty())
     throw Failure(fmt::format("there is nothing to report: {} is {}", record.id, reason_text(record)));
-  write_whole(path, {report_to_json(host_identity(), record, full, today())});
+  loader::Store nowhere("");
+  const std::string sha256 = record.path.empty() ? "" : sha256_of(&nowhere, record.path).value_or("");
+  write_whole(path, {report_to_json(host_identity(), record, sha256, full, today())});
   const std::string objection = objection_to(record);
   std::fprintf(
       stderr, "%s\n",

@@ -22,7 +22,9 @@ int show(const Arguments& arguments, const Judgement& judgement) {
 }
 
 int run_list(const Arguments& arguments) {
-  Judgement judgement = judge_plugins({});
+  JudgeRequest request;
+  request.remember = true;
+  Judgement judgement = judge_plugins(request);
   if (arguments.has("present"))
     std::erase_if(judgement.records, [](const PluginRecord& record) { return record.state == loader::State::absent; });
   return show(arguments, judgement);
@@ -79,7 +81,9 @@ Verb verb_list() {
       "first; see its own line), deferred (tried again later), quarantined (switched off after a failure at run "
       "time).\n"
       "Of a plugin with many operators few are tried at first: the others are waiting until a program wants them, or\n"
-      "until `rlk-plugins probe` tries all. Below the plugins stand places that were named and not found, or not\n"
+      "until `rlk-plugins probe` tries all. That plugins were loaded into one process is remembered for an hour, "
+      "while\n"
+      "verdicts and environment are the same. Below the plugins stand places that were named and not found, or not\n"
       "searched, and files passed over for their names.",
       "rlk-plugins list --present",
       {},

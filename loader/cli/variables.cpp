@@ -25,7 +25,7 @@ constexpr const char* kVariables[] = {
     "RLK_LOG_DISPATCH", "RLK_LOG_FILE",        "RLK_PROBE",         "RLK_PROBE_TIMEOUT",  "RLK_PROBE_RETRY",
     "RLK_PROBER",       "RLK_NUM_THREADS",     "RLK_THREAD_POOL",   "RLK_CACHE_DIR",      "RLK_CACHE_SEED",
     "RLK_WATCH",        "RLK_CUDA_REMOTE",     "RLK_COUNTERS",      "RLK_CALL_TIMEOUT",   "RLK_ALLOW",
-    "RLK_ALLOW_LIST",   "RLK_TVMFFI_MANIFEST", "RLK_VERIFY"};
+    "RLK_ALLOW_LIST",   "RLK_TVMFFI_MANIFEST", "RLK_VERIFY",        "RLK_REPORTS"};
 
 }  // namespace
 
@@ -64,6 +64,7 @@ std::string problem_of_value(const std::string& name, const std::string& value) 
   if (value.empty()) return "";  // as good as unset
   if (name == "RLK_PROBE") return one_of({"isolated", "inprocess", "off"});
   if (name == "RLK_VERIFY") return one_of({"lazy", "eager"});
+  if (name == "RLK_REPORTS") return one_of({"use", "ignore"});
   if (name == "RLK_THREAD_POOL") return one_of({"own"});
   if (name == "RLK_FALLBACK") return one_of({"allow", "warn", "strict"});
   if (name == "RLK_ALLOW") return one_of({"off", "warn", "require"});

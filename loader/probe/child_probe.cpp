@@ -149,9 +149,11 @@ std::string encode_request(const PluginRecord& record, const ChildProbe& probe) 
   json request = {{"record", record_to_text(record)}, {"smoke_seconds", probe.smoke_seconds * probe.scale},
                   {"canary", probe.canary},           {"by_operator", probe.by_operator},
                   {"operators", probe.operators},     {"wanted", probe.wanted},
-                  {"owners", json::array()}};
+                  {"owners", json::array()},          {"reports", json::array()}};
   for (const OwnerCandidate& owner : probe.owners)
     request["owners"].push_back({{"id", owner.id}, {"path", exact_json(owner.path)}});
+  for (const StandingReport& report : probe.reports)
+    request["reports"].push_back({{"name", report.name}, {"record", record_to_text(report.record)}});
   return request.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
@@ -176,6 +178,16 @@ bool decode_request(const std::string& text, PluginRecord* record, ExamineOption
       return false;
     }
     options->owners.push_back({owner["id"].get<std::string>(), exact_text(owner["path"])});
+  }
+  for (const json& report : request.value("reports", json::array())) {
+    StandingReport& known = options->reports.emplace_back();
+    if (!report.is_object() || !report.value("name", json()).is_string() ||
+        !report.value("record", json()).is_string()) {
+      *error = "the request has a report without a name or a record";
+      return false;
+    }
+    known.name = report["name"].get<std::string>();
+    if (!record_from_text(report["record"].get<std::string>(), &known.record, error)) return false;
   }
   return record_from_text(request["record"].get<std::string>(), record, error);
 }

@@ -36,6 +36,7 @@ struct ChildProbe {
   // One operator after another, as ExamineOptions has it: some of those that wait, or all for a first look.
   bool by_operator = false;
   std::vector<std::string> operators, wanted;
+  std::vector<StandingReport> reports{};
   double smoke_seconds = kSmokeSeconds;  // for all operators
   // By operator: when it answers true between the first operator's begin and the last one's end, the rest waits.
   std::function<bool()> enough = nullptr;

@@ -230,6 +230,7 @@ private:
     }
     suite.device = false;
     has_begun_operators_ = true;
+    choose_report();
     report_tried();
     const auto begin = Clock::now();
     for (const std::string& op : order) {
@@ -238,16 +239,58 @@ private:
       if (options_.smoke_seconds > 0 && left <= 0 && !must_be) return;
       if (is_first_look) left += options_.smoke_seconds;  // one that has begun may end
       suite.op = op;
-      std::vector<UnitResult> units = tried(suite, options_.smoke_seconds > 0 && !must_be ? left : 0);
+      std::vector<UnitResult> units = confirmed(suite);
+      if (units.empty()) units = tried(suite, options_.smoke_seconds > 0 && !must_be ? left : 0);
       const bool is_cut = std::any_of(units.begin(), units.end(),
                                       [](const UnitResult& unit) { return unit.reason_code == kUnitNotReached; });
       // Half a test is none. One that had the whole time and was cut has its verdict.
       if (is_cut && (is_first_look || op != order.front())) return;
+      if (!failed_canary_.empty()) units = merge_units({std::exchange(failed_canary_, {}), units});
       std::erase_if(record_.units, [&](const UnitResult& unit) { return unit.op == op; });
       record_.units.insert(record_.units.end(), std::make_move_iterator(units.begin()),
                            std::make_move_iterator(units.end()));
       report_tried();
     }
+  }
+
+  // Nothing of the plugin may have failed: a report has seen no failure, and so it is not about this machine.
+  void choose_report() {
+    const bool has_failed = std::any_of(record_.units.begin(), record_.units.end(), [](const UnitResult& unit) {
+      return unit.verdict == UnitResult::Verdict::failed;
+    });
+    report_of_file_ = has_failed ? nullptr : find_standing(options_.reports, record_);
+    if (report_of_file_ != nullptr)
+      note("the report " + report_of_file_->name +
+           " stands for the trial of its operators; a canary of each confirms it");
+  }
+
+  // The report's units of the operator, if one stands and a canary confirms it; none otherwise.
+  std::vector<UnitResult> confirmed(core::ConformanceOptions suite) {
+    if (report_of_file_ == nullptr) return {};
+    suite.canary = true;
+    const std::vector<UnitResult> canary = tried(suite, 0);
+    record_.tried = kTriedEverything;
+    const auto failed = std::find_if(canary.begin(), canary.end(), [](const UnitResult& unit) {
+      return unit.verdict == UnitResult::Verdict::failed;
+    });
+    if (failed == canary.end()) return units_confirmed(*report_of_file_, suite.op, canary);
+    note(fmt::format("a canary failed ({}, {}): the report {} stands for nothing here, and everything is tried",
+                     failed->reason_code, failed->reason, report_of_file_->name));
+    report_of_file_ = nullptr;
+    std::set<std::string> rested;
+    for (const UnitResult& unit : record_.units)
+      if (unit.reason_code == core::kReported) rested.insert(unit.op);
+    std::erase_if(record_.units, [&](const UnitResult& unit) { return rested.count(unit.op) > 0; });
+    for_each_implementation([&](const rlk_implementation& implementation) {
+      if (rested.count(text_of(implementation.op)) > 0) record_.units.push_back(waiting_unit(implementation));
+    });
+    failed_canary_ = {*failed};  // stays, even if the whole test does not find it again
+    return {};
+  }
+
+  void note(const std::string& text) {
+    if (std::find(record_.notes.begin(), record_.notes.end(), text) == record_.notes.end())
+      record_.notes.push_back(text);
   }
 
   // As a trial of everything at once has them. Before, their order is that in which operators are tried.
@@ -267,14 +310,22 @@ private:
 
   // A unit for each implementation. Returns their operators, in the plugin's order.
   std::vector<std::string> let_all_wait() {
-    for (uint32_t i = 0; i < live_.api->n_implementations; ++i) {
-      UnitResult& unit = record_.units.emplace_back();
-      unit.op = text_of(live_.api->implementations[i]->op);
-      unit.implementation = text_of(live_.api->implementations[i]->name);
-      unit.reason_code = core::kWaiting;
-      unit.reason = "not tried yet";
-    }
+    for_each_implementation([this](const rlk_implementation& one) { record_.units.push_back(waiting_unit(one)); });
     return waiting_operators(record_);
+  }
+
+  template <class Function>
+  void for_each_implementation(Function&& function) const {
+    for (uint32_t i = 0; i < live_.api->n_implementations; ++i) function(*live_.api->implementations[i]);
+  }
+
+  static UnitResult waiting_unit(const rlk_implementation& implementation) {
+    UnitResult unit;
+    unit.op = text_of(implementation.op);
+    unit.implementation = text_of(implementation.name);
+    unit.reason_code = core::kWaiting;
+    unit.reason = "not tried yet";
+    return unit;
   }
 
   std::vector<UnitResult> tried(const core::ConformanceOptions& suite, double seconds) {
@@ -307,6 +358,8 @@ private:
   Live live_;
   Live owner_;
   bool has_begun_operators_ = false;  // one after another
+  const StandingReport* report_of_file_ = nullptr;
+  std::vector<UnitResult> failed_canary_;  // of the operator that is tried now
 };
 
 // The names of operators, each once: "attention, logp".

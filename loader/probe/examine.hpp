@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "loader/probe/standing_report.hpp"
 #include "loader/store/record.hpp"
 
 namespace rlk::loader {
@@ -36,6 +37,9 @@ struct ExamineOptions {
   // ones before the others and the device before all.
   bool by_operator = false;
   std::vector<std::string> operators, wanted;
+  // By operator: one of these that is about such devices stands for the trial of what it names, and a canary confirms
+  // it, unless something of the plugin has failed already.
+  std::vector<StandingReport> reports;
   Place place = Place::child;
   std::function<void(const std::string& phase)> on_phase;
   std::function<void(const std::string& activity)> on_activity;  // before each case of the smoke test

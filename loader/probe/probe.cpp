@@ -20,8 +20,10 @@
 #include "loader/probe/attempt.hpp"
 #include "loader/probe/child_probe.hpp"
 #include "loader/probe/examine.hpp"
+#include "loader/probe/standing_report.hpp"
 #include "loader/screen/allow.hpp"
 #include "loader/screen/library.hpp"
+#include "loader/screen/note.hpp"
 #include "loader/store/cache.hpp"
 #include "loader/store/file.hpp"
 #include "loader/store/fingerprint.hpp"
@@ -42,10 +44,13 @@ constexpr auto kBetweenLooks = std::chrono::milliseconds(250);      // for what 
 class Pipeline {
 public:
   Pipeline(std::vector<ProbedPlugin>* plugins, const ProbeOptions& options)
-      : plugins_(*plugins), options_(options), cache_(options.store, {}, retry_seconds(options.environment)) {
-    screen_ = options.screen;
+      : plugins_(*plugins),
+        options_(options),
+        screen_(options.screen),
+        allowed_(AllowList::of(options.environment, screen_.identity)),
+        reports_(options.environment, screen_.identity, allowed_, options.store),
+        cache_(options.store, {}, retry_seconds(options.environment)) {
     screen_.libraries = LibrarySearch::of_system(options.environment);
-    allowed_ = AllowList::of(options.environment, screen_.identity);
     if (allowed_.mode == AllowMode::require)
       screen_.refuse = [this](const PluginRecord& record) { return refuse(record); };
     if (!allowed_.problem.empty()) core::log_line(RLK_LOG_WARN, "allow-list", allowed_.problem);
@@ -306,6 +311,7 @@ private:
     child.environment = options_.environment;
     child.scale = timeout_scale_of(options_.environment);
     child.owners = job.owners();
+    if (!verdict.is_fresh()) child.reports = reports_.reports_of(record, host_of_reports(), &record.notes);
     child.canary = canary;
     child.cancel = options_.cancel;
     const PluginRecord as_screened = record;
@@ -419,6 +425,8 @@ private:
     return known != std::end(kPhases) ? *known : "start";
   }
 
+  HostIdentity host_of_reports() const { return {options_.host->version, abi_text(screen_.host_abi)}; }
+
   double total_seconds() const {
     double total = 0.0;
     for (const PhaseBudget& budget : phase_budgets(timeout_scale_of(options_.environment))) total += budget.seconds;
@@ -449,6 +457,7 @@ private:
     }
     job.plugin->content = key.content;
     key.dependencies.push_back("backend " + job.group.identity);
+    for (std::string& report : reports_.identities(record)) key.dependencies.push_back(std::move(report));
     key.host = host_;
     key.device_fingerprint = fingerprint_;
     key.time_scale = timeout_scale_of(options_.environment);
@@ -459,7 +468,8 @@ private:
   std::vector<ProbedPlugin>& plugins_;
   const ProbeOptions& options_;
   ScreenOptions screen_;
-  AllowList allowed_;
+  const AllowList allowed_;
+  const ReportShelf reports_;
   ResultCache cache_;
   std::string prober_;
   std::string fingerprint_;

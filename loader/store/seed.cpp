@@ -90,6 +90,13 @@ const std::string* Seed::get(std::string_view name) const {
   return found != entries_.end() ? &found->second : nullptr;
 }
 
+Seed::Entries Seed::entries_of_prefix(std::string_view prefix) const {
+  Entries found;
+  for (auto it = entries_.lower_bound(prefix); it != entries_.end() && it->first.starts_with(prefix); ++it)
+    found.insert(*it);
+  return found;
+}
+
 std::shared_ptr<const Seed> find_seed(const Environment& environment, const Identity& identity,
                                       std::vector<std::string>* notes) {
   const std::string path = environment.path("RLK_CACHE_SEED").value_or(installed_seed());

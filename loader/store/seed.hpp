@@ -19,6 +19,9 @@ class Store;
 // Failures and time-outs do not, nor what failed at run time, nor what is about this machine's files.
 bool may_travel(const std::string& name, const std::string& bytes);
 
+// Names of the entries that are conformance reports (`cache export --report`).
+inline constexpr std::string_view kReportPrefix = "report-";
+
 class Seed {
 public:
   using Entries = std::map<std::string, std::string, std::less<>>;
@@ -30,6 +33,7 @@ public:
   static std::string write(const Entries& entries);
 
   const std::string* get(std::string_view name) const;
+  Entries entries_of_prefix(std::string_view prefix) const;
   const std::string& path() const { return path_; }
   size_t size() const { return entries_.size(); }
 

@@ -64,5 +64,37 @@ TEST_F(CanaryTest, WrongKernelsAreRefusedAndEverythingIsTried) {
   EXPECT_GT(plain->cases, 1);
 }
 
+core::UnitResult unit_of(const char* op, const char* implementation, const char* dtype) {
+  core::UnitResult unit;
+  unit.op = op, unit.implementation = implementation, unit.dtype = dtype;
+  return unit;
+}
+
+TEST_F(CanaryTest, OneThatFailsEndsWhatRestedOnTheReport) {
+  PluginRecord record = examined("silu");
+  const std::vector<core::UnitResult> tried = record.units;
+  ASSERT_FALSE(tried.empty());
+  StandingReport report{"x100.json of 2026-01-31", record};
+  for (core::UnitResult& unit : record.units)
+    if (unit.verdict == core::UnitResult::Verdict::verified) unit.reason_code = core::kReported;
+  record.units.push_back(unit_of("value_loss", "simd", ""));
+  record.units.back().reason_code = core::kWaiting;
+  record.devices.clear(), record.evidence.clear();
+  is_spoiled = true;
+  ExamineOptions options;
+  options.host = loader::host_services();
+  options.place = Place::host;
+  options.by_operator = true;
+  options.operators = {"value_loss"};
+  options.reports = {report};
+  options.suite.dtype = "f32";
+  examine(&record, options);
+  EXPECT_EQ(waiting_operators(record), std::vector<std::string>{"silu"});
+  EXPECT_TRUE(std::any_of(record.units.begin(), record.units.end(), [](const core::UnitResult& unit) {
+    return unit.op == "value_loss" && unit.verdict == core::UnitResult::Verdict::failed && unit.cases > 1;
+  }));
+  EXPECT_NE(record.notes.back().find("stands for nothing here, and everything is tried"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace rlk::loader

@@ -385,7 +385,7 @@ rlk_status Dispatcher::explain(Stream& stream, const OpDecl& decl, const void* p
     taken->verdict = Verdict::taken;
   }
   if (taken != nullptr && taken->reason.empty() && taken->candidate != nullptr) {
-    const Refusal canary = note_of_canary(*taken->candidate, call.bound, features, taken->variant);
+    const Refusal canary = note_of_basis(*taken->candidate, call.bound, features, taken->variant);
     taken->reason_code = canary.code;
     taken->reason = canary.text;
   }

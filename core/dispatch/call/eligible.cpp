@@ -122,11 +122,13 @@ bool is_untried(const Candidate& candidate) {
                      [](const UnitResult* unit) { return is_waiting(*unit); });
 }
 
-Refusal note_of_canary(const Candidate& candidate, const BoundCall& call, const std::vector<std::string>& features,
-                       const std::string& variant) {
+Refusal note_of_basis(const Candidate& candidate, const BoundCall& call, const std::vector<std::string>& features,
+                      const std::string& variant) {
   const auto of_unit = [&](const std::string& feature) -> Refusal {
     const Unit unit = find_unit(candidate, first_dtype(call), feature, variant, RLK_NUMERICS_TOLERANCE);
-    if (unit.result == nullptr || unit.result->reason_code != kCanary) return {};
+    if (unit.result == nullptr) return {};
+    if (unit.result->reason_code == kReported) return {kReported, unit.result->reason};
+    if (unit.result->reason_code != kCanary) return {};
     return {kCanary,
             "verified when rlk was built; on this machine a canary was tried: one call of each operator and "
             "dtype"};

@@ -36,8 +36,9 @@ Refusal refuse_unverified(const Candidate& candidate, const BoundCall& call, con
 // Whether its operator is still to be tried: kWaiting.
 bool is_untried(const Candidate& candidate);
 
-// What the verdicts of a call that is not refused rest on, where that is not a test on this machine: empty, or kCanary.
-Refusal note_of_canary(const Candidate& candidate, const BoundCall& call, const std::vector<std::string>& features,
-                       const std::string& variant);
+// What the verdicts of a call that is not refused rest on, where that is not a test on this machine: empty, kCanary or
+// kReported.
+Refusal note_of_basis(const Candidate& candidate, const BoundCall& call, const std::vector<std::string>& features,
+                      const std::string& variant);
 
 }  // namespace rlk::core
