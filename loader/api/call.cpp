@@ -14,7 +14,7 @@ using rlk::loader::guarded_call;
 
 namespace rlk::loader {
 
-rlk_status options_of(const rlk_call_options* given, core::CallOptions* out, rlk_error* error) {
+rlk_status options_of(const rlk_call_options* given, core::CallOptions* out, rlk_choice** choice, rlk_error* error) {
   if (given == nullptr) return RLK_OK;
   constexpr uint32_t kSmallest = offsetof(rlk_call_options, pin);
   // Whole members alone: a part of a pointer would be taken for one.
@@ -29,6 +29,12 @@ rlk_status options_of(const rlk_call_options* given, core::CallOptions* out, rlk
   out->pin = options.pin != nullptr ? options.pin : "";
   out->host_inputs = options.host_inputs;
   out->next = options.next;
+  *choice = options.choice;
+  if (options.choice != nullptr && options.choice->struct_size < sizeof(rlk_choice)) {
+    return failf(error, RLK_INVALID_ARGUMENT,
+                 "options.choice->struct_size is %u; start from RLK_CHOICE_INIT, which sets it to %zu",
+                 options.choice->struct_size, sizeof(rlk_choice));
+  }
   return RLK_OK;
 }
 
@@ -106,9 +112,16 @@ rlk_status rlk_call(rlk_stream* stream, const rlk_op* op, const void* params, co
   if (n_outputs != 0) RLK_REQUIRE_ARGUMENT(outputs);
   return guarded_call(error, [&]() -> rlk_status {
     rlk::core::CallOptions wanted;
-    if (const rlk_status status = rlk::loader::options_of(options, &wanted, error); status != RLK_OK) return status;
-    return stream->runtime->dispatcher->call(*stream->stream, *declaration_of(op), params, {inputs, n_inputs},
-                                             {outputs, n_outputs}, wanted, error);
+    rlk_choice* told = nullptr;
+    rlk_status status = rlk::loader::options_of(options, &wanted, &told, error);
+    if (status != RLK_OK) return status;
+    rlk::core::Choice choice;
+    if (told != nullptr) wanted.choice = &choice;
+    status = stream->runtime->dispatcher->call(*stream->stream, *declaration_of(op), params, {inputs, n_inputs},
+                                               {outputs, n_outputs}, wanted, error);
+    if (status == RLK_OK && told != nullptr)
+      *told = {told->struct_size, choice.staged ? 1u : 0u, choice.backend, choice.plugin, choice.implementation};
+    return status;
   });
 }
 
@@ -123,7 +136,8 @@ rlk_status rlk_explain_json(rlk_stream* stream, const rlk_op* op, const void* pa
   return guarded(error, [&]() -> rlk_status {
     *out = nullptr;
     rlk::core::CallOptions wanted;
-    rlk_status status = rlk::loader::options_of(options, &wanted, error);
+    rlk_choice* not_told = nullptr;
+    rlk_status status = rlk::loader::options_of(options, &wanted, &not_told, error);
     if (status != RLK_OK) return status;
     rlk::core::Explanation explanation;
     status = stream->runtime->dispatcher->explain(*stream->stream, *declaration_of(op), params, {inputs, n_inputs},

@@ -53,7 +53,8 @@ PIN(rlk_device_allocator, 32);
 PIN(rlk_host_allocator, 32);
 PIN(rlk_thread_pool, 32);
 PIN(rlk_runtime_options, 32);
-PIN(rlk_call_options, 32);
+PIN(rlk_call_options, 40);
+PIN(rlk_choice, 32);
 PIN(rlk_memory_statistics, 56);
 
 static int defaults_are_set(void) {

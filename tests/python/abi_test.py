@@ -129,8 +129,8 @@ def test_packed_structs_are_the_same_as_their_fields():
     assert [getattr(tensor, f) for f, *_ in _abi.Tensor._fields_[:-1]] == [48, 64, 3, 5, 7, 11, 13]
     assert (tensor.dtype.code, tensor.dtype.bits, tensor.dtype.lanes) == (17, 19, 23)
     assert _abi.PACKED_OPTIONS.size == ctypes.sizeof(_abi.CallOptions)
-    options = _abi.CallOptions.from_buffer_copy(_abi.PACKED_OPTIONS.pack(32, 5, 0, 7, 11))
-    assert [getattr(options, f) for f, *_ in _abi.CallOptions._fields_] == [32, 5, None, 7, 11]
+    options = _abi.CallOptions.from_buffer_copy(_abi.PACKED_OPTIONS.pack(40, 5, 0, 7, 11, 13))
+    assert [getattr(options, f) for f, *_ in _abi.CallOptions._fields_] == [40, 5, None, 7, 11, 13]
     for name, op in rlk.ops.operators.items():
         struct = _abi.params_struct(name, op.params)
         values = [1.5 if p.type == "f64" else 7 for p in op.params]

@@ -14,11 +14,20 @@
 
 namespace rlk::core {
 
+// Which implementation served a call. The texts live as long as the process.
+struct Choice {
+  const char* backend = nullptr;
+  const char* plugin = nullptr;
+  const char* implementation = nullptr;
+  bool staged = false;
+};
+
 struct CallOptions {
   uint32_t numerics = 0;                     // demanded classes
   std::string_view pin;                      // "" is none
   const void* const* host_inputs = nullptr;  // nullptr, or [n_inputs]
   const rlk_ext* next = nullptr;             // private parameters
+  Choice* choice = nullptr;                  // nullptr, or where a call that succeeds says who served it
 };
 
 struct Call {

@@ -146,6 +146,11 @@ rlk_status Dispatcher::call(Stream& stream, const OpDecl& decl, const void* para
     if (policy_.logs_dispatch()) {
       log_outcome(call, status, error, (std::chrono::steady_clock::now() - start).count());
     }
+    if (status == RLK_OK && options.choice != nullptr) {
+      const Candidate& candidate = served.candidate();
+      *options.choice = {candidate.plugin->api->backend, candidate.plugin->api->id, candidate.implementation->name,
+                         served.decision().staged};
+    }
     if (status == RLK_OK || !implementation_failed) return status;
     served.inside.leave();
     bool again = false;

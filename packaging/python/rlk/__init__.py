@@ -19,7 +19,13 @@ from rlk.errors import (AbiMismatch, Absent, ArgumentTypeError, BackendError, Ca
 __all__ = ["AbiMismatch", "Absent", "ArgumentTypeError", "BackendError", "CaptureForbids", "DataError", "DeviceLost",
            "Error", "Internal", "InvalidArgument", "NotFound", "OutOfMemory", "PluginException", "Report", "Runtime",
            "Stream", "Timeout", "Unsupported", "WrongResult", "cmake_dir", "counters", "doctor", "explain", "include",
-           "list", "ops", "ops_json", "reload", "require", "runtime", "version"]
+           "ops", "ops_json", "reload", "require", "runtime", "version"]  # and list, which is not Python's own
+
+
+
+def __dir__():
+    return sorted({*globals(), "__version__", "integrations", "ops", "torch"})
+
 
 if typing.TYPE_CHECKING:
     from rlk import integrations, ops, torch  # noqa: F401

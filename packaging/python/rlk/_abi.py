@@ -26,7 +26,7 @@ class RuntimeOptions(ctypes.Structure):
 
 class CallOptions(ctypes.Structure):
     _fields_ = [("struct_size", c_uint32), ("numerics", c_uint32), ("pin", c_char_p), ("host_inputs", c_void_p),
-                ("next", c_void_p)]
+                ("next", c_void_p), ("choice", c_void_p)]
 
 
 class DeviceProperties(ctypes.Structure):
@@ -51,7 +51,7 @@ FOREVER = 2**64 - 1
 
 # What calls pack by the thousand: the fields above without ctypes' price for each.
 PACKED_TENSOR = struct.Struct("=IIQQQQiBBH")
-PACKED_OPTIONS = struct.Struct("=IIQQQ")
+PACKED_OPTIONS = struct.Struct("=IIQQQQ")
 
 _STATUS = c_int32
 _FUNCTIONS = {

@@ -270,7 +270,7 @@ class Operator:
             classes |= _abi.NUMERICS[name]
         held = ctypes.c_char_p(None if pin is None else pin.encode())
         address = ctypes.cast(held, ctypes.c_void_p).value or 0
-        return (_abi.PACKED_OPTIONS.size, classes, address, 0, 0), held
+        return (_abi.PACKED_OPTIONS.size, classes, address, 0, 0, 0), held
 
     def demanded(self, pin, numerics):
         """The names of the classes of numerics; refuses a pin that is no word."""

@@ -183,6 +183,44 @@ TEST(Api, ParametersOptionsAndTheirOlderForms) {
   EXPECT_THROW(again.run(stream, &params, &options), Exception);
 }
 
+TEST(Api, ACallTellsWhoServedIt) {
+  const Stream stream = runtime().stream("cpu");
+  Logp logp;
+  rlk_choice choice = RLK_CHOICE_INIT;
+  rlk_call_options options = RLK_CALL_OPTIONS_INIT;
+  options.choice = &choice;
+  logp.run(stream, nullptr, &options);
+  EXPECT_EQ(choice.backend, std::string("cpu"));
+  EXPECT_EQ(choice.plugin, std::string("cpu"));
+  rlk_call_options pinned = RLK_CALL_OPTIONS_INIT;
+  const std::string pin = std::string("cpu:") + choice.implementation;
+  pinned.pin = pin.c_str();
+  EXPECT_NO_THROW(logp.run(stream, nullptr, &pinned)) << pin;
+  EXPECT_EQ(choice.staged, 0u);
+  choice.struct_size = 8;
+  EXPECT_THROW(logp.run(stream, nullptr, &options), InvalidArgument);
+}
+
+TEST(Api, AStatusIsAnExceptionOfItsOwn) {
+  EXPECT_THROW(runtime().stream("nosuch"), NotFound);
+  rlk_call_options pinned = RLK_CALL_OPTIONS_INIT;
+  pinned.pin = "cpu:nosuch";
+  EXPECT_THROW(Logp().run(runtime().stream("cpu"), nullptr, &pinned), Unsupported);
+}
+
+TEST(Api, ADenseTensorIsRowMajorAndAlignedAsItsAddressIs) {
+  alignas(64) float data[12] = {};
+  const int64_t shape[] = {3, 4};
+  int64_t strides[2];
+  const rlk_tensor tensor = rlk_tensor_dense(data + 4, kF32, 2, shape, strides);
+  EXPECT_EQ(tensor.struct_size, sizeof(rlk_tensor));
+  EXPECT_EQ(tensor.alignment, 16u);
+  EXPECT_EQ(tensor.data, data + 4);
+  EXPECT_EQ((std::vector<int64_t>{strides[0], strides[1]}), (std::vector<int64_t>{4, 1}));
+  EXPECT_EQ(std::string(rlk_version()), std::to_string(RLK_VERSION_MAJOR) + "." + std::to_string(RLK_VERSION_MINOR) +
+                                            "." + std::to_string(RLK_VERSION_PATCH));
+}
+
 TEST(Api, BadInputIsAnExceptionWithTheText) {
   const Stream stream = runtime().stream();
   Logp logp;

@@ -26,8 +26,14 @@ extern "C" {
 #define RLK_API
 #endif
 
+/* What this header is of; rlk_version() says what librlk is of. */
+#define RLK_VERSION_MAJOR 0
+#define RLK_VERSION_MINOR 1
+#define RLK_VERSION_PATCH 0
+
 /* clang-format off */
 #define RLK_ERROR_INIT {sizeof(rlk_error), 0, 0, {0}, {0}}
+#define RLK_TENSOR_INIT {sizeof(rlk_tensor), 1, 0, 0, 0, 0, 0, {RLK_DTYPE_FLOAT, 32, 1}}
 /* clang-format on */
 
 typedef struct rlk_runtime rlk_runtime;
@@ -184,9 +190,41 @@ RLK_API rlk_status rlk_memory_statistics_get(rlk_runtime* runtime, const char* b
                                              rlk_memory_statistics* out, rlk_error* error);
 
 /* ---- operators -------------------------------------------------------------------------------------------------- */
+/* A row-major tensor without gaps. shape and strides have ndim elements (at most RLK_MAX_NDIM) and live as long as the
+   tensor; strides is written. data may be NULL. */
+static inline rlk_tensor rlk_tensor_dense(void* data, rlk_dtype dtype, int32_t ndim, const int64_t* shape,
+                                          int64_t* strides) {
+  rlk_tensor tensor = RLK_TENSOR_INIT;
+  const uintptr_t address = (uintptr_t)data;
+  const uintptr_t lowest_bit = address & (~address + 1);
+  uint64_t step = 1; /* unsigned: a shape that no memory holds is for the call to refuse */
+  for (int32_t i = ndim; i-- > 0;) {
+    strides[i] = (int64_t)step;
+    step *= (uint64_t)shape[i];
+  }
+  tensor.alignment = address == 0 || lowest_bit > 4096 ? 4096 : (uint32_t)lowest_bit;
+  tensor.data = data;
+  tensor.shape = shape;
+  tensor.strides = strides;
+  tensor.ndim = ndim;
+  tensor.dtype = dtype;
+  return tensor;
+}
+
 typedef struct rlk_op rlk_op; /* lives as long as the process */
 /* By name ("logp"); the text of RLK_NOT_FOUND lists near names. */
 RLK_API rlk_status rlk_op_find(const char* name, const rlk_op** out, rlk_error* error);
+
+/* Which implementation served a call. The texts live as long as the process. */
+typedef struct rlk_choice {
+  uint32_t struct_size;
+  uint32_t staged; /* 1: the CPU served a call on another device's stream, with copies there and back */
+  const char* backend;
+  const char* plugin;
+  const char* implementation;
+} rlk_choice;
+#define RLK_CHOICE_INIT \
+  { sizeof(rlk_choice), 0, 0, 0, 0 }
 
 typedef struct rlk_call_options {
   uint32_t struct_size;
@@ -196,9 +234,10 @@ typedef struct rlk_call_options {
   const void* const* host_inputs; /* NULL, or [n_inputs]: contiguous host copies of host-readable inputs that live on a
                                      device; without them rlk copies those itself, which waits for the stream */
   const rlk_ext* next; /* rlk_private_params for plugins that know more than the declaration; read during the call */
+  rlk_choice* choice;  /* NULL, or written by a call that is RLK_OK; rlk_explain_json says more, before the call */
 } rlk_call_options;
 #define RLK_CALL_OPTIONS_INIT \
-  { sizeof(rlk_call_options), 0, 0, 0, 0 }
+  { sizeof(rlk_call_options), 0, 0, 0, 0, 0 }
 
 /* What an output has to be, for callers that allocate outputs. */
 typedef struct rlk_output_shape {

@@ -23,7 +23,8 @@
 
 namespace rlk {
 
-// Thrown for every status but RLK_OK (and RLK_NOT_READY of query). what() is the text of the error.
+// Thrown for every status but RLK_OK (and RLK_NOT_READY of query), as the class below that is the status's own, where
+// it has one. what() is the text of the error.
 class Exception : public std::runtime_error {
 public:
   Exception(rlk_status status, const rlk_error& error)
@@ -38,6 +39,22 @@ private:
   int64_t native_code_;
 };
 
+// Of one status each.
+template <rlk_status Status>
+class ExceptionOf : public Exception {
+public:
+  explicit ExceptionOf(const rlk_error& error) : Exception(Status, error) {}
+};
+using InvalidArgument = ExceptionOf<RLK_INVALID_ARGUMENT>;
+using Unsupported = ExceptionOf<RLK_UNSUPPORTED>;
+using NotFound = ExceptionOf<RLK_NOT_FOUND>;
+using OutOfMemory = ExceptionOf<RLK_OUT_OF_MEMORY>;
+using DataError = ExceptionOf<RLK_DATA_ERROR>;
+using BackendError = ExceptionOf<RLK_BACKEND_ERROR>;
+using DeviceLost = ExceptionOf<RLK_DEVICE_LOST>;
+using Timeout = ExceptionOf<RLK_TIMEOUT>;
+using CaptureForbids = ExceptionOf<RLK_CAPTURE_FORBIDS>;
+
 inline constexpr rlk_dtype kF32 = {RLK_DTYPE_FLOAT, 32, 1};
 inline constexpr rlk_dtype kF16 = {RLK_DTYPE_FLOAT, 16, 1};
 inline constexpr rlk_dtype kF64 = {RLK_DTYPE_FLOAT, 64, 1};
@@ -48,12 +65,37 @@ inline constexpr rlk_dtype kU8 = {RLK_DTYPE_UINT, 8, 1};
 
 namespace detail {
 
+[[noreturn]] inline void throw_status(rlk_status status, const rlk_error& error) {
+  switch (status) {
+    case RLK_INVALID_ARGUMENT:
+      throw InvalidArgument(error);
+    case RLK_UNSUPPORTED:
+      throw Unsupported(error);
+    case RLK_NOT_FOUND:
+      throw NotFound(error);
+    case RLK_OUT_OF_MEMORY:
+      throw OutOfMemory(error);
+    case RLK_DATA_ERROR:
+      throw DataError(error);
+    case RLK_BACKEND_ERROR:
+      throw BackendError(error);
+    case RLK_DEVICE_LOST:
+      throw DeviceLost(error);
+    case RLK_TIMEOUT:
+      throw Timeout(error);
+    case RLK_CAPTURE_FORBIDS:
+      throw CaptureForbids(error);
+    default:
+      throw Exception(status, error);
+  }
+}
+
 // Calls a function of the C API whose last argument is the error, and throws what it says.
 template <class Function, class... Arguments>
 void check(Function&& function, Arguments&&... arguments) {
   rlk_error error = RLK_ERROR_INIT;
   const rlk_status status = function(std::forward<Arguments>(arguments)..., &error);
-  if (status != RLK_OK) throw Exception(status, error);
+  if (status != RLK_OK) throw_status(status, error);
 }
 
 // Owns a C string of the API.
@@ -65,15 +107,30 @@ inline std::string take(char* text) {
 
 }  // namespace detail
 
-// A view of memory that somebody else owns; a default-constructed one is an absent optional argument.
+// Sizes or strides: a list in braces, a std::vector, a std::array. Borrowed while a Tensor is made of them.
+class Extents {
+public:
+  Extents(std::initializer_list<int64_t> list) noexcept : data_(list.begin()), size_(list.size()) {}
+  template <class Container, class = decltype(std::declval<const Container&>().data()[0] + int64_t{})>
+  Extents(const Container& container) noexcept : data_(container.data()), size_(container.size()) {}
+  size_t size() const noexcept { return size_; }
+  bool empty() const noexcept { return size_ == 0; }
+  int64_t operator[](size_t i) const noexcept { return data_[i]; }
+
+private:
+  const int64_t* data_;
+  size_t size_;
+};
+
+// A view of memory that the caller owns; a default-constructed one is an absent optional argument.
 class Tensor {
 public:
   Tensor() = default;
   // Row-major without gaps.
-  Tensor(const void* data, rlk_dtype dtype, const std::vector<int64_t>& shape) : Tensor(data, dtype, shape, {}) {}
+  Tensor(const void* data, rlk_dtype dtype, Extents shape) : Tensor(data, dtype, shape, Extents({})) {}
   // strides in elements; empty means row-major. Throws std::invalid_argument for more than RLK_MAX_NDIM dimensions or
   // for strides of another length.
-  Tensor(const void* data, rlk_dtype dtype, const std::vector<int64_t>& shape, const std::vector<int64_t>& strides)
+  Tensor(const void* data, rlk_dtype dtype, Extents shape, Extents strides)
       : data_(const_cast<void*>(data)), dtype_(dtype), ndim_(static_cast<int32_t>(shape.size())), present_(true) {
     if (shape.size() > RLK_MAX_NDIM) throw std::invalid_argument("a tensor has at most 8 dimensions");
     if (!strides.empty() && strides.size() != shape.size()) {
