@@ -22,7 +22,6 @@ __all__ = ["AbiMismatch", "Absent", "ArgumentTypeError", "BackendError", "Captur
            "ops", "ops_json", "reload", "require", "runtime", "version"]  # and list, which is not Python's own
 
 
-
 def __dir__():
     return sorted({*globals(), "__version__", "integrations", "ops", "torch"})
 
