@@ -32,7 +32,6 @@ struct ForwardParts {
   using Op = Forward;
   using Serving = Logp;
   using Arguments = sdk::Arguments<Op>;
-  static constexpr uint32_t kRows = RLK_LINEAR_LOGP_SYM_N;
   static constexpr int64_t kModels = 1;
   void *scores, *bias, *logp, *algorithm, *inner;
   rlk_data_error_record* errors;
@@ -56,19 +55,20 @@ struct ForwardParts {
   }
   void describe(InnerCall<Logp::Op>& logp_of, const Arguments& call, const Scores& of, int64_t first,
                 int64_t rows) const {
-    logp_of.input(RLK_LOGP_IN_LOGITS, scores, of.score, rows, of.V);
-    give(logp_of, RLK_LOGP_IN_IDS, call.ids, first, rows);
-    give(logp_of, RLK_LOGP_IN_MASK, call.mask, first, rows);
+    using Named = sdk::Arguments<Logp::Op>;
+    logp_of.input(&Named::logits, scores, of.score, rows, of.V);
+    give(logp_of, &Named::ids, call.ids, first, rows);
+    give(logp_of, &Named::mask, call.mask, first, rows);
     if (sdk::dtype_of(*call.logp) != of.score) {
-      logp_of.output(RLK_LOGP_OUT_LOGP, logp, of.score, rows);
+      logp_of.output(&Named::logp, logp, of.score, rows);
     } else {
-      take(logp_of, RLK_LOGP_OUT_LOGP, call.logp, first, rows);
+      take(logp_of, &Named::logp, call.logp, first, rows);
     }
-    take(logp_of, RLK_LOGP_OUT_LSE, call.lse, first, rows);
-    take(logp_of, RLK_LOGP_OUT_ENTROPY, call.entropy, first, rows);
-    logp_of.symbol(RLK_LOGP_SYM_N, rows);
-    logp_of.symbol(RLK_LOGP_SYM_R, rows);
-    logp_of.symbol(RLK_LOGP_SYM_V, of.V);
+    take(logp_of, &Named::lse, call.lse, first, rows);
+    take(logp_of, &Named::entropy, call.entropy, first, rows);
+    logp_of.symbol(&Named::N, rows);
+    logp_of.symbol(&Named::R, rows);
+    logp_of.symbol(&Named::V, of.V);
   }
 };
 
@@ -91,7 +91,6 @@ struct BackwardParts : GradientBuffers {
   using Op = Backward;
   using Serving = LogpBackward;
   using Arguments = sdk::Arguments<Op>;
-  static constexpr uint32_t kRows = RLK_LINEAR_LOGP_BACKWARD_SYM_N;
   static constexpr int64_t kModels = 1;
   void *scores, *bias, *grad_logp, *algorithm, *inner;
   rlk_data_error_record* errors;
@@ -117,26 +116,26 @@ struct BackwardParts : GradientBuffers {
   }
   void describe(InnerCall<LogpBackward::Op>& logp_of, const Arguments& call, const Scores& of, int64_t first,
                 int64_t rows) const {
-    logp_of.input(RLK_LOGP_BACKWARD_IN_LOGITS, scores, of.score, rows, of.V);
-    give(logp_of, RLK_LOGP_BACKWARD_IN_IDS, call.ids, first, rows);
-    give(logp_of, RLK_LOGP_BACKWARD_IN_LSE, call.lse, first, rows);
+    using Named = sdk::Arguments<LogpBackward::Op>;
+    logp_of.input(&Named::logits, scores, of.score, rows, of.V);
+    give(logp_of, &Named::ids, call.ids, first, rows);
+    give(logp_of, &Named::lse, call.lse, first, rows);
     if (sdk::dtype_of(*call.grad_logp) != of.score) {
-      logp_of.input(RLK_LOGP_BACKWARD_IN_GRAD_LOGP, grad_logp, of.score, rows);
+      logp_of.input(&Named::grad_logp, grad_logp, of.score, rows);
     } else {
-      give(logp_of, RLK_LOGP_BACKWARD_IN_GRAD_LOGP, call.grad_logp, first, rows);
+      give(logp_of, &Named::grad_logp, call.grad_logp, first, rows);
     }
-    give(logp_of, RLK_LOGP_BACKWARD_IN_GRAD_LSE, call.grad_lse, first, rows);
-    give(logp_of, RLK_LOGP_BACKWARD_IN_GRAD_ENTROPY, call.grad_entropy, first, rows);
-    give(logp_of, RLK_LOGP_BACKWARD_IN_ENTROPY, call.entropy, first, rows);
-    give(logp_of, RLK_LOGP_BACKWARD_IN_MASK, call.mask, first, rows);
-    logp_of.output(RLK_LOGP_BACKWARD_OUT_GRAD_LOGITS, scores, of.score, rows, of.V, RLK_LOGP_BACKWARD_IN_LOGITS);
+    give(logp_of, &Named::grad_lse, call.grad_lse, first, rows);
+    give(logp_of, &Named::grad_entropy, call.grad_entropy, first, rows);
+    give(logp_of, &Named::entropy, call.entropy, first, rows);
+    give(logp_of, &Named::mask, call.mask, first, rows);
+    logp_of.output_in_place(&Named::grad_logits, &Named::logits);
     if (call.grad_bias != nullptr) {
-      logp_of.output(RLK_LOGP_BACKWARD_OUT_GRAD_BIAS, first == 0 ? sdk::data_of(call.grad_bias) : grad_bias, of.score,
-                     of.V);
+      logp_of.output(&Named::grad_bias, first == 0 ? sdk::data_of(call.grad_bias) : grad_bias, of.score, of.V);
     }
-    logp_of.symbol(RLK_LOGP_BACKWARD_SYM_N, rows);
-    logp_of.symbol(RLK_LOGP_BACKWARD_SYM_R, rows);
-    logp_of.symbol(RLK_LOGP_BACKWARD_SYM_V, of.V);
+    logp_of.symbol(&Named::N, rows);
+    logp_of.symbol(&Named::R, rows);
+    logp_of.symbol(&Named::V, of.V);
   }
 };
 
