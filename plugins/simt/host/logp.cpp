@@ -14,8 +14,14 @@ int64_t segments_of(int64_t vocab, sdk::Dtype dtype) {
   return ceil_divide(vocab, simt::logp_segment_length(sdk::bytes_of(dtype)));
 }
 
-uint64_t workspace_bytes(int64_t rows, int64_t vocab, sdk::Dtype dtype) {
-  return static_cast<uint64_t>(rows * segments_of(vocab, dtype)) * sizeof(simt::LogpPartial);
+// Each of all segments of all rows.
+struct Layout {
+  uint64_t partial, squares;
+  uint64_t total() const { return align_256(partial) + align_256(squares); }
+};
+Layout layout_of(const Named& call) {
+  const auto segments = static_cast<uint64_t>(call.N * segments_of(call.V, sdk::dtype_of(*call.logits)));
+  return {segments * sizeof(simt::LogpPartial), call.sum_p2 != nullptr ? segments * sizeof(double) : 0};
 }
 
 // How many segments a block takes. Several waste less on starting; with few rows one each fills the device.
@@ -33,8 +39,9 @@ public:
       : params_(params), dtype_(sdk::dtype_of(*call.logits)) {
     const bool transform = call.bias != nullptr || params_.softcap > 0;
     const bool entropy = call.entropy != nullptr;
+    const bool options = call.keep_mask != nullptr || call.sum_p2 != nullptr;
     const std::string suffix = sdk::name_of(dtype_);
-    const char* form = transform ? "_transform_entropy" : entropy ? "_plain_entropy" : "_plain";
+    const char* form = options ? "_options" : transform ? "_transform_entropy" : entropy ? "_plain_entropy" : "_plain";
     segments_ = device.kernel("logp", "logp_" + suffix + form);
     finish_ = device.kernel("logp", "logp_finish_" + suffix);
     place_ = device.place();
@@ -44,10 +51,7 @@ public:
     workspace_bound = UINT64_MAX;
   }
 
-  uint64_t prepare(const sdk::Run& run) override {
-    const Named call = sdk::arguments_of<Op>(run, params_);
-    return workspace_bytes(call.N, call.V, dtype_);
-  }
+  uint64_t prepare(const sdk::Run& run) override { return layout_of(sdk::arguments_of<Op>(run, params_)).total(); }
 
   void enqueue(sdk::Stream& stream, const sdk::Run& run) override {
     const Named call = sdk::arguments_of<Op>(run, params_);
@@ -59,7 +63,12 @@ public:
     args.logp = sdk::data_of(call.logp);
     args.lse = sdk::data_of(call.lse);
     args.entropy = sdk::data_of(call.entropy);
-    args.part = static_cast<simt::LogpPartial*>(run.workspace());
+    args.keep_mask = sdk::data_of<const uint8_t>(call.keep_mask);
+    args.sum_p2 = sdk::data_of(call.sum_p2);
+    const Layout layout = layout_of(call);
+    Workspace workspace(run.workspace());
+    args.part = workspace.take<simt::LogpPartial>(layout.partial);
+    args.squares = call.sum_p2 != nullptr ? workspace.take<double>(layout.squares) : nullptr;
     args.segments = segments_of(args.tokens.vocab, dtype_);
     args.block_segments = block_segments_of(args.tokens.rows, args.tokens.vocab, dtype_, multiprocessors_);
     args.logp_is_accumulator =
@@ -91,15 +100,13 @@ sdk::Support Logp::query(Device& device, const sdk::Call<Op>& described) {
   const sdk::Dtype dtype = sdk::dtype_of(*call.logits);
   if (auto refused = refuse_dtype(call.logits, "logits")) return *refused;
   if (auto refused = refuse_scaling(call.params, dtype)) return *refused;
-  if (auto refused = sdk::refuse_input(call.keep_mask, "keep_mask")) return *refused;
-  if (auto refused = sdk::refuse_output(call.sum_p2, "sum_p2")) return *refused;
   if (auto refused = refuse_token_strides(call)) return *refused;
-  for (const rlk_tensor* output : {call.logp, call.lse, call.entropy}) {
+  for (const rlk_tensor* output : {call.logp, call.lse, call.entropy, call.sum_p2}) {
     if (auto refused = sdk::refuse_gaps(output, "outputs")) return *refused;
   }
   sdk::Support answer =
       sdk::Support::yes(kName, RLK_NUMERICS_DETERMINISTIC | RLK_NUMERICS_BATCH_INVARIANT, RLK_SUPPORT_PREFERRED);
-  answer.workspace_bound = workspace_bytes(call.N, call.V, dtype);
+  answer.workspace_bound = layout_of(call).total();
   answer.cost_us = 2 * kLaunchUs + device.bytes_us(static_cast<double>(call.N * call.V * sdk::bytes_of(dtype)));
   return answer;
 }

@@ -51,9 +51,10 @@ public:
     const bool entropy = call.grad_entropy != nullptr;
     const std::string prefix = std::string("logp_backward_") + sdk::name_of(dtype_);
     rows_ = device.kernel("logp_backward", prefix + "_rows");
-    gradient_ = device.kernel("logp_backward", prefix + (transform ? "_transform_entropy"
-                                                         : entropy ? "_plain_entropy"
-                                                                   : "_plain"));
+    gradient_ = device.kernel("logp_backward", prefix + (call.keep_mask != nullptr ? "_masked"
+                                                         : transform               ? "_transform_entropy"
+                                                         : entropy                 ? "_plain_entropy"
+                                                                                   : "_plain"));
     bias_ = device.kernel("logp_backward", prefix + "_bias");
     flags = RLK_PLAN_SHAREABLE | RLK_PLAN_CAPTURABLE;
     dynamic_symbols = sdk::bits_of(&Named::N, &Named::R);
@@ -88,6 +89,7 @@ public:
                        ? 1
                        : 0;
     args.errors = error_sink(run);
+    args.keep_mask = sdk::data_of<const uint8_t>(call.keep_mask);
     const Chunks chunks = chunks_of(call, multiprocessors_);
     args.rows_per_chunk = chunks.rows;
     args.chunks = chunks.count;
@@ -127,7 +129,6 @@ sdk::Support LogpBackward::query(Device& device, const sdk::Call<Op>& described)
   const sdk::Dtype dtype = sdk::dtype_of(*call.logits);
   if (auto refused = refuse_dtype(call.logits, "logits")) return *refused;
   if (auto refused = refuse_scaling(call.params, dtype)) return *refused;
-  if (auto refused = sdk::refuse_input(call.keep_mask, "keep_mask")) return *refused;
   if (auto refused = refuse_token_strides(call)) return *refused;
   if (auto refused = sdk::refuse_gaps(call.lse, "lse")) return *refused;
   if (auto refused = sdk::refuse_gaps(call.grad_logp, "grad_logp")) return *refused;

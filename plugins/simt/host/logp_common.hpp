@@ -53,6 +53,7 @@ sdk::Refusal refuse_token_strides(const Arguments& call) {
   if (auto refused = sdk::refuse_gaps(call.ids, "ids")) return refused;
   if (auto refused = sdk::refuse_gaps(call.bias, "bias")) return refused;
   if (auto refused = sdk::refuse_gaps(call.mask, "mask")) return refused;
+  if (auto refused = sdk::refuse_gaps(call.keep_mask, "keep_mask")) return refused;
   return sdk::refuse_gaps(call.row_indices, "row_indices");
 }
 
