@@ -12,7 +12,10 @@
 
 namespace acme {
 
+using rlk::sdk::Arguments;
+using rlk::sdk::arguments_of;
 using rlk::sdk::Call;
+using rlk::sdk::data_of;
 using rlk::sdk::Run;
 using rlk::sdk::Support;
 
@@ -79,8 +82,8 @@ private:
 
 // == operators ==
 
-// What an operator means is in its header, here rlk/ops/add.h and rlk/ops/logp.h. A plugin declines what it does not
-// have, in words: the call then goes elsewhere, and the user is told why.
+// What an operator means is in its header, here rlk/ops/add.h and rlk/ops/logp.h, and its arguments have the names
+// there. A plugin declines what it does not have, in words: the call then goes elsewhere, and the user is told why.
 Support supports(std::initializer_list<const rlk_tensor*> f32_tensors) {
   for (const rlk_tensor* tensor : f32_tensors) {
     if (auto no = rlk::sdk::refuse_dtype(tensor, "a tensor", {rlk::sdk::Dtype::f32})) return *no;
@@ -93,33 +96,30 @@ struct Add {
   using Op = rlk::sdk::ops::Add;
   static constexpr const char* kName = "elementwise";
 
-  static Support query(Device&, const Call<Op>& call) {
-    const rlk_tensor *a = call.input(RLK_ADD_IN_A), *b = call.input(RLK_ADD_IN_B), *out = call.output(RLK_ADD_OUT_OUT);
-    const int64_t count = rlk::sdk::element_count(*out);
-    if (rlk::sdk::element_count(*a) != count || rlk::sdk::element_count(*b) != count) {
+  static Support query(Device&, const Call<Op>& described) {
+    const Arguments<Op> call = arguments_of(described);
+    const int64_t count = rlk::sdk::element_count(*call.out);
+    if (rlk::sdk::element_count(*call.a) != count || rlk::sdk::element_count(*call.b) != count) {
       return Support::no("BROADCAST", "a and b must have one shape");
     }
-    return supports({a, b, out});
+    return supports({call.a, call.b, call.out});
   }
 
   class Plan : public rlk::sdk::Plan {
   public:
-    explicit Plan(const Call<Op>& call) : alpha_(call.params().alpha) {
-      numerics = RLK_NUMERICS_DETERMINISTIC | RLK_NUMERICS_BATCH_INVARIANT;
-      variant = "serial";
-    }
+    explicit Plan(const Call<Op>& call) : params_(call.params()) {}
     void enqueue(rlk::sdk::Stream&, const Run& run) override {
-      const auto* a = rlk::sdk::data_of<const float>(run.input(RLK_ADD_IN_A));
-      const auto* b = rlk::sdk::data_of<const float>(run.input(RLK_ADD_IN_B));
-      auto* out = rlk::sdk::data_of<float>(run.output(RLK_ADD_OUT_OUT));
-      const int64_t count = rlk::sdk::element_count(*run.output(RLK_ADD_OUT_OUT));
+      const Arguments<Op> call = arguments_of<Op>(run, params_);
+      const auto *a = data_of<const float>(call.a), *b = data_of<const float>(call.b);
+      auto* out = data_of<float>(call.out);
+      const int64_t count = rlk::sdk::element_count(*call.out);
       for (int64_t i = 0; i < count; ++i) {
-        out[i] = static_cast<float>(static_cast<double>(a[i]) + alpha_ * static_cast<double>(b[i]));
+        out[i] = static_cast<float>(static_cast<double>(a[i]) + call.params.alpha * static_cast<double>(b[i]));
       }
     }
 
   private:
-    double alpha_;
+    rlk_add_params params_;
   };
   static std::unique_ptr<rlk::sdk::Plan> plan(Device&, const Call<Op>& call) { return std::make_unique<Plan>(call); }
 };
@@ -128,35 +128,34 @@ struct Logp {
   using Op = rlk::sdk::ops::Logp;
   static constexpr const char* kName = "rows";
 
-  static Support query(Device&, const Call<Op>& call) {
-    for (uint32_t i : {RLK_LOGP_IN_BIAS, RLK_LOGP_IN_MASK, RLK_LOGP_IN_ROW_INDICES, RLK_LOGP_IN_KEEP_MASK}) {
-      if (auto no = rlk::sdk::refuse_input(call.input(i), "one of bias, mask, row_indices and keep_mask")) return *no;
-    }
-    if (auto no = rlk::sdk::refuse_output(call.output(RLK_LOGP_OUT_ENTROPY), "entropy")) return *no;
-    if (auto no = rlk::sdk::refuse_output(call.output(RLK_LOGP_OUT_SUM_P2), "sum_p2")) return *no;
-    if (call.params().softcap != 0) return Support::no("SOFTCAP", "softcap is not supported");
-    if (call.params().global_vocab != 0) return Support::no("SHARD", "a shard of the vocabulary is not supported");
-    const rlk_tensor* ids = call.input(RLK_LOGP_IN_IDS);
-    if (auto no = rlk::sdk::refuse_dtype(ids, "ids", {rlk::sdk::Dtype::i64})) return *no;
-    if (auto no = rlk::sdk::refuse_gaps(ids, "ids")) return *no;
-    return supports({call.input(RLK_LOGP_IN_LOGITS), call.output(RLK_LOGP_OUT_LOGP), call.output(RLK_LOGP_OUT_LSE)});
+  static Support query(Device&, const Call<Op>& described) {
+    const Arguments<Op> call = arguments_of(described);
+    if (auto no = rlk::sdk::refuse_input(call.bias, "bias")) return *no;
+    if (auto no = rlk::sdk::refuse_input(call.mask, "mask")) return *no;
+    if (auto no = rlk::sdk::refuse_input(call.row_indices, "row_indices")) return *no;
+    if (auto no = rlk::sdk::refuse_input(call.keep_mask, "keep_mask")) return *no;
+    if (auto no = rlk::sdk::refuse_output(call.entropy, "entropy")) return *no;
+    if (auto no = rlk::sdk::refuse_output(call.sum_p2, "sum_p2")) return *no;
+    if (call.params.softcap != 0) return Support::no("SOFTCAP", "softcap is not supported");
+    if (call.params.global_vocab != 0) return Support::no("SHARD", "a shard of the vocabulary is not supported");
+    if (auto no = rlk::sdk::refuse_dtype(call.ids, "ids", {rlk::sdk::Dtype::i64})) return *no;
+    if (auto no = rlk::sdk::refuse_gaps(call.ids, "ids")) return *no;
+    return supports({call.logits, call.logp, call.lse});
   }
 
   class Plan : public rlk::sdk::Plan {
   public:
     explicit Plan(const Call<Op>& call) : params_(call.params()) {
-      dynamic_symbols = 1u << RLK_LOGP_SYM_N | 1u << RLK_LOGP_SYM_R;  // one plan for every number of tokens
-      numerics = RLK_NUMERICS_DETERMINISTIC | RLK_NUMERICS_BATCH_INVARIANT;
-      variant = "serial";
+      // One plan for every number of tokens.
+      dynamic_symbols = rlk::sdk::bits_of(&Arguments<Op>::N, &Arguments<Op>::R);
     }
     void enqueue(rlk::sdk::Stream&, const Run& run) override {
-      const int64_t vocab = run.symbol(RLK_LOGP_SYM_V);
-      const auto* logits = rlk::sdk::data_of<const float>(run.input(RLK_LOGP_IN_LOGITS));
-      const auto* ids = rlk::sdk::data_of<const int64_t>(run.input(RLK_LOGP_IN_IDS));
-      auto* logp = rlk::sdk::data_of<float>(run.output(RLK_LOGP_OUT_LOGP));
-      auto* lse = rlk::sdk::data_of<float>(run.output(RLK_LOGP_OUT_LSE));
-      for (int64_t n = 0; n < run.symbol(RLK_LOGP_SYM_N); ++n) {
-        const Row row = compute(run, logits + n * vocab, vocab, n, ids[n]);
+      const Arguments<Op> call = arguments_of<Op>(run, params_);
+      const auto* logits = data_of<const float>(call.logits);
+      const auto* ids = data_of<const int64_t>(call.ids);
+      auto *logp = data_of<float>(call.logp), *lse = data_of<float>(call.lse);
+      for (int64_t n = 0; n < call.N; ++n) {
+        const Row row = compute(run, logits + n * call.V, call.V, n, ids[n]);
         logp[n] = static_cast<float>(row.logp);
         if (lse != nullptr) lse[n] = static_cast<float>(row.lse);
       }

@@ -9,7 +9,13 @@
 namespace rlk::ascend {
 namespace {
 
-constexpr uint32_t kNumerics = RLK_NUMERICS_DETERMINISTIC;
+using Op = sdk::ops::Attention;
+using Named = sdk::Arguments<Op>;
+using Operands = Op::Args<Operand>;
+using sdk::ops::attention::Causal;
+using sdk::ops::attention::CausalAlignment;
+using sdk::ops::attention::Layout;
+
 constexpr int64_t kNoLimit = std::numeric_limits<int32_t>::max();  // of preTokens and nextTokens
 constexpr int64_t kMaskSize = 2048;                                // of the compressed causal mask
 
@@ -50,31 +56,28 @@ std::optional<BadSeqlens> find_bad(const Dims& cu_seqlens, int64_t total) {
 
 class AttentionPlan final : public ProgramPlan {
 public:
-  AttentionPlan(Device& device, const sdk::Call<sdk::ops::Attention>& call)
-      : ProgramPlan(device, sdk::ops::Attention::kInputs, sdk::ops::Attention::kOutputs, sdk::ops::Attention::kSymbols),
-        packed_(call.params().layout == RLK_ATTENTION_LAYOUT_PACKED),
-        q_heads_(call.symbol(RLK_ATTENTION_SYM_HQ)),
-        kv_heads_(call.symbol(RLK_ATTENTION_SYM_HKV)),
-        head_size_(call.symbol(RLK_ATTENTION_SYM_D)),
-        scale_(call.params().scale > 0 ? call.params().scale : 1 / std::sqrt(static_cast<double>(head_size_))),
+  AttentionPlan(Device& device, const Named& call)
+      : ProgramPlan(device, Op::kInputs, Op::kOutputs, Op::kSymbols),
+        packed_(call.params.layout == Layout::packed),
+        q_heads_(call.Hq),
+        kv_heads_(call.Hkv),
+        head_size_(call.D),
+        scale_(call.params.scale > 0 ? call.params.scale : 1 / std::sqrt(static_cast<double>(head_size_))),
         c_(constants_, 0) {
-    window_.left = call.params().window_left;
-    window_.right = call.params().causal == RLK_ATTENTION_CAUSAL_ON ? 0 : call.params().window_right;
+    window_.left = call.params.window_left;
+    window_.right = call.params.causal == Causal::on ? 0 : call.params.window_right;
     if (window_.left >= 0 || window_.right >= 0) mask_ = device.attention_mask();
-    const auto bit = [](int symbol) { return uint64_t{1} << symbol; };
-    dynamic_symbols = bit(RLK_ATTENTION_SYM_B);
-    if (packed_) {
-      dynamic_symbols |= bit(RLK_ATTENTION_SYM_TQ) | bit(RLK_ATTENTION_SYM_TK);
-      host_inputs = bit(RLK_ATTENTION_IN_CU_SEQLENS_Q) | bit(RLK_ATTENTION_IN_CU_SEQLENS_K);
-    } else {
-      dynamic_symbols |= bit(RLK_ATTENTION_SYM_SQ) | bit(RLK_ATTENTION_SYM_SK);
-    }
-    numerics = kNumerics;
-    variant = "fused_v3";
+    dynamic_symbols =
+        packed_ ? sdk::bits_of(&Named::B, &Named::Tq, &Named::Tk) : sdk::bits_of(&Named::B, &Named::Sq, &Named::Sk);
+    if (packed_) host_inputs = lengths();
   }
 
+  // What the host must read of a packed batch.
+  static uint64_t lengths() { return sdk::bits_of(&Named::cu_seqlens_q, &Named::cu_seqlens_k); }
+
 private:
-  Dims host_values(const sdk::Run& run, uint32_t index) const {
+  static Dims host_values(const sdk::Run& run, const rlk_tensor* Named::*argument) {
+    const uint32_t index = sdk::index_of(argument);
     const rlk_tensor& tensor = *run.input(index);
     const void* values = run.host_input(index);
     if (values == nullptr) {
@@ -92,40 +95,39 @@ private:
 
   void append_key(std::vector<int64_t>& key, const sdk::Run& run) const override {
     if (!packed_) return;
-    for (const uint32_t index : {RLK_ATTENTION_IN_CU_SEQLENS_Q, RLK_ATTENTION_IN_CU_SEQLENS_K}) {
-      const Dims values = host_values(run, index);
+    for (const auto lengths_of : {&Named::cu_seqlens_q, &Named::cu_seqlens_k}) {
+      const Dims values = host_values(run, lengths_of);
       key.insert(key.end(), values.begin(), values.end());
     }
   }
 
   void build(Builder& b, const sdk::Run& run) override {
     // Rows of heads: tokens of all sequences one after the other, in both layouts.
-    const Operand q = input(run, RLK_ATTENTION_IN_Q);
-    const Operand k = input(run, RLK_ATTENTION_IN_K);
-    const int64_t q_tokens = packed_ ? q.dims[0] : q.dims[0] * q.dims[1];
-    const int64_t k_tokens = packed_ ? k.dims[0] : k.dims[0] * k.dims[1];
-    const Operand out = reshaped(output(run, RLK_ATTENTION_OUT_OUT), {q_tokens, q_heads_ * head_size_});
-    const Operand lse = output(run, RLK_ATTENTION_OUT_LSE);
+    const Operands call = operands_of<Op>(run);
+    const Dims &q_dims = call.q.dims, &k_dims = call.k.dims;
+    const int64_t q_tokens = packed_ ? q_dims[0] : q_dims[0] * q_dims[1];
+    const int64_t k_tokens = packed_ ? k_dims[0] : k_dims[0] * k_dims[1];
+    const Operand out = reshaped(call.out, {q_tokens, q_heads_ * head_size_});
 
     std::vector<Sequence> sequences;
     Dims q_ends, k_ends;
     if (packed_) {
-      const Dims q_starts = host_values(run, RLK_ATTENTION_IN_CU_SEQLENS_Q);
-      const Dims k_starts = host_values(run, RLK_ATTENTION_IN_CU_SEQLENS_K);
+      const Dims q_starts = host_values(run, &Named::cu_seqlens_q);
+      const Dims k_starts = host_values(run, &Named::cu_seqlens_k);
       auto bad = find_bad(q_starts, q_tokens);
       if (!bad) bad = find_bad(k_starts, k_tokens);
-      if (bad) return add_bad_seqlens(b, *bad, out, lse);
+      if (bad) return add_bad_seqlens(b, *bad, out, call.lse);
       for (size_t i = 0; i + 1 < q_starts.size(); ++i) {
         sequences.push_back({q_starts[i], q_starts[i + 1] - q_starts[i], k_starts[i], k_starts[i + 1] - k_starts[i]});
       }
       q_ends.assign(q_starts.begin() + 1, q_starts.end());
       k_ends.assign(k_starts.begin() + 1, k_starts.end());
     } else {
-      for (int64_t i = 0; i < q.dims[0]; ++i) sequences.push_back({i * q.dims[1], q.dims[1], i * k.dims[1], k.dims[1]});
+      for (int64_t i = 0; i < q_dims[0]; ++i) sequences.push_back({i * q_dims[1], q_dims[1], i * k_dims[1], k_dims[1]});
     }
     if (q_tokens == 0) return;
-    if (k_tokens > 0) add_fused(b, run, sequences, q_ends, k_ends, lse);
-    add_blind_queries(b, sequences, out, lse);
+    if (k_tokens > 0) add_fused(b, call, sequences, q_ends, k_ends);
+    add_blind_queries(b, sequences, out, call.lse);
   }
 
   void add_bad_seqlens(Builder& b, const BadSeqlens& bad, const Operand& out, const Operand& lse) {
@@ -135,8 +137,8 @@ private:
     add_known_error(b, c_, RLK_DATA_BAD_SEQLENS, bad.position, bad.content);
   }
 
-  void add_fused(Builder& b, const sdk::Run& run, const std::vector<Sequence>& sequences, const Dims& q_ends,
-                 const Dims& k_ends, const Operand& lse) {
+  void add_fused(Builder& b, const Operands& call, const std::vector<Sequence>& sequences, const Dims& q_ends,
+                 const Dims& k_ends) {
     // Only what hides a key of some sequence is asked for: the vendor's single-query kernels know no masks.
     int64_t longest_q = 0, longest_k = 0;
     for (const Sequence& s : sequences) {
@@ -151,8 +153,7 @@ private:
     const int64_t before = hides_left ? std::min(window_.left, kNoLimit) : kNoLimit;
     const int64_t after = hides_right ? std::min(window_.right, kNoLimit) : kNoLimit;
 
-    Operand key = input(run, RLK_ATTENTION_IN_K);
-    Operand value = input(run, RLK_ATTENTION_IN_V);
+    Operand key = call.k, value = call.v;
     key.in_list = value.in_list = true;
     Operand mask = Operand::absent();
     if (sparse_mode != kEverything) {
@@ -162,7 +163,7 @@ private:
       mask.dtype = kAclBool;
       mask = reshaped(mask, {kMaskSize, kMaskSize});
     }
-    const Operand q = input(run, RLK_ATTENTION_IN_Q);
+    const Operand &q = call.q, &lse = call.lse;
     // The vendor writes [tokens, heads, 1] for packed and [batch, heads, queries, 1] for dense sequences.
     const Dims vendors = packed_ ? Dims{q.dims[0], q_heads_, 1} : Dims{q.dims[0], q_heads_, q.dims[1], 1};
     const bool direct =
@@ -173,7 +174,7 @@ private:
     step.name = runtime().FusedInferAttentionScoreV3.name;
     step.run = runtime().FusedInferAttentionScoreV3.run;
     step.inputs = {q, key, value, mask};
-    step.outputs = {output(run, RLK_ATTENTION_OUT_OUT), vendor_lse};
+    step.outputs = {call.out, vendor_lse};
     step.rebindable = false;  // sequence lengths and addresses belong together
     const AclIntArray* q_lengths = packed_ ? b.program().ints(q_ends) : nullptr;
     const AclIntArray* k_lengths = packed_ ? b.program().ints(k_ends) : nullptr;
@@ -228,10 +229,9 @@ private:
 
 }  // namespace
 
-sdk::Support Attention::query(Device& device, const sdk::Call<Op>& call) {
-  if (auto no = sdk::refuse_dtype(call.input(RLK_ATTENTION_IN_Q), "q", {sdk::Dtype::f16, sdk::Dtype::bf16})) {
-    return *no;
-  }
+sdk::Support Attention::query(Device& device, const sdk::Call<Op>& described) {
+  const Named call = sdk::arguments_of(described);
+  if (auto no = sdk::refuse_dtype(call.q, "q", {sdk::Dtype::f16, sdk::Dtype::bf16})) return *no;
   const std::string& soc = device.soc();
   if (soc.rfind("Ascend910B", 0) != 0 && soc.rfind("Ascend910_93", 0) != 0) {
     return sdk::Support::no("DEVICE", soc + ": the fused attention runs on Ascend910B and Ascend910_93");
@@ -240,52 +240,46 @@ sdk::Support Attention::query(Device& device, const sdk::Call<Op>& call) {
                                         runtime().InplaceCopy, runtime().EqTensor, runtime().SWhere))) {
     return *no;
   }
-  if (call.params().softcap != 0) {
+  if (call.params.softcap != 0) {
     return sdk::Support::no("SOFTCAP", "the fused attention has no softcap; it must be 0");
   }
-  if (call.params().scale > 0x1p60) {  // scores of fp32 would be infinite, and their differences NaN
+  if (call.params.scale > 0x1p60) {  // scores of fp32 would be infinite, and their differences NaN
     return sdk::Support::no("SCALE", "the fused attention computes in fp32, and takes scales up to 2^60");
   }
-  if (call.input(RLK_ATTENTION_IN_KEY_MASK) != nullptr) {
+  if (call.key_mask != nullptr) {
     return sdk::Support::no("KEY_MASK", "key masks are not served; pack the sequences without their padding");
   }
-  const rlk_attention_params& params = call.params();
-  const bool hides = params.causal != RLK_ATTENTION_CAUSAL_OFF || params.window_left >= 0 || params.window_right >= 0;
-  if (hides && params.causal_alignment != RLK_ATTENTION_CAUSAL_ALIGNMENT_BOTTOM_RIGHT) {
+  const auto& params = call.params;
+  const bool hides = params.causal != Causal::off || params.window_left >= 0 || params.window_right >= 0;
+  if (hides && params.causal_alignment != CausalAlignment::bottom_right) {
     // There is a sparse mode for it (2), but none with windows, and none in the kernels for single queries.
     return sdk::Support::no("CAUSAL_ALIGNMENT", "causality and windows are served aligned bottom_right only");
   }
-  const int64_t head_size = call.symbol(RLK_ATTENTION_SYM_D);
-  const int64_t q_heads = call.symbol(RLK_ATTENTION_SYM_HQ);
-  const int64_t kv_heads = call.symbol(RLK_ATTENTION_SYM_HKV);
-  if (head_size % 16 != 0) {
+  if (call.D % 16 != 0) {
     return sdk::Support::no("SIZE", sdk::format("head size %lld; the fused attention takes multiples of 16",
-                                                static_cast<long long>(head_size)));
+                                                static_cast<long long>(call.D)));
   }
-  if (q_heads > 256 || q_heads / kv_heads > 64) {
+  if (call.Hq > 256 || call.Hq / call.Hkv > 64) {
     return sdk::Support::no("SIZE", sdk::format("%lld query heads on %lld key heads; at most 256, 64 to one",
-                                                static_cast<long long>(q_heads), static_cast<long long>(kv_heads)));
+                                                static_cast<long long>(call.Hq), static_cast<long long>(call.Hkv)));
   }
-  if (auto no = decline_views(call.desc())) return *no;
-  for (const rlk_tensor* tensor : {call.input(RLK_ATTENTION_IN_Q), call.input(RLK_ATTENTION_IN_K),
-                                   call.input(RLK_ATTENTION_IN_V), call.output(RLK_ATTENTION_OUT_OUT)}) {
+  if (auto no = decline_views(described.desc())) return *no;
+  for (const rlk_tensor* tensor : {call.q, call.k, call.v, call.out}) {
     if (auto no = sdk::refuse_gaps(tensor, "q, k, v and out")) return *no;
   }
   // Rows of a dense lse are filled as one view of tokens and heads.
-  const rlk_tensor* lse = call.output(RLK_ATTENTION_OUT_LSE);
+  const rlk_tensor* lse = call.lse;
   if (lse != nullptr && lse->ndim == 3 && lse->shape[0] > 1 && lse->strides[0] != lse->shape[1] * lse->strides[1]) {
     return sdk::Support::no("STRIDES", "lse whose sequences do not follow each other", RLK_SUPPORT_IF_CONTIGUOUS);
   }
-  sdk::Support yes = sdk::Support::yes("fused_v3", kNumerics, RLK_SUPPORT_PREFERRED);
+  sdk::Support yes = sdk::Support::yes(kName, RLK_NUMERICS_DETERMINISTIC, RLK_SUPPORT_PREFERRED);
   yes.workspace_bound = std::numeric_limits<uint64_t>::max();
-  if (call.params().layout == RLK_ATTENTION_LAYOUT_PACKED) {
-    yes.host_inputs = (uint64_t{1} << RLK_ATTENTION_IN_CU_SEQLENS_Q) | (uint64_t{1} << RLK_ATTENTION_IN_CU_SEQLENS_K);
-  }
+  if (params.layout == Layout::packed) yes.host_inputs = AttentionPlan::lengths();
   return yes;
 }
 
 std::unique_ptr<sdk::Plan> Attention::plan(Device& device, const sdk::Call<Op>& call) {
-  return std::make_unique<AttentionPlan>(device, call);
+  return std::make_unique<AttentionPlan>(device, sdk::arguments_of(call));
 }
 
 }  // namespace rlk::ascend

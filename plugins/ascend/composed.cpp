@@ -13,10 +13,7 @@ namespace {
 class ComposedPlan final : public ProgramPlan {
 public:
   ComposedPlan(Device& device, const composed::Shape& shape, composed::Recipe recipe)
-      : ProgramPlan(device, shape.inputs, shape.outputs, shape.symbols), recipe_(std::move(recipe)) {
-    numerics = shape.numerics;
-    variant = Aclnn::kName;
-  }
+      : ProgramPlan(device, shape.inputs, shape.outputs, shape.symbols), recipe_(std::move(recipe)) {}
 
 private:
   void build(Builder& b, const sdk::Run& run) override {

@@ -6,20 +6,20 @@
 namespace rlk::ascend {
 namespace {
 
-constexpr uint32_t kNumerics = RLK_NUMERICS_DETERMINISTIC;
+using Op = sdk::ops::Logp;
+using Named = sdk::Arguments<Op>;
+using Operands = Op::Args<Operand>;
 
 class LogpPlan final : public ProgramPlan {
 public:
-  LogpPlan(Device& device, const sdk::Call<sdk::ops::Logp>& call)
-      : ProgramPlan(device, sdk::ops::Logp::kInputs, sdk::ops::Logp::kOutputs, sdk::ops::Logp::kSymbols),
-        vocab_(call.symbol(RLK_LOGP_SYM_V)),
-        options_(logp_options(call.params(), vocab_)),
+  LogpPlan(Device& device, const Named& call)
+      : ProgramPlan(device, Op::kInputs, Op::kOutputs, Op::kSymbols),
+        vocab_(call.V),
+        options_(logp_options(call.params, vocab_)),
         c_(constants_, options_.ignore_index) {
-    dynamic_symbols = (uint64_t{1} << RLK_LOGP_SYM_N) | (uint64_t{1} << RLK_LOGP_SYM_R);
+    dynamic_symbols = sdk::bits_of(&Named::N, &Named::R);
     symbol_min = {0, 0, vocab_};
     symbol_max = {kMaxTokens, std::numeric_limits<int64_t>::max(), vocab_};
-    numerics = kNumerics;
-    variant = "composed";
   }
 
 private:
@@ -31,25 +31,23 @@ private:
   };
 
   void build(Builder& b, const sdk::Run& run) override {
-    const Operand ids = input(run, RLK_LOGP_IN_IDS);
-    const Operand logits = input(run, RLK_LOGP_IN_LOGITS);
-    const int64_t n = ids.dims[0];
+    const Operands call = operands_of<Op>(run);
+    const int64_t n = call.ids.dims[0], logits_rows = call.logits.dims[0];
     if (n == 0) return;
-    const Tokens tokens = add_tokens(b, c_, options_, vocab_, logits.dims[0], ids, input(run, RLK_LOGP_IN_MASK),
-                                     input(run, RLK_LOGP_IN_ROW_INDICES));
+    const Tokens tokens = add_tokens(b, c_, options_, vocab_, logits_rows, call.ids, call.mask, call.row_indices);
     Results results{};
-    results.want_lse = run.output(RLK_LOGP_OUT_LSE) != nullptr;
-    results.want_entropy = run.output(RLK_LOGP_OUT_ENTROPY) != nullptr;
+    results.want_lse = call.lse.present;
+    results.want_entropy = call.entropy.present;
     results.logp = b.scratch(kAclFloat, {n});
     results.lse = b.scratch(kAclFloat, {n});
     results.entropy = b.scratch(kAclFloat, {n});
     results.empty = b.scratch(kAclBool, {n});
-    if (logits.dims[0] > 0) {
-      add_chunks(b, tokens, logits, input(run, RLK_LOGP_IN_BIAS), results);
+    if (logits_rows > 0) {
+      add_chunks(b, tokens, call.logits, call.bias, results);
     } else {  // no row can be read: every active one is an error
       for (const Operand& unused : {results.logp, results.lse, results.entropy, results.empty}) b.fill_bytes(unused, 0);
     }
-    add_outputs(b, tokens, input(run, RLK_LOGP_IN_ROW_INDICES), run, results);
+    add_outputs(b, tokens, call, results);
   }
 
   void add_chunks(Builder& b, const Tokens& tokens, const Operand& logits, const Operand& bias, Results& results) {
@@ -121,8 +119,7 @@ private:
     b.subtract(log_sum, mean, part(results.entropy));
   }
 
-  void add_outputs(Builder& b, const Tokens& tokens, const Operand& row_indices, const sdk::Run& run,
-                   const Results& results) {
+  void add_outputs(Builder& b, const Tokens& tokens, const Operands& call, const Results& results) {
     const int64_t n = tokens.count;
     Operand valid = tokens.id_ok;
     const auto require = [&](const Operand& condition) {
@@ -141,10 +138,10 @@ private:
       b.where(results.empty, c_.no, valid, both);
       valid = both;
     }
-    add_output(b, tokens, valid, results.logp, output(run, RLK_LOGP_OUT_LOGP));
-    if (results.want_lse) add_output(b, tokens, valid, results.lse, output(run, RLK_LOGP_OUT_LSE));
-    if (results.want_entropy) add_output(b, tokens, valid, results.entropy, output(run, RLK_LOGP_OUT_ENTROPY));
-    add_error_record(b, c_, tokens, valid, tokens.row_ok, row_indices, nullptr);
+    add_output(b, tokens, valid, results.logp, call.logp);
+    if (results.want_lse) add_output(b, tokens, valid, results.lse, call.lse);
+    if (results.want_entropy) add_output(b, tokens, valid, results.entropy, call.entropy);
+    add_error_record(b, c_, tokens, valid, tokens.row_ok, call.row_indices, nullptr);
   }
 
   // NaN where a row is in error, 0 where it is ignored, in the output's dtype.
@@ -162,32 +159,32 @@ private:
 
 }  // namespace
 
-sdk::Support Logp::query(Device&, const sdk::Call<Op>& call) {
+sdk::Support Logp::query(Device&, const sdk::Call<Op>& described) {
+  const Named call = sdk::arguments_of(described);
   const Runtime& r = runtime();
   // Its sums and maxima are fp32.
-  if (auto no = sdk::refuse_dtype(call.input(RLK_LOGP_IN_LOGITS), "logits",
-                                  {sdk::Dtype::f32, sdk::Dtype::bf16, sdk::Dtype::f16})) {
+  if (auto no = sdk::refuse_dtype(call.logits, "logits", {sdk::Dtype::f32, sdk::Dtype::bf16, sdk::Dtype::f16})) {
     return *no;
   }
-  if (auto no = sdk::refuse_input(call.input(RLK_LOGP_IN_KEEP_MASK), "keep_mask")) return *no;
-  if (auto no = sdk::refuse_output(call.output(RLK_LOGP_OUT_SUM_P2), "sum_p2")) return *no;
+  if (auto no = sdk::refuse_input(call.keep_mask, "keep_mask")) return *no;
+  if (auto no = sdk::refuse_output(call.sum_p2, "sum_p2")) return *no;
   if (auto no =
           decline_missing(missing(r.Add, r.Adds, r.Sub, r.Mul, r.Muls, r.Div, r.Divs, r.Exp, r.Log, r.Tanh, r.Clamp,
                                   r.ClampMin, r.EqTensor, r.LtTensor, r.LtScalar, r.SWhere, r.Cast, r.InplaceFillScalar,
                                   r.Arange, r.ReduceSum, r.MaxDim, r.Gather, r.IndexSelect))) {
     return *no;
   }
-  if (auto no = decline_views(call.desc())) return *no;
-  if (call.symbol(RLK_LOGP_SYM_N) > kMaxTokens) {
+  if (auto no = decline_views(described.desc())) return *no;
+  if (call.N > kMaxTokens) {
     return sdk::Support::no("SIZE", "more than 16777216 rows in one call");
   }
-  sdk::Support yes = sdk::Support::yes("composed", kNumerics);
+  sdk::Support yes = sdk::Support::yes(kName, RLK_NUMERICS_DETERMINISTIC);
   yes.workspace_bound = std::numeric_limits<uint64_t>::max();
   return yes;
 }
 
 std::unique_ptr<sdk::Plan> Logp::plan(Device& device, const sdk::Call<Op>& call) {
-  return std::make_unique<LogpPlan>(device, call);
+  return std::make_unique<LogpPlan>(device, sdk::arguments_of(call));
 }
 
 }  // namespace rlk::ascend

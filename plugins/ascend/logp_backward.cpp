@@ -6,21 +6,20 @@
 namespace rlk::ascend {
 namespace {
 
-constexpr uint32_t kNumerics = RLK_NUMERICS_DETERMINISTIC;
+using Op = sdk::ops::LogpBackward;
+using Named = sdk::Arguments<Op>;
+using Operands = Op::Args<Operand>;
 
 class LogpBackwardPlan final : public ProgramPlan {
 public:
-  LogpBackwardPlan(Device& device, const sdk::Call<sdk::ops::LogpBackward>& call)
-      : ProgramPlan(device, sdk::ops::LogpBackward::kInputs, sdk::ops::LogpBackward::kOutputs,
-                    sdk::ops::LogpBackward::kSymbols),
-        vocab_(call.symbol(RLK_LOGP_BACKWARD_SYM_V)),
-        options_(logp_options(call.params(), vocab_)),
+  LogpBackwardPlan(Device& device, const Named& call)
+      : ProgramPlan(device, Op::kInputs, Op::kOutputs, Op::kSymbols),
+        vocab_(call.V),
+        options_(logp_options(call.params, vocab_)),
         c_(constants_, options_.ignore_index) {
-    dynamic_symbols = (uint64_t{1} << RLK_LOGP_BACKWARD_SYM_N) | (uint64_t{1} << RLK_LOGP_BACKWARD_SYM_R);
+    dynamic_symbols = sdk::bits_of(&Named::N, &Named::R);
     symbol_min = {0, 0, vocab_};
     symbol_max = {kMaxTokens, std::numeric_limits<int64_t>::max(), vocab_};
-    numerics = kNumerics;
-    variant = "composed";
   }
 
 private:
@@ -45,42 +44,37 @@ private:
   };
 
   void build(Builder& b, const sdk::Run& run) override {
-    const Operand ids = input(run, RLK_LOGP_BACKWARD_IN_IDS);
-    const Operand logits = input(run, RLK_LOGP_BACKWARD_IN_LOGITS);
-    const Operand grad_logits = output(run, RLK_LOGP_BACKWARD_OUT_GRAD_LOGITS);
-    const Operand grad_bias = output(run, RLK_LOGP_BACKWARD_OUT_GRAD_BIAS);
-    const int64_t n = ids.dims[0];
-    const int64_t r = logits.dims[0];
+    const Operands call = operands_of<Op>(run);
+    const int64_t n = call.ids.dims[0];
+    const int64_t r = call.logits.dims[0];
     if (n == 0) {
-      if (r > 0) b.fill(grad_logits, 0.0F);
-      if (grad_bias.present) b.fill(grad_bias, 0.0F);
+      if (r > 0) b.fill(call.grad_logits, 0.0F);
+      if (call.grad_bias.present) b.fill(call.grad_bias, 0.0F);
       return;
     }
-    const Operand row_indices = input(run, RLK_LOGP_BACKWARD_IN_ROW_INDICES);
-    const Tokens tokens =
-        add_tokens(b, c_, options_, vocab_, r, ids, input(run, RLK_LOGP_BACKWARD_IN_MASK), row_indices);
+    const Tokens tokens = add_tokens(b, c_, options_, vocab_, r, call.ids, call.mask, call.row_indices);
     const Validity validity =
-        row_indices.present ? add_order_check(b, tokens) : Validity{tokens.id_ok, Operand::absent()};
+        call.row_indices.present ? add_order_check(b, tokens) : Validity{tokens.id_ok, Operand::absent()};
 
     Chunk chunk{};
-    chunk.bias = input(run, RLK_LOGP_BACKWARD_IN_BIAS);
+    chunk.bias = call.bias;
     chunk.grad_bias = Operand::absent();
-    if (grad_bias.present) {
+    if (call.grad_bias.present) {
       chunk.grad_bias = b.scratch(kAclFloat, {vocab_});
       b.fill_bytes(chunk.grad_bias, 0);
     }
     Operand valid = validity.valid;
     if (r > 0) {
-      RowValues values = add_row_values(b, tokens, validity, run, r);
-      add_chunks(b, logits, grad_logits, values, chunk);
+      RowValues values = add_row_values(b, tokens, validity, call);
+      add_chunks(b, call.logits, call.grad_logits, values, chunk);
       if (!options_.sharded) valid = without_empty_rows(b, tokens, valid, values.empty);
     }
     const Operand found = b.scratch(kAclBool, {1});
-    add_error_record(b, c_, tokens, valid, validity.row_valid, row_indices, &found);
-    if (grad_bias.present) {  // any data error spoils the sum, also one that no row of logits stands for
+    add_error_record(b, c_, tokens, valid, validity.row_valid, call.row_indices, &found);
+    if (call.grad_bias.present) {  // any data error spoils the sum, also one that no row of logits stands for
       const Operand spoiled = b.scratch(kAclFloat, {1});
       b.where(found, c_.nan, c_.f0, spoiled);
-      b.add(chunk.grad_bias, spoiled, grad_bias);
+      b.add(chunk.grad_bias, spoiled, call.grad_bias);
     }
   }
 
@@ -131,9 +125,9 @@ private:
     return shifted(owners, 0, r);
   }
 
-  RowValues add_row_values(Builder& b, const Tokens& tokens, const Validity& validity, const sdk::Run& run, int64_t r) {
-    const int64_t n = tokens.count;
-    const bool with_entropy = run.input(RLK_LOGP_BACKWARD_IN_GRAD_ENTROPY) != nullptr;
+  RowValues add_row_values(Builder& b, const Tokens& tokens, const Validity& validity, const Operands& call) {
+    const int64_t n = tokens.count, r = call.logits.dims[0];
+    const bool with_entropy = call.grad_entropy.present;
     const auto widened = [&](const Operand& vector) {
       if (vector.dtype == kAclFloat) return vector;
       Operand wide = b.scratch(kAclFloat, vector.dims);
@@ -142,15 +136,14 @@ private:
     };
     RowValues values{};
     values.column = tokens.column;
-    values.lse = input(run, RLK_LOGP_BACKWARD_IN_LSE);
-    const Operand grad_logp = widened(input(run, RLK_LOGP_BACKWARD_IN_GRAD_LOGP));
-    const Operand grad_lse = input(run, RLK_LOGP_BACKWARD_IN_GRAD_LSE);
+    values.lse = call.lse;
+    const Operand grad_logp = widened(call.grad_logp);
     values.base = b.scratch(kAclFloat, {n});
-    b.subtract(grad_lse.present ? grad_lse : c_.f0, grad_logp, values.base);
+    b.subtract(call.grad_lse.present ? call.grad_lse : c_.f0, grad_logp, values.base);
     values.target_gradient = b.scratch(kAclFloat, {n});
     b.where(tokens.owned, grad_logp, c_.f0, values.target_gradient);
-    values.entropy = with_entropy ? input(run, RLK_LOGP_BACKWARD_IN_ENTROPY) : Operand::absent();
-    values.grad_entropy = with_entropy ? input(run, RLK_LOGP_BACKWARD_IN_GRAD_ENTROPY) : Operand::absent();
+    values.entropy = with_entropy ? call.entropy : Operand::absent();
+    values.grad_entropy = call.grad_entropy;
 
     values.keep = b.scratch(kAclBool, {r});
     values.fill = b.scratch(kAclFloat, {r});
@@ -314,31 +307,31 @@ private:
 
 }  // namespace
 
-sdk::Support LogpBackward::query(Device&, const sdk::Call<Op>& call) {
+sdk::Support LogpBackward::query(Device&, const sdk::Call<Op>& described) {
+  const Named call = sdk::arguments_of(described);
   const Runtime& r = runtime();
   // Its sums and maxima are fp32.
-  if (auto no = sdk::refuse_dtype(call.input(RLK_LOGP_BACKWARD_IN_LOGITS), "logits",
-                                  {sdk::Dtype::f32, sdk::Dtype::bf16, sdk::Dtype::f16})) {
+  if (auto no = sdk::refuse_dtype(call.logits, "logits", {sdk::Dtype::f32, sdk::Dtype::bf16, sdk::Dtype::f16})) {
     return *no;
   }
-  if (auto no = sdk::refuse_input(call.input(RLK_LOGP_BACKWARD_IN_KEEP_MASK), "keep_mask")) return *no;
+  if (auto no = sdk::refuse_input(call.keep_mask, "keep_mask")) return *no;
   if (auto no =
           decline_missing(missing(r.Add, r.Adds, r.Sub, r.Mul, r.Muls, r.Divs, r.Exp, r.Tanh, r.Clamp, r.ClampMin,
                                   r.EqTensor, r.LtTensor, r.LtScalar, r.SWhere, r.Cast, r.InplaceFillScalar,
                                   r.InplaceIndexCopy, r.Arange, r.ReduceSum, r.MaxDim, r.Gather, r.IndexSelect))) {
     return *no;
   }
-  if (auto no = decline_views(call.desc())) return *no;
-  if (call.symbol(RLK_LOGP_BACKWARD_SYM_N) > kMaxTokens) {
+  if (auto no = decline_views(described.desc())) return *no;
+  if (call.N > kMaxTokens) {
     return sdk::Support::no("SIZE", "more than 16777216 rows in one call");
   }
-  sdk::Support yes = sdk::Support::yes("composed", kNumerics);
+  sdk::Support yes = sdk::Support::yes(kName, RLK_NUMERICS_DETERMINISTIC);
   yes.workspace_bound = std::numeric_limits<uint64_t>::max();
   return yes;
 }
 
 std::unique_ptr<sdk::Plan> LogpBackward::plan(Device& device, const sdk::Call<Op>& call) {
-  return std::make_unique<LogpBackwardPlan>(device, call);
+  return std::make_unique<LogpBackwardPlan>(device, sdk::arguments_of(call));
 }
 
 }  // namespace rlk::ascend

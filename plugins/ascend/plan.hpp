@@ -59,13 +59,23 @@ protected:
   // Host values that the program depends on.
   virtual void append_key(std::vector<int64_t>&, const sdk::Run&) const {}
 
-  static Operand input(const sdk::Run& run, uint32_t index) {
-    const rlk_tensor* tensor = run.input(index);
-    return tensor == nullptr ? Operand::absent() : operand_of(Place::input, index, *tensor);
-  }
-  static Operand output(const sdk::Run& run, uint32_t index) {
-    const rlk_tensor* tensor = run.output(index);
-    return tensor == nullptr ? Operand::absent() : operand_of(Place::output, index, *tensor);
+  // The arguments of Op by their names, as operands.
+  template <class Op>
+  static typename Op::template Args<Operand> operands_of(const sdk::Run& run) {
+    typename Op::template Args<Operand> call;
+    uint32_t i = 0;
+    call.each_input(call, [&](Operand& operand) {
+      const rlk_tensor* tensor = run.input(i);
+      operand = tensor == nullptr ? Operand::absent() : operand_of(Place::input, i, *tensor);
+      ++i;
+    });
+    i = 0;
+    call.each_output(call, [&](Operand& operand) {
+      const rlk_tensor* tensor = run.output(i);
+      operand = tensor == nullptr ? Operand::absent() : operand_of(Place::output, i, *tensor);
+      ++i;
+    });
+    return call;
   }
 
   Device& device_;

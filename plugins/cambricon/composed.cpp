@@ -32,8 +32,7 @@ Dims dims_of(const composed::Dims& dims) {
 
 class ComposedPlan final : public ProgramPlan {
 public:
-  ComposedPlan(Device& device, const composed::Shape& shape, composed::Recipe recipe)
-      : ProgramPlan(device, Cnnl::kName, shape.numerics), recipe_(std::move(recipe)) {}
+  ComposedPlan(Device& device, composed::Recipe recipe) : ProgramPlan(device), recipe_(std::move(recipe)) {}
 
 private:
   void build(Calls& c, const sdk::Run& run, Stream*) override {
@@ -82,8 +81,8 @@ sdk::Refusal Cnnl::refuse(const rlk_call_desc& desc) {
   return refuse_tensors(desc);
 }
 
-std::unique_ptr<sdk::Plan> Cnnl::plan(Device& device, const composed::Shape& shape, composed::Recipe recipe) {
-  return std::make_unique<ComposedPlan>(device, shape, std::move(recipe));
+std::unique_ptr<sdk::Plan> Cnnl::plan(Device& device, const composed::Shape&, composed::Recipe recipe) {
+  return std::make_unique<ComposedPlan>(device, std::move(recipe));
 }
 
 }  // namespace rlk::cambricon

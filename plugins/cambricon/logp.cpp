@@ -8,6 +8,9 @@
 namespace rlk::cambricon {
 namespace {
 
+using Op = sdk::ops::Logp;
+using Named = sdk::Arguments<Op>;
+
 constexpr float kLowest = -std::numeric_limits<float>::max();
 
 // Rows of a chunk that needs this much memory a row.
@@ -18,15 +21,14 @@ int chunk_rows(int64_t vocab) {
 
 class LogpPlan final : public ProgramPlan {
 public:
-  LogpPlan(Device& device, const sdk::Call<sdk::ops::Logp>& call)
-      : ProgramPlan(device, "composed", 0),
-        vocab_(static_cast<int>(call.symbol(RLK_LOGP_SYM_V))),
-        temperature_(static_cast<float>(call.params().temperature)),
-        ignore_(call.params().ignore_index),
-        wide_ids_(sdk::dtype_of(*call.input(RLK_LOGP_IN_IDS)) == sdk::Dtype::i64),
-        dtype_(sdk::dtype_of(*call.input(RLK_LOGP_IN_LOGITS)) == sdk::Dtype::bf16 ? kInt16 : kFloat) {
+  LogpPlan(Device& device, const sdk::Call<Op>& described)
+      : ProgramPlan(device), params_(described.params()), temperature_(static_cast<float>(params_.temperature)) {
+    const Named call = sdk::arguments_of(described);
+    vocab_ = static_cast<int>(call.V);
+    wide_ids_ = sdk::dtype_of(*call.ids) == sdk::Dtype::i64;
+    dtype_ = sdk::dtype_of(*call.logits) == sdk::Dtype::bf16 ? kInt16 : kFloat;
     constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
-    dynamic_symbols = (uint64_t{1} << RLK_LOGP_SYM_N) | (uint64_t{1} << RLK_LOGP_SYM_R);
+    dynamic_symbols = sdk::bits_of(&Named::N, &Named::R);
     symbol_min = {0, 0, vocab_};
     symbol_max = {kMost / vocab_, kMost / vocab_, vocab_};
   }
@@ -40,11 +42,12 @@ private:
   };
 
   void build(Calls& c, const sdk::Run& run, Stream* stream) override {
-    const Operand logits = operand_of(*run.input(RLK_LOGP_IN_LOGITS), dtype_);
+    const Named call = sdk::arguments_of<Op>(run, params_);
+    const Operand logits = operand_of(*call.logits, dtype_);
     const int n = logits.dims[0];
     if (n == 0) return;
-    const Tokens tokens = tokens_of(c, run, n);
-    const bool wants_entropy = run.output(RLK_LOGP_OUT_ENTROPY) != nullptr;
+    const Tokens tokens = tokens_of(c, call, n);
+    const bool wants_entropy = call.entropy != nullptr;
     const Operand logp = c.scratch(kFloat, {n, 1}), lse = c.scratch(kFloat, {n, 1}), max = c.scratch(kFloat, {n, 1});
     const Operand entropy = wants_entropy ? c.scratch(kFloat, {n, 1}) : Operand();
     const uint64_t before_chunks = c.mark();
@@ -55,8 +58,8 @@ private:
       const int number = std::min(chunk, n - first);
       const auto part = [&](const Operand& vector) { return rows(vector, first, number); };
       c.rewind(before_chunks);
-      add_chunk(c, part(logits), run.input(RLK_LOGP_IN_BIAS), part(reshaped(tokens.column, {n, 1})), part(logp),
-                part(lse), part(max), wants_entropy ? part(entropy) : Operand());
+      add_chunk(c, part(logits), call.bias, part(reshaped(tokens.column, {n, 1})), part(logp), part(lse), part(max),
+                wants_entropy ? part(entropy) : Operand());
     }
     c.rewind(before_chunks);
 
@@ -66,19 +69,19 @@ private:
     c.compare(kLess, reshaped(max, {n}), lowest, empty);
     const Operand nan = c.scratch(kFloat, {n});
     c.fill(nan, std::numeric_limits<float>::quiet_NaN());
-    const auto put = [&](const Operand& value, uint32_t output) {
-      if (run.output(output) == nullptr) return;
+    const auto put = [&](const Operand& value, const rlk_tensor* output) {
+      if (output == nullptr) return;
       const Operand found = choose(c, empty, nan, reshaped(value, {n}));
       const Operand right = choose(c, tokens.known, found, nan);
-      const Operand out = operand_of(*run.output(output), kFloat);
+      const Operand out = operand_of(*output, kFloat);
       if (tokens.ignored.dims.empty())
         c.copy_bytes(right, out);
       else
         c.select(tokens.ignored, tokens.floats_zero, right, out);
     };
-    put(logp, RLK_LOGP_OUT_LOGP);
-    put(lse, RLK_LOGP_OUT_LSE);
-    put(entropy, RLK_LOGP_OUT_ENTROPY);
+    put(logp, call.logp);
+    put(lse, call.lse);
+    put(entropy, call.entropy);
     add_error(c, run, tokens, empty, stream);
   }
 
@@ -98,13 +101,13 @@ private:
     return out;
   }
 
-  Tokens tokens_of(Calls& c, const sdk::Run& run, int n) const {
+  Tokens tokens_of(Calls& c, const Named& call, int n) const {
     Tokens t;
     t.number = n;
     t.zero = constant(c, n, 0);
     t.floats_zero = c.scratch(kFloat, {n});
     c.fill(t.floats_zero, 0.0F);
-    const Operand ids = operand_of(*run.input(RLK_LOGP_IN_IDS), kInt32);
+    const Operand ids = operand_of(*call.ids, kInt32);
     if (wide_ids_) {
       t.low = c.scratch(kInt32, {n});
       t.high = c.scratch(kInt32, {n});
@@ -119,14 +122,14 @@ private:
     t.known = compared(c, kAnd, in_range, compared(c, kEqual, t.high, t.zero));
     t.column = choose(c, t.known, t.low, t.zero);
 
-    const auto ignore = static_cast<uint64_t>(ignore_);
+    const auto ignore = static_cast<uint64_t>(params_.ignore_index);
     const Operand same_low = compared(c, kEqual, t.low, constant(c, n, static_cast<int32_t>(ignore)));
     t.ignored =
         compared(c, kAnd, same_low, compared(c, kEqual, t.high, constant(c, n, static_cast<int32_t>(ignore >> 32))));
-    if (const rlk_tensor* mask = run.input(RLK_LOGP_IN_MASK)) {
+    if (call.mask != nullptr) {
       const Operand hidden = c.scratch(kUint8, {n});
       c.fill_bytes(hidden, 0);
-      t.ignored = compared(c, kOr, t.ignored, compared(c, kEqual, operand_of(*mask, kUint8), hidden));
+      t.ignored = compared(c, kOr, t.ignored, compared(c, kEqual, operand_of(*call.mask, kUint8), hidden));
     }
     return t;
   }
@@ -210,26 +213,26 @@ private:
     c.copy_bytes(choose(c, take, candidate, record), record);
   }
 
-  const int vocab_;
+  const Op::Params params_;
   const float temperature_;
-  const int64_t ignore_;
-  const bool wide_ids_;
-  const CnnlDtype dtype_;  // of logits and bias; bf16 is looked at as kInt16
+  int vocab_ = 0;
+  bool wide_ids_ = false;
+  CnnlDtype dtype_ = kFloat;  // of logits and bias; bf16 is looked at as kInt16
 };
 
 }  // namespace
 
-sdk::Support Logp::query(Device&, const sdk::Call<Op>& call) {
+sdk::Support Logp::query(Device&, const sdk::Call<Op>& described) {
   const Runtime& r = runtime();
-  const auto& params = call.params();
-  if (auto no = sdk::refuse_dtype(call.input(RLK_LOGP_IN_LOGITS), "logits", {sdk::Dtype::f32, sdk::Dtype::bf16}))
-    return *no;
-  if (auto no = sdk::refuse_dtype(call.output(RLK_LOGP_OUT_LOGP), "logp", {sdk::Dtype::f32})) return *no;
-  if (auto no = sdk::refuse_input(call.input(RLK_LOGP_IN_ROW_INDICES), "row_indices")) return *no;
-  if (auto no = sdk::refuse_input(call.input(RLK_LOGP_IN_KEEP_MASK), "keep_mask")) return *no;
-  if (auto no = sdk::refuse_output(call.output(RLK_LOGP_OUT_SUM_P2), "sum_p2")) return *no;
+  const Named call = sdk::arguments_of(described);
+  const auto& params = call.params;
+  if (auto no = sdk::refuse_dtype(call.logits, "logits", {sdk::Dtype::f32, sdk::Dtype::bf16})) return *no;
+  if (auto no = sdk::refuse_dtype(call.logp, "logp", {sdk::Dtype::f32})) return *no;
+  if (auto no = sdk::refuse_input(call.row_indices, "row_indices")) return *no;
+  if (auto no = sdk::refuse_input(call.keep_mask, "keep_mask")) return *no;
+  if (auto no = sdk::refuse_output(call.sum_p2, "sum_p2")) return *no;
   if (params.softcap > 0) return sdk::Support::no("PARAMETER", "softcap is not composed of CNNL calls yet");
-  if (params.global_vocab > 0 && params.global_vocab != call.symbol(RLK_LOGP_SYM_V))
+  if (params.global_vocab > 0 && params.global_vocab != call.V)
     return sdk::Support::no("PARAMETER", "a shard of the vocabulary is not composed of CNNL calls yet");
   const bool reduces = (r.cnnlReduce_v2 != nullptr && r.cnnlGetReduceOpWorkspaceSize_v2 != nullptr) ||
                        (r.cnnlReduce != nullptr && r.cnnlGetReduceOpWorkspaceSize != nullptr);
@@ -260,8 +263,8 @@ sdk::Support Logp::query(Device&, const sdk::Call<Op>& call) {
                                 RLK_CNNL_NEEDS(cnnlIndexSelect)})) {
     return *no;
   }
-  if (auto no = refuse_tensors(call.desc())) return *no;
-  sdk::Support yes = sdk::Support::yes("composed", 0);
+  if (auto no = refuse_tensors(described.desc())) return *no;
+  sdk::Support yes = sdk::Support::yes(kName, 0);
   yes.workspace_bound = UINT64_MAX;
   return yes;
 }

@@ -233,10 +233,8 @@ void Calls::index_select(const Operand& x, int axis, const Operand& index, const
        [&](CnnlHandle h) { return runtime().cnnlIndexSelect(h, axis, from, x.data, at, index.data, to, out.data); });
 }
 
-ProgramPlan::ProgramPlan(Device& device, const char* of_variant, uint32_t of_numerics) : device_(device) {
+ProgramPlan::ProgramPlan(Device& device) : device_(device) {
   workspace_bound = std::numeric_limits<uint64_t>::max();
-  variant = of_variant;
-  numerics = of_numerics;
 }
 
 uint64_t ProgramPlan::prepare(const sdk::Run& run) {

@@ -104,7 +104,7 @@ public:
   void enqueue(sdk::Stream& stream, const sdk::Run& run) final;
 
 protected:
-  ProgramPlan(Device& device, const char* of_variant, uint32_t of_numerics);
+  explicit ProgramPlan(Device& device);
   virtual void build(Calls& calls, const sdk::Run& run, Stream* stream) = 0;
   Device& device_;
 };

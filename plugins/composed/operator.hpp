@@ -35,9 +35,9 @@ bool any_f64(const Arguments<Op>& call) {
   return found;
 }
 
-// How many of each an operator has, and what its plans say of themselves.
+// How many of each an operator has.
 struct Shape {
-  uint32_t inputs, outputs, symbols, numerics;
+  uint32_t inputs, outputs, symbols;
 };
 // The program of a run.
 using Recipe = std::function<Program(const sdk::Run&)>;
@@ -65,7 +65,7 @@ struct Implementation {
     return yes;
   }
   static std::unique_ptr<sdk::Plan> plan(Device& device, const sdk::Call<Op>& call) {
-    return Vendor::plan(device, {Op::kInputs, Op::kOutputs, Op::kSymbols, Operator::kNumerics},
+    return Vendor::plan(device, {Op::kInputs, Op::kOutputs, Op::kSymbols},
                         [params = call.params(), aliases = aliases_of(call)](const sdk::Run& run) {
                           return program(views_of<Op>(run, params), aliases);
                         });

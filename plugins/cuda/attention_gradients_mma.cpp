@@ -59,7 +59,7 @@ sdk::Support support_of(Device& device, const sdk::Call<Op>& described) {
 
 template <class Op>
 std::unique_ptr<sdk::Plan> plan_of(Device& device, const sdk::Call<Op>& call) {
-  const rlk_tensor& q = *call.input(0);
+  const rlk_tensor& q = *sdk::arguments_of(call).q;
   return std::make_unique<GradientsPlan<Op>>(device, call, kernels_of(sdk::dtype_of(q), q.shape[q.ndim - 1]));
 }
 

@@ -1,6 +1,8 @@
 // attention on tensor cores: for 16-bit tensors that 16-byte accesses can address (kernels/attention_mma.cuh).
 #include "attention_mma.hpp"
 
+#include <rlk/sdk/arguments.hpp>
+
 #include <algorithm>
 
 namespace rlk::cuda {
@@ -25,13 +27,13 @@ constexpr Kernels kAccurate{AttentionMmaAccurate::kName, "attention_mma_accurate
 
 class AttentionMmaPlan final : public AttentionPlan {
 public:
-  AttentionMmaPlan(Device& device, const sdk::Call<sdk::ops::Attention>& call, const Kernels& kernels)
-      : AttentionPlan(device, call, kernels.name), multiprocessors_(device.multiprocessors()) {
+  AttentionMmaPlan(Device& device, const sdk::Call<sdk::ops::Attention>& described, const Kernels& kernels)
+      : AttentionPlan(device, described, kernels.name), multiprocessors_(device.multiprocessors()) {
     numerics = kernels.numerics;
-    head_ = padded(attention_sizes(call).head);
-    const std::string prefix =
-        sdk::format("%s_%s_%d_", kernels.image, sdk::name_of(sdk::dtype_of(*call.input(RLK_ATTENTION_IN_Q))), head_);
-    const bool options = params_.softcap != 0 || call.input(RLK_ATTENTION_IN_KEY_MASK) != nullptr;
+    const auto call = sdk::arguments_of(described);
+    head_ = padded(call.D);
+    const std::string prefix = sdk::format("%s_%s_%d_", kernels.image, sdk::name_of(sdk::dtype_of(*call.q)), head_);
+    const bool options = params_.softcap != 0 || call.key_mask != nullptr;
     few_ = device.kernel(kernels.image, prefix + (options ? "64_options" : "64"),
                          simt::attention_mma_shared_bytes(head_, 64));
     // Devices without the room of a data centre's (sm_86, sm_89, sm_120) compute wide heads in small blocks alone.
@@ -68,19 +70,17 @@ private:
                                                    // nor where a block's shared memory has none
 };
 
-sdk::Support support_of(Device& device, const sdk::Call<sdk::ops::Attention>& call, const Kernels& kernels) {
-  if (auto refused = refuse_attention(device, call)) return *refused;
-  const sdk::Dtype dtype = sdk::dtype_of(*call.input(RLK_ATTENTION_IN_Q));
-  if (auto refused = sdk::refuse_dtype(call.input(RLK_ATTENTION_IN_Q), "q", {sdk::Dtype::bf16, sdk::Dtype::f16})) {
-    return *refused;
-  }
-  const AttentionSizes sizes = attention_sizes(call);
+sdk::Support support_of(Device& device, const sdk::Call<sdk::ops::Attention>& described, const Kernels& kernels) {
+  if (auto refused = refuse_attention(device, described)) return *refused;
+  const auto call = sdk::arguments_of(described);
+  const sdk::Dtype dtype = sdk::dtype_of(*call.q);
+  if (auto refused = sdk::refuse_dtype(call.q, "q", {sdk::Dtype::bf16, sdk::Dtype::f16})) return *refused;
+  const AttentionSizes sizes = attention_sizes(described);
   if (sizes.head % 8 != 0) {
     return sdk::Support::no("HEAD_SIZE", sdk::format("head size %lld; the tensor core kernels take multiples of 8",
                                                      static_cast<long long>(sizes.head)));
   }
-  for (const rlk_tensor* tensor : {call.input(RLK_ATTENTION_IN_Q), call.input(RLK_ATTENTION_IN_K),
-                                   call.input(RLK_ATTENTION_IN_V), call.output(RLK_ATTENTION_OUT_OUT)}) {
+  for (const rlk_tensor* tensor : {call.q, call.k, call.v, call.out}) {
     if (!is_wide(*tensor)) {
       return sdk::Support::no("ALIGNMENT", "q, k, v and out must start on 16 bytes, with strides of multiples of 8",
                               RLK_SUPPORT_IF_CONTIGUOUS);
@@ -100,7 +100,7 @@ sdk::Support support_of(Device& device, const sdk::Call<sdk::ops::Attention>& ca
   const double blocks = static_cast<double>(std::max<int64_t>(of_sequences * sizes.kv_heads, 1));
   const double alone = std::max(static_cast<double>(device.multiprocessors()) / blocks, 1.0);
   answer.cost_us = kLaunchUs * (sizes.packed ? 2 : 1) +
-                   alone * std::max(device.matrix_us(kernels.matrix_work * attention_operations(call, sizes)),
+                   alone * std::max(device.matrix_us(kernels.matrix_work * attention_operations(described, sizes)),
                                     attention_bytes_us(device, sizes, dtype));
   return answer;
 }

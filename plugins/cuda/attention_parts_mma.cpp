@@ -13,7 +13,6 @@ namespace {
 
 using namespace simt::host;
 
-static_assert(kSampleSymbols == (uint64_t{1} << RLK_ATTENTION_SYM_HQ) - 1);
 constexpr int64_t kMostHead = 128, kTileKeys = 64;
 constexpr int64_t kMostCount = int64_t{1} << 30;  // of queries of a sample, which the kernels count in 32 bits
 // What a share of the keys costs beyond its keys, counted in keys: filling the pipeline, and its part's way through
@@ -117,7 +116,7 @@ class AttentionPartsPlan final : public sdk::Plan {
 public:
   AttentionPartsPlan(Device& device, const sdk::Call<Op>& call, const Accuracy& accuracy)
       : params_(call.params()), place_(device.place()), room_(device) {
-    const rlk_tensor& q = *call.input(0);
+    const rlk_tensor& q = *sdk::arguments_of(call).q;
     padded_ = padded(q.shape[q.ndim - 1]);
     const char* const dtype = sdk::name_of(sdk::dtype_of(q));
     const std::string of_rows = sdk::format("%s_%s_%d_", accuracy.image, dtype, padded_);
@@ -126,10 +125,8 @@ public:
     if (shared(128) <= device.shared_limit()) many_ = device.kernel(accuracy.image, of_rows + "128", shared(128));
     merge_ = device.kernel(kAccurateImage, sdk::format("%s_merge_%s", kAccurateImage, dtype));
     flags = RLK_PLAN_SHAREABLE | RLK_PLAN_CAPTURABLE;
-    dynamic_symbols = kSampleSymbols;
+    dynamic_symbols = sample_symbols<Op>();
     workspace_bound = UINT64_MAX;
-    numerics = accuracy.numerics;
-    variant = accuracy.name;
   }
 
   uint64_t prepare(const sdk::Run& run) override {

@@ -209,9 +209,7 @@ public:
     graph_ = device.graph(shape_of<Op>(call, form.direction));
     graph_->compile();
     flags = RLK_PLAN_SHAREABLE | RLK_PLAN_CAPTURABLE;  // an execution has its own handle and names its own arguments
-    numerics = form.numerics;
     workspace_bound = graph_->workspace_bytes();
-    variant = form.name;
   }
   ~Plan() override {
     try {

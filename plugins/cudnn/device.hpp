@@ -1,50 +1,20 @@
 // The device of the cuda plugin as this one sees it: a context to work in, handles of cuDNN, and the graphs in use.
 #pragma once
 
+#include <rlk/sdk/borrowed.hpp>
+
 #include "attention_graph.hpp"
 
 #include <map>
 
 namespace rlk::cudnn {
 
-// The owner's stream, borrowed. The owner answers for its work.
-class Stream final : public sdk::Stream {
-public:
-  explicit Stream(void* native) : native_(native) {}
-  void* native() override { return native_; }
-  rlk_status query(rlk_data_error&) override { return refuse(); }
-  rlk_status synchronize(uint64_t, rlk_data_error&) override { return refuse(); }
-  void wait(sdk::Event&) override { refuse(); }
-  void copy(void*, const void*, uint64_t, int32_t) override { refuse(); }
-  void fill(void*, uint8_t, uint64_t) override { refuse(); }
-
-private:
-  [[noreturn]] static rlk_status refuse() {
-    throw sdk::Error(RLK_UNSUPPORTED, "the stream belongs to the plugin of the device; ask that one");
-  }
-  void* native_;
-};
-
-class Event final : public sdk::Event {
-public:
-  void record(sdk::Stream&) override {}
-  rlk_status query() override { return RLK_OK; }
-  rlk_status synchronize(uint64_t) override { return RLK_OK; }
-};
-
-class Device final : public sdk::Device {
+class Device final : public sdk::BorrowedDevice {
 public:
   explicit Device(const rlk_attach_info& info);
   ~Device() override;
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
-
-  void* allocate(int32_t, uint64_t) override { refuse(); }
-  void deallocate(int32_t, void*) override { refuse(); }
-  void memory_info(uint64_t&, uint64_t&) override { refuse(); }
-  std::unique_ptr<sdk::Stream> create_stream(int32_t) override { refuse(); }
-  std::unique_ptr<sdk::Stream> wrap_stream(void* native) override { return std::make_unique<Stream>(native); }
-  std::unique_ptr<sdk::Event> create_event(bool) override { refuse(); }
 
   void* context() const noexcept { return context_; }
   int arch() const noexcept { return arch_; }  // 90 for sm_90
@@ -71,9 +41,6 @@ public:
   std::shared_ptr<AttentionGraph> graph(const Shape& shape);
 
 private:
-  [[noreturn]] static void refuse() {
-    throw sdk::Error(RLK_UNSUPPORTED, "this plugin brings operators only; the device belongs to another one");
-  }
   Handle take();
   void put_back(Handle handle);
 

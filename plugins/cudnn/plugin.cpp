@@ -7,8 +7,8 @@ namespace {
 class Plugin final : public sdk::OperatorPlugin {
 public:
   using Device = cudnn::Device;
-  using Stream = cudnn::Stream;
-  using Event = cudnn::Event;
+  using Stream = sdk::BorrowedStream;
+  using Event = sdk::NoEvent;
   using Implementations = std::tuple<Attention, AttentionBackward, AttentionBackwardDeterministic>;
 
   explicit Plugin(const sdk::Host&) {}

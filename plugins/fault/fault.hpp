@@ -183,16 +183,14 @@ inline std::string act(const char* where) {
 // out = a + alpha * b for f32 and f64, any shape and stride.
 class AddPlan final : public sdk::Plan {
 public:
-  explicit AddPlan(double alpha) : alpha_(alpha) {
-    variant = "simple";
-    numerics = RLK_NUMERICS_DETERMINISTIC;
-  }
+  explicit AddPlan(const rlk_add_params& params) : params_(params) {}
   void enqueue(sdk::Stream&, const sdk::Run& run) override {
     const std::string what = act("enqueue");
-    const rlk_tensor& out = *run.output(RLK_ADD_OUT_OUT);
+    const auto call = sdk::arguments_of<sdk::ops::Add>(run, params_);
+    const rlk_tensor& out = *call.out;
     const bool is_double = sdk::dtype_of(out) == sdk::Dtype::f64;
     if (is_double ? what == "wrong_f64" : what == "wrong_f32") return;  // leaves the output unwritten
-    is_double ? add<double>(run) : add<float>(run);
+    is_double ? add<double>(call) : add<float>(call);
     if (what.empty() || sdk::element_count(out) == 0) return;
     is_double ? spoil(what, sdk::data_of<double>(&out), out) : spoil(what, sdk::data_of<float>(&out), out);
   }
@@ -215,21 +213,19 @@ private:
     return sdk::data_of<T>(&tensor)[offset];
   }
   template <class T>
-  void add(const sdk::Run& run) {
-    const rlk_tensor& a = *run.input(RLK_ADD_IN_A);
-    const rlk_tensor& b = *run.input(RLK_ADD_IN_B);
-    const rlk_tensor& out = *run.output(RLK_ADD_OUT_OUT);
+  static void add(const sdk::Arguments<sdk::ops::Add>& call) {
+    const rlk_tensor &a = *call.a, &b = *call.b, &out = *call.out;
     const int64_t count = sdk::element_count(out);
     int64_t index[RLK_MAX_NDIM] = {};
     for (int64_t n = 0; n < count; ++n) {
       int64_t offset = 0;
       for (int32_t i = 0; i < out.ndim; ++i) offset += index[i] * out.strides[i];
       sdk::data_of<T>(&out)[offset] =
-          static_cast<T>(double{at<T>(a, index, out.ndim)} + alpha_ * double{at<T>(b, index, out.ndim)});
+          static_cast<T>(double{at<T>(a, index, out.ndim)} + call.params.alpha * double{at<T>(b, index, out.ndim)});
       for (int32_t i = out.ndim - 1; i >= 0 && ++index[i] == out.shape[i]; --i) index[i] = 0;
     }
   }
-  double alpha_;
+  const rlk_add_params params_;
 };
 
 template <class DeviceType>
@@ -237,13 +233,13 @@ struct AddOperator {
   using Op = sdk::ops::Add;
   static constexpr const char* kName = "simple";
   static sdk::Support query(DeviceType&, const sdk::Call<Op>& call) {
-    const sdk::Dtype dtype = sdk::dtype_of(*call.input(RLK_ADD_IN_A));
+    const sdk::Dtype dtype = sdk::dtype_of(*sdk::arguments_of(call).a);
     if (dtype != sdk::Dtype::f32 && dtype != sdk::Dtype::f64)
       return sdk::Support::no("DTYPE", std::string(sdk::name_of(dtype)) + "; f32 and f64 are supported");
     return sdk::Support::yes("simple", RLK_NUMERICS_DETERMINISTIC);
   }
   static std::unique_ptr<sdk::Plan> plan(DeviceType&, const sdk::Call<Op>& call) {
-    return std::make_unique<AddPlan>(call.params().alpha);
+    return std::make_unique<AddPlan>(call.params());
   }
 };
 

@@ -1,9 +1,8 @@
 // The plan of an operator over scores that are products: chunks of rows, which another operator's implementation reads.
 //
 // Parts is what a run has in its workspace, and names the rest:
-//   Op, Serving, kRows, kModels      the operator, the implementation that reads its scores, the symbol of its rows,
-//   and
-//                                    how many matrices of scores a chunk has
+//   Op, Serving, kModels             the operator, the implementation that reads its scores, and how many matrices of
+//                                    scores a chunk has
 //   Parts(base, of, call, algorithm_bytes, inner_bytes)   without a base only `bytes` counts
 //   inner_params(call)               the inner call's parameters
 //   describe(inner, call, of, first, rows)                its arguments, of a chunk
@@ -27,7 +26,7 @@ public:
 
   ChunksPlan(Device& device, const sdk::Call<Op>& call)
       : multiplier_(device),
-        kernels_(device, sdk::dtype_of(*call.input(0))),
+        kernels_(device, sdk::dtype_of(*sdk::arguments_of(call).hidden)),
         params_(call.params()),
         place_(device.place()) {
     const Arguments arguments = sdk::arguments_of(call);
@@ -37,10 +36,8 @@ public:
     const rlk_call_desc desc = inner.description();
     inner_ = Parts::Serving::plan(device, sdk::Call<typename Parts::Serving::Op>(desc));
     flags = RLK_PLAN_SHAREABLE | RLK_PLAN_CAPTURABLE;
-    dynamic_symbols = uint64_t{1} << Parts::kRows;
+    dynamic_symbols = sdk::bits_of(&Arguments::N);
     workspace_bound = UINT64_MAX;
-    numerics = RLK_NUMERICS_DETERMINISTIC;
-    variant = "chunks";
   }
 
   uint64_t prepare(const sdk::Run& run) override {
@@ -146,7 +143,7 @@ template <class Parts>
 class GradientsPlan : public ChunksPlan<Parts> {
 public:
   GradientsPlan(Device& device, const sdk::Call<typename Parts::Op>& call)
-      : ChunksPlan<Parts>(device, call), sums_(device, score_of(sdk::dtype_of(*call.input(0)))) {}
+      : ChunksPlan<Parts>(device, call), sums_(device, score_of(sdk::dtype_of(*sdk::arguments_of(call).hidden))) {}
 
   void enqueue(sdk::Stream& stream, const sdk::Run& run) override {
     const auto call = this->arguments_of(run);

@@ -70,7 +70,7 @@ sdk::Support query(Device& device, const sdk::Call<sdk::ops::Gemm>& call) {
   return supported(product_us(device, product), kWorkspaceLimit);
 }
 std::unique_ptr<sdk::Plan> plan(Device& device, const sdk::Call<sdk::ops::Gemm>& call) {
-  return std::make_unique<GemmPlan>(device, call, RLK_GEMM_SYM_M);
+  return std::make_unique<GemmPlan>(device, call, &sdk::Arguments<sdk::ops::Gemm>::M);
 }
 
 sdk::Support query(Device& device, const sdk::Call<sdk::ops::Matmul>& call) {
@@ -82,7 +82,7 @@ sdk::Support query(Device& device, const sdk::Call<sdk::ops::Matmul>& call) {
   return supported(product_us(device, product), kWorkspaceLimit);
 }
 std::unique_ptr<sdk::Plan> plan(Device& device, const sdk::Call<sdk::ops::Matmul>& call) {
-  return std::make_unique<MatmulPlan>(device, call, RLK_MATMUL_SYM_M);
+  return std::make_unique<MatmulPlan>(device, call, &sdk::Arguments<sdk::ops::Matmul>::M);
 }
 
 sdk::Support query(Device& device, const sdk::Call<sdk::ops::Linear>& call) {
@@ -97,8 +97,7 @@ sdk::Support query(Device& device, const sdk::Call<sdk::ops::Linear>& call) {
   return answer;
 }
 std::unique_ptr<sdk::Plan> plan(Device& device, const sdk::Call<sdk::ops::Linear>& call) {
-  return std::make_unique<LinearPlan>(device, call, RLK_LINEAR_SYM_N,
-                                      linear_variant(linear_products(sdk::arguments_of(call)).front()));
+  return std::make_unique<LinearPlan>(device, call, &sdk::Arguments<sdk::ops::Linear>::N);
 }
 
 }  // namespace rlk::products

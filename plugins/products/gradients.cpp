@@ -31,14 +31,12 @@ class LinearBackwardPlan final : public sdk::Plan {
 public:
   LinearBackwardPlan(Device& device, const sdk::Call<sdk::ops::LinearBackward>& call)
       : multiplier_(device),
-        sums_(device, sdk::dtype_of(*call.input(RLK_LINEAR_BACKWARD_IN_GRAD_Y))),
+        sums_(device, sdk::dtype_of(*sdk::arguments_of(call).grad_y)),
         place_(device.place()),
         params_(call.params()) {
     flags = RLK_PLAN_SHAREABLE | RLK_PLAN_CAPTURABLE;
-    dynamic_symbols = uint64_t{1} << RLK_LINEAR_BACKWARD_SYM_N;
+    dynamic_symbols = sdk::bits_of(&LinearArguments::N);
     workspace_bound = UINT64_MAX;
-    numerics = kProductNumerics;
-    variant = kVariant;
     workspace_of(sdk::arguments_of(call));
   }
   uint64_t prepare(const sdk::Run& run) override { return workspace_of(arguments_of(run)); }
@@ -139,10 +137,8 @@ public:
         place_(device.place()),
         params_(call.params()) {
     flags = RLK_PLAN_SHAREABLE | RLK_PLAN_CAPTURABLE;
-    dynamic_symbols = uint64_t{1} << RLK_MATMUL_BACKWARD_SYM_M;
+    dynamic_symbols = sdk::bits_of(&MatmulArguments::M);
     workspace_bound = UINT64_MAX;
-    numerics = kProductNumerics;
-    variant = kVariant;
     workspace_of(sdk::arguments_of(call));
   }
   uint64_t prepare(const sdk::Run& run) override { return workspace_of(arguments_of(run)); }
@@ -155,7 +151,7 @@ public:
 
 private:
   static sdk::Dtype dtype_of(const sdk::Call<sdk::ops::MatmulBackward>& call) {
-    return sdk::dtype_of(*call.input(RLK_MATMUL_BACKWARD_IN_GRAD_Y));
+    return sdk::dtype_of(*sdk::arguments_of(call).grad_y);
   }
   MatmulArguments arguments_of(const sdk::Run& run) const {
     return sdk::arguments_of<sdk::ops::MatmulBackward>(run, params_);

@@ -1,6 +1,8 @@
 // Another operator's implementation, run on parts of a call's memory: its call, made by hand.
 #pragma once
 
+#include <rlk/sdk/arguments.hpp>
+
 #include "product.hpp"
 
 #include <memory>
@@ -24,10 +26,14 @@ private:
   uint64_t bytes_ = 0;
 };
 
-// Arguments are dense, of one or two dimensions; those that are not given are absent.
+// Arguments are dense, of one or two dimensions; those that are not given are absent. Which one is meant is said by its
+// name: call.input(&InnerCall<ops::Logp>::Named::ids, ...).
 template <class Op>
 class InnerCall {
 public:
+  using Named = sdk::Arguments<Op>;
+  using Argument = const rlk_tensor* Named::*;
+
   explicit InnerCall(const typename Op::Params& params) : params_(params) {
     for (int32_t& alias : alias_) alias = -1;
     for (int64_t& symbol : symbols_) symbol = -1;
@@ -36,14 +42,21 @@ public:
   InnerCall& operator=(const InnerCall&) = delete;
 
   // columns below 0: one dimension.
-  void input(uint32_t i, const void* data, sdk::Dtype dtype, int64_t rows, int64_t columns = -1) {
+  void input(Argument argument, const void* data, sdk::Dtype dtype, int64_t rows, int64_t columns = -1) {
+    const uint32_t i = sdk::index_of(argument);
     inputs_[i] = &in_[i].set(const_cast<void*>(data), dtype, rows, columns);
   }
-  void output(uint32_t i, void* data, sdk::Dtype dtype, int64_t rows, int64_t columns = -1, int32_t alias = -1) {
+  void output(Argument argument, void* data, sdk::Dtype dtype, int64_t rows, int64_t columns = -1) {
+    const uint32_t i = sdk::index_of(argument);
     outputs_[i] = &out_[i].set(data, dtype, rows, columns);
-    alias_[i] = alias;
   }
-  void symbol(uint32_t i, int64_t value) { symbols_[i] = value; }
+  // The result takes the place of an input that was given.
+  void output_in_place(Argument argument, Argument input) {
+    const uint32_t i = sdk::index_of(argument), from = sdk::index_of(input);
+    outputs_[i] = inputs_[from];
+    alias_[i] = static_cast<int32_t>(from);
+  }
+  void symbol(int64_t Named::*symbol, int64_t value) { symbols_[sdk::index_of(symbol)] = value; }
 
   rlk_call_desc description() const {
     rlk_call_desc desc{};

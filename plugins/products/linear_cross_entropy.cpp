@@ -57,7 +57,6 @@ struct ForwardParts {
   using Op = Forward;
   using Serving = ServingOf<sdk::ops::CrossEntropy, Maps>::type;
   using Arguments = sdk::Arguments<Op>;
-  static constexpr uint32_t kRows = RLK_LINEAR_CROSS_ENTROPY_SYM_N;
   static constexpr int64_t kModels = 1;
   void *scores, *bias, *class_weight, *entropy, *lse, *loss, *algorithm, *inner;
   rlk_data_error_record* errors;
@@ -85,27 +84,28 @@ struct ForwardParts {
   }
   void describe(InnerCall<Serving::Op>& of_rows, const Arguments& call, const Scores& of, int64_t first,
                 int64_t rows) const {
+    using Named = sdk::Arguments<Serving::Op>;
     const auto at = [&](void* numbers) {
       return numbers == nullptr ? nullptr : static_cast<char*>(numbers) + first * sdk::bytes_of(of.score);
     };
-    of_rows.input(RLK_CROSS_ENTROPY_IN_LOGITS, scores, of.score, rows, of.V);
-    give(of_rows, RLK_CROSS_ENTROPY_IN_IDS, call.ids, first, rows);
+    of_rows.input(&Named::logits, scores, of.score, rows, of.V);
+    give(of_rows, &Named::ids, call.ids, first, rows);
     if (call.class_weight != nullptr) {
-      of_rows.input(RLK_CROSS_ENTROPY_IN_CLASS_WEIGHT, class_weight, of.score, of.V);
+      of_rows.input(&Named::class_weight, class_weight, of.score, of.V);
     }
-    give(of_rows, RLK_CROSS_ENTROPY_IN_MASK, call.mask, first, rows);
-    of_rows.output(RLK_CROSS_ENTROPY_OUT_LOSS, loss, of.score, 1);
-    of_rows.output(RLK_CROSS_ENTROPY_OUT_TOKEN_LOSS, at(entropy), of.score, rows);
-    of_rows.output(RLK_CROSS_ENTROPY_OUT_LSE, at(lse), of.score, rows);
-    of_rows.symbol(RLK_CROSS_ENTROPY_SYM_N, rows);
-    of_rows.symbol(RLK_CROSS_ENTROPY_SYM_V, of.V);
+    give(of_rows, &Named::mask, call.mask, first, rows);
+    of_rows.output(&Named::loss, loss, of.score, 1);
+    of_rows.output(&Named::token_loss, at(entropy), of.score, rows);
+    of_rows.output(&Named::lse, at(lse), of.score, rows);
+    of_rows.symbol(&Named::N, rows);
+    of_rows.symbol(&Named::V, of.V);
   }
 };
 
 class LinearCrossEntropyPlan final : public ForwardPlan<ForwardParts> {
 public:
   LinearCrossEntropyPlan(Device& device, const sdk::Call<Forward>& call)
-      : ForwardPlan(device, call), loss_(kernel_of(device, "reduce", sdk::dtype_of(*call.input(0)))) {}
+      : ForwardPlan(device, call), loss_(kernel_of(device, "reduce", sdk::dtype_of(*sdk::arguments_of(call).hidden))) {}
 
 private:
   void begin(const Chunk& chunk) override { widen_class_weight(kernels_, chunk); }
@@ -127,7 +127,6 @@ struct BackwardParts : GradientBuffers {
   using Op = Backward;
   using Serving = ServingOf<sdk::ops::CrossEntropyBackward, Maps>::type;
   using Arguments = sdk::Arguments<Op>;
-  static constexpr uint32_t kRows = RLK_LINEAR_CROSS_ENTROPY_BACKWARD_SYM_N;
   static constexpr int64_t kModels = 1;
   void *scores, *bias, *class_weight, *grads, *algorithm, *inner;
   rlk_data_error_record* errors;
@@ -155,27 +154,28 @@ struct BackwardParts : GradientBuffers {
   }
   void describe(InnerCall<Serving::Op>& of_rows, const Arguments& call, const Scores& of, int64_t first,
                 int64_t rows) const {
-    of_rows.input(RLK_CROSS_ENTROPY_BACKWARD_IN_LOGITS, scores, of.score, rows, of.V);
-    give(of_rows, RLK_CROSS_ENTROPY_BACKWARD_IN_IDS, call.ids, first, rows);
-    give(of_rows, RLK_CROSS_ENTROPY_BACKWARD_IN_LSE, call.lse, first, rows);
-    give(of_rows, RLK_CROSS_ENTROPY_BACKWARD_IN_GRAD_LOSS, call.grad_loss, 0, 1);  // of which nothing is taken
+    using Named = sdk::Arguments<Serving::Op>;
+    of_rows.input(&Named::logits, scores, of.score, rows, of.V);
+    give(of_rows, &Named::ids, call.ids, first, rows);
+    give(of_rows, &Named::lse, call.lse, first, rows);
+    give(of_rows, &Named::grad_loss, call.grad_loss, 0, 1);  // of which nothing is taken
     void* const of_tokens = grads == nullptr ? nullptr : static_cast<char*>(grads) + first * sdk::bytes_of(of.score);
-    of_rows.input(RLK_CROSS_ENTROPY_BACKWARD_IN_GRAD_TOKEN_LOSS, of_tokens, of.score, rows);
+    of_rows.input(&Named::grad_token_loss, of_tokens, of.score, rows);
     if (call.class_weight != nullptr) {
-      of_rows.input(RLK_CROSS_ENTROPY_BACKWARD_IN_CLASS_WEIGHT, class_weight, of.score, of.V);
+      of_rows.input(&Named::class_weight, class_weight, of.score, of.V);
     }
-    give(of_rows, RLK_CROSS_ENTROPY_BACKWARD_IN_MASK, call.mask, first, rows);
-    of_rows.output(RLK_CROSS_ENTROPY_BACKWARD_OUT_GRAD_LOGITS, scores, of.score, rows, of.V,
-                   RLK_CROSS_ENTROPY_BACKWARD_IN_LOGITS);
-    of_rows.symbol(RLK_CROSS_ENTROPY_BACKWARD_SYM_N, rows);
-    of_rows.symbol(RLK_CROSS_ENTROPY_BACKWARD_SYM_V, of.V);
+    give(of_rows, &Named::mask, call.mask, first, rows);
+    of_rows.output_in_place(&Named::grad_logits, &Named::logits);
+    of_rows.symbol(&Named::N, rows);
+    of_rows.symbol(&Named::V, of.V);
   }
 };
 
 class LinearCrossEntropyBackwardPlan final : public GradientsPlan<BackwardParts> {
 public:
   LinearCrossEntropyBackwardPlan(Device& device, const sdk::Call<Backward>& call)
-      : GradientsPlan(device, call), loss_(kernel_of(device, "shares", sdk::dtype_of(*call.input(0)))) {}
+      : GradientsPlan(device, call),
+        loss_(kernel_of(device, "shares", sdk::dtype_of(*sdk::arguments_of(call).hidden))) {}
 
 private:
   void begin(const Chunk& chunk) override {

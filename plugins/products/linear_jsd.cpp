@@ -54,7 +54,6 @@ struct ForwardParts {
   using Op = Forward;
   using Serving = ServingOf<sdk::ops::Jsd, Maps>::type;
   using Arguments = sdk::Arguments<Op>;
-  static constexpr uint32_t kRows = RLK_LINEAR_JSD_SYM_N;
   static constexpr int64_t kModels = 2;
   void *scores, *teacher_scores, *bias, *teacher_bias, *algorithm, *inner;
   rlk_data_error_record* errors;
@@ -81,15 +80,16 @@ struct ForwardParts {
   }
   void describe(InnerCall<Serving::Op>& jsd, const Arguments& call, const Scores& of, int64_t first,
                 int64_t rows) const {
-    jsd.input(RLK_JSD_IN_LOGITS, scores, of.score, rows, of.V);
-    jsd.input(RLK_JSD_IN_TEACHER_LOGITS, teacher_scores, of.score, rows, of.V);
-    give(jsd, RLK_JSD_IN_MASK, call.mask, first, rows);
-    take(jsd, RLK_JSD_OUT_LOSS, call.loss, first, rows);
-    take(jsd, RLK_JSD_OUT_LSE, call.lse, first, rows);
-    take(jsd, RLK_JSD_OUT_TEACHER_LSE, call.teacher_lse, first, rows);
-    take(jsd, RLK_JSD_OUT_STUDENT_KL, call.student_kl, first, rows);
-    jsd.symbol(RLK_JSD_SYM_N, rows);
-    jsd.symbol(RLK_JSD_SYM_V, of.V);
+    using Named = sdk::Arguments<Serving::Op>;
+    jsd.input(&Named::logits, scores, of.score, rows, of.V);
+    jsd.input(&Named::teacher_logits, teacher_scores, of.score, rows, of.V);
+    give(jsd, &Named::mask, call.mask, first, rows);
+    take(jsd, &Named::loss, call.loss, first, rows);
+    take(jsd, &Named::lse, call.lse, first, rows);
+    take(jsd, &Named::teacher_lse, call.teacher_lse, first, rows);
+    take(jsd, &Named::student_kl, call.student_kl, first, rows);
+    jsd.symbol(&Named::N, rows);
+    jsd.symbol(&Named::V, of.V);
   }
 };
 
@@ -99,7 +99,6 @@ struct BackwardParts : GradientBuffers {
   using Op = Backward;
   using Serving = ServingOf<sdk::ops::JsdBackward, Maps>::type;
   using Arguments = sdk::Arguments<Op>;
-  static constexpr uint32_t kRows = RLK_LINEAR_JSD_BACKWARD_SYM_N;
   static constexpr int64_t kModels = 2;
   void *scores, *teacher_scores, *bias, *teacher_bias, *algorithm, *inner;
   rlk_data_error_record* errors;
@@ -130,16 +129,17 @@ struct BackwardParts : GradientBuffers {
   }
   void describe(InnerCall<Serving::Op>& jsd, const Arguments& call, const Scores& of, int64_t first,
                 int64_t rows) const {
-    jsd.input(RLK_JSD_BACKWARD_IN_LOGITS, scores, of.score, rows, of.V);
-    jsd.input(RLK_JSD_BACKWARD_IN_TEACHER_LOGITS, teacher_scores, of.score, rows, of.V);
-    give(jsd, RLK_JSD_BACKWARD_IN_LSE, call.lse, first, rows);
-    give(jsd, RLK_JSD_BACKWARD_IN_TEACHER_LSE, call.teacher_lse, first, rows);
-    give(jsd, RLK_JSD_BACKWARD_IN_STUDENT_KL, call.student_kl, first, rows);
-    give(jsd, RLK_JSD_BACKWARD_IN_GRAD_LOSS, call.grad_loss, first, rows);
-    give(jsd, RLK_JSD_BACKWARD_IN_MASK, call.mask, first, rows);
-    jsd.output(RLK_JSD_BACKWARD_OUT_GRAD_LOGITS, scores, of.score, rows, of.V, RLK_JSD_BACKWARD_IN_LOGITS);
-    jsd.symbol(RLK_JSD_BACKWARD_SYM_N, rows);
-    jsd.symbol(RLK_JSD_BACKWARD_SYM_V, of.V);
+    using Named = sdk::Arguments<Serving::Op>;
+    jsd.input(&Named::logits, scores, of.score, rows, of.V);
+    jsd.input(&Named::teacher_logits, teacher_scores, of.score, rows, of.V);
+    give(jsd, &Named::lse, call.lse, first, rows);
+    give(jsd, &Named::teacher_lse, call.teacher_lse, first, rows);
+    give(jsd, &Named::student_kl, call.student_kl, first, rows);
+    give(jsd, &Named::grad_loss, call.grad_loss, first, rows);
+    give(jsd, &Named::mask, call.mask, first, rows);
+    jsd.output_in_place(&Named::grad_logits, &Named::logits);
+    jsd.symbol(&Named::N, rows);
+    jsd.symbol(&Named::V, of.V);
   }
 };
 

@@ -32,7 +32,6 @@ struct ForwardParts {
   using Op = Forward;
   using Serving = Logp;
   using Arguments = sdk::Arguments<Op>;
-  static constexpr uint32_t kRows = RLK_LINEAR_LOGP_SYM_N;
   static constexpr int64_t kModels = 1;
   void *scores, *bias, *logp, *algorithm, *inner;
   rlk_data_error_record* errors;
@@ -56,19 +55,22 @@ struct ForwardParts {
   }
   void describe(InnerCall<Logp::Op>& logp_of, const Arguments& call, const Scores& of, int64_t first,
                 int64_t rows) const {
-    logp_of.input(RLK_LOGP_IN_LOGITS, scores, of.score, rows, of.V);
-    give(logp_of, RLK_LOGP_IN_IDS, call.ids, first, rows);
-    give(logp_of, RLK_LOGP_IN_MASK, call.mask, first, rows);
+    using Named = sdk::Arguments<Logp::Op>;
+    logp_of.input(&Named::logits, scores, of.score, rows, of.V);
+    give(logp_of, &Named::ids, call.ids, first, rows);
+    give(logp_of, &Named::mask, call.mask, first, rows);
+    give_rows(logp_of, &Named::keep_mask, call.keep_mask, first, rows);
     if (sdk::dtype_of(*call.logp) != of.score) {
-      logp_of.output(RLK_LOGP_OUT_LOGP, logp, of.score, rows);
+      logp_of.output(&Named::logp, logp, of.score, rows);
     } else {
-      take(logp_of, RLK_LOGP_OUT_LOGP, call.logp, first, rows);
+      take(logp_of, &Named::logp, call.logp, first, rows);
     }
-    take(logp_of, RLK_LOGP_OUT_LSE, call.lse, first, rows);
-    take(logp_of, RLK_LOGP_OUT_ENTROPY, call.entropy, first, rows);
-    logp_of.symbol(RLK_LOGP_SYM_N, rows);
-    logp_of.symbol(RLK_LOGP_SYM_R, rows);
-    logp_of.symbol(RLK_LOGP_SYM_V, of.V);
+    take(logp_of, &Named::lse, call.lse, first, rows);
+    take(logp_of, &Named::entropy, call.entropy, first, rows);
+    take(logp_of, &Named::sum_p2, call.sum_p2, first, rows);
+    logp_of.symbol(&Named::N, rows);
+    logp_of.symbol(&Named::R, rows);
+    logp_of.symbol(&Named::V, of.V);
   }
 };
 
@@ -91,7 +93,6 @@ struct BackwardParts : GradientBuffers {
   using Op = Backward;
   using Serving = LogpBackward;
   using Arguments = sdk::Arguments<Op>;
-  static constexpr uint32_t kRows = RLK_LINEAR_LOGP_BACKWARD_SYM_N;
   static constexpr int64_t kModels = 1;
   void *scores, *bias, *grad_logp, *algorithm, *inner;
   rlk_data_error_record* errors;
@@ -117,26 +118,27 @@ struct BackwardParts : GradientBuffers {
   }
   void describe(InnerCall<LogpBackward::Op>& logp_of, const Arguments& call, const Scores& of, int64_t first,
                 int64_t rows) const {
-    logp_of.input(RLK_LOGP_BACKWARD_IN_LOGITS, scores, of.score, rows, of.V);
-    give(logp_of, RLK_LOGP_BACKWARD_IN_IDS, call.ids, first, rows);
-    give(logp_of, RLK_LOGP_BACKWARD_IN_LSE, call.lse, first, rows);
+    using Named = sdk::Arguments<LogpBackward::Op>;
+    logp_of.input(&Named::logits, scores, of.score, rows, of.V);
+    give(logp_of, &Named::ids, call.ids, first, rows);
+    give(logp_of, &Named::lse, call.lse, first, rows);
     if (sdk::dtype_of(*call.grad_logp) != of.score) {
-      logp_of.input(RLK_LOGP_BACKWARD_IN_GRAD_LOGP, grad_logp, of.score, rows);
+      logp_of.input(&Named::grad_logp, grad_logp, of.score, rows);
     } else {
-      give(logp_of, RLK_LOGP_BACKWARD_IN_GRAD_LOGP, call.grad_logp, first, rows);
+      give(logp_of, &Named::grad_logp, call.grad_logp, first, rows);
     }
-    give(logp_of, RLK_LOGP_BACKWARD_IN_GRAD_LSE, call.grad_lse, first, rows);
-    give(logp_of, RLK_LOGP_BACKWARD_IN_GRAD_ENTROPY, call.grad_entropy, first, rows);
-    give(logp_of, RLK_LOGP_BACKWARD_IN_ENTROPY, call.entropy, first, rows);
-    give(logp_of, RLK_LOGP_BACKWARD_IN_MASK, call.mask, first, rows);
-    logp_of.output(RLK_LOGP_BACKWARD_OUT_GRAD_LOGITS, scores, of.score, rows, of.V, RLK_LOGP_BACKWARD_IN_LOGITS);
+    give(logp_of, &Named::grad_lse, call.grad_lse, first, rows);
+    give(logp_of, &Named::grad_entropy, call.grad_entropy, first, rows);
+    give(logp_of, &Named::entropy, call.entropy, first, rows);
+    give(logp_of, &Named::mask, call.mask, first, rows);
+    give_rows(logp_of, &Named::keep_mask, call.keep_mask, first, rows);
+    logp_of.output_in_place(&Named::grad_logits, &Named::logits);
     if (call.grad_bias != nullptr) {
-      logp_of.output(RLK_LOGP_BACKWARD_OUT_GRAD_BIAS, first == 0 ? sdk::data_of(call.grad_bias) : grad_bias, of.score,
-                     of.V);
+      logp_of.output(&Named::grad_bias, first == 0 ? sdk::data_of(call.grad_bias) : grad_bias, of.score, of.V);
     }
-    logp_of.symbol(RLK_LOGP_BACKWARD_SYM_N, rows);
-    logp_of.symbol(RLK_LOGP_BACKWARD_SYM_R, rows);
-    logp_of.symbol(RLK_LOGP_BACKWARD_SYM_V, of.V);
+    logp_of.symbol(&Named::N, rows);
+    logp_of.symbol(&Named::R, rows);
+    logp_of.symbol(&Named::V, of.V);
   }
 };
 
@@ -158,9 +160,9 @@ sdk::Support query(Device& device, const sdk::Call<Forward>& call) {
   const ForwardParts::Arguments arguments = sdk::arguments_of(call);
   if (auto refused = refuse_scores(device, arguments)) return *refused;
   if (auto refused = sdk::refuse_gaps(arguments.ids, "ids")) return *refused;
-  if (auto refused = sdk::refuse_input(arguments.keep_mask, "keep_mask")) return *refused;
+  if (auto refused = sdk::refuse_gaps(arguments.keep_mask, "keep_mask")) return *refused;
   if (auto refused = sdk::refuse_gaps(arguments.entropy, "entropy")) return *refused;
-  if (auto refused = sdk::refuse_output(arguments.sum_p2, "sum_p2")) return *refused;
+  if (auto refused = sdk::refuse_gaps(arguments.sum_p2, "sum_p2")) return *refused;
   if (auto refused = sdk::refuse_gaps(arguments.logp, "logp")) return *refused;
   const Scores of(arguments);
   // Seen on an H200: matrix units cut the sums of f16 products, which have 22 bits, at every step; a logp of fp32 may
@@ -180,7 +182,7 @@ sdk::Support query(Device& device, const sdk::Call<Backward>& call) {
   const BackwardParts::Arguments arguments = sdk::arguments_of(call);
   if (auto refused = refuse_scores(device, arguments)) return *refused;
   if (auto refused = sdk::refuse_gaps(arguments.ids, "ids")) return *refused;
-  if (auto refused = sdk::refuse_input(arguments.keep_mask, "keep_mask")) return *refused;
+  if (auto refused = sdk::refuse_gaps(arguments.keep_mask, "keep_mask")) return *refused;
   if (auto refused = sdk::refuse_gaps(arguments.entropy, "entropy")) return *refused;
   if (auto refused = sdk::refuse_gaps(arguments.grad_logp, "grad_logp")) return *refused;
   if (auto refused = sdk::refuse_gaps(arguments.grad_lse, "grad_lse")) return *refused;

@@ -19,13 +19,11 @@ constexpr const char* kVariant = "library";
 template <class Op, std::vector<Product> (*Products)(const sdk::Arguments<Op>&)>
 class ProductsPlan final : public sdk::Plan {
 public:
-  ProductsPlan(Device& device, const sdk::Call<Op>& call, uint32_t dynamic, const char* answer = kVariant)
+  ProductsPlan(Device& device, const sdk::Call<Op>& call, int64_t sdk::Arguments<Op>::*dynamic)
       : multiplier_(device), place_(device.place()), params_(call.params()) {
     flags = RLK_PLAN_SHAREABLE | RLK_PLAN_CAPTURABLE;
-    dynamic_symbols = uint64_t{1} << dynamic;
+    dynamic_symbols = sdk::bits_of(dynamic);
     workspace_bound = UINT64_MAX;
-    numerics = kProductNumerics;
-    variant = answer;
     workspace_of(Products(sdk::arguments_of(call)));  // there is an algorithm
   }
   uint64_t prepare(const sdk::Run& run) override { return workspace_of(Products(sdk::arguments_of<Op>(run, params_))); }

@@ -116,15 +116,23 @@ void clear_sums(Multiplier& multiplier, const Arguments& call, simt::host::Strea
 
 // An argument of one dimension of an inner call, from a row on; absent where the tensor is.
 template <class Inner>
-void give(Inner& inner, uint32_t i, const rlk_tensor* tensor, int64_t row, int64_t rows) {
-  if (tensor != nullptr) inner.input(i, from_row(tensor, row), sdk::dtype_of(*tensor), rows);
+void give(Inner& inner, typename Inner::Argument argument, const rlk_tensor* tensor, int64_t row, int64_t rows) {
+  if (tensor != nullptr) inner.input(argument, from_row(tensor, row), sdk::dtype_of(*tensor), rows);
 }
 
-// Likewise a result.
+// Likewise of two.
 template <class Inner>
-void take(Inner& inner, uint32_t i, const rlk_tensor* tensor, int64_t row, int64_t rows) {
+void give_rows(Inner& inner, typename Inner::Argument argument, const rlk_tensor* tensor, int64_t row, int64_t rows) {
   if (tensor != nullptr) {
-    inner.output(i, const_cast<void*>(from_row(tensor, row)), sdk::dtype_of(*tensor), rows);
+    inner.input(argument, from_row(tensor, row), sdk::dtype_of(*tensor), rows, tensor->shape[1]);
+  }
+}
+
+// A result of one dimension.
+template <class Inner>
+void take(Inner& inner, typename Inner::Argument argument, const rlk_tensor* tensor, int64_t row, int64_t rows) {
+  if (tensor != nullptr) {
+    inner.output(argument, const_cast<void*>(from_row(tensor, row)), sdk::dtype_of(*tensor), rows);
   }
 }
 

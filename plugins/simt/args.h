@@ -72,6 +72,9 @@ struct LogpArgs {
   int32_t logp_is_accumulator;  // logp has the accumulator's dtype, else that of the logits
   int32_t aligned;              // every row starts on a 16-byte boundary
   DataErrorSink errors;
+  const uint8_t* keep_mask;  // [R, V], 0 drops the logit; nullptr: none
+  void* sum_p2;              // nullptr: not wanted
+  double* squares;           // with sum_p2, [N, segments]: of each segment, sum of exp((y - max) / temperature)^2
 };
 
 // One token of logp_backward, as its rows kernel leaves it for the gradient kernel.
@@ -111,6 +114,7 @@ struct LogpBackwardArgs {
   int32_t grad_logp_is_accumulator;
   int32_t aligned;  // every row of logits and grad_logits starts on a 16-byte boundary
   DataErrorSink errors;
+  const uint8_t* keep_mask;  // [R, V], 0 drops the logit; nullptr: none
 };
 constexpr int64_t kOwnerNan = INT64_MAX;  // of a logits row that a bad row index named
 

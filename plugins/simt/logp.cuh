@@ -14,7 +14,7 @@ namespace rlk::simt {
 
 template <class A>
 struct LogpState {
-  A max, sum, weighted;
+  A max, sum, weighted, squares;
 };
 
 // 2^((a - b) scale), 0 when a is -inf (b too then, or not).
@@ -32,12 +32,15 @@ __device__ __forceinline__ double sum_of_products(double a, double b, double c, 
 }
 
 // Two disjoint parts of a row. Symmetric to the bit, so that every lane of a butterfly holds the same result.
-template <class A, bool kEntropy>
+template <class A, bool kEntropy, bool kOptions>
 __device__ __forceinline__ LogpState<A> merge(const LogpState<A>& p, const LogpState<A>& q, A scale) {
   const A top = p.max > q.max ? p.max : q.max;
-  if (top == -A(INFINITY)) return LogpState<A>{top, p.sum + q.sum, p.weighted + q.weighted};
+  if (top == -A(INFINITY)) {
+    return LogpState<A>{top, p.sum + q.sum, p.weighted + q.weighted, kOptions ? p.squares + q.squares : A(0)};
+  }
   const A fp = scale_between(p.max, top, scale), fq = scale_between(q.max, top, scale);
-  LogpState<A> out{top, sum_of_products(p.sum, fp, q.sum, fq), A(0)};
+  LogpState<A> out{top, sum_of_products(p.sum, fp, q.sum, fq), A(0), A(0)};
+  if constexpr (kOptions) out.squares = sum_of_products(p.squares, fp * fp, q.squares, fq * fq);
   if constexpr (kEntropy) {
     // exp(d) d with d measured from the new maximum: d grows by (max - top) * scale.
     const A dp = p.max == -A(INFINITY) ? A(0) : (p.max - top) * scale;
@@ -48,7 +51,7 @@ __device__ __forceinline__ LogpState<A> merge(const LogpState<A>& p, const LogpS
 }
 
 // Adds kCount values to a thread's state: one new maximum, one rescaling, then value by value.
-template <class A, int kCount, bool kEntropy>
+template <class A, int kCount, bool kEntropy, bool kOptions>
 __device__ __forceinline__ void accumulate(LogpState<A>& state, const A (&y)[kCount], A top, A scale) {
   top = state.max > top ? state.max : top;
   const A base = top == -A(INFINITY) ? A(0) : top;
@@ -59,11 +62,13 @@ __device__ __forceinline__ void accumulate(LogpState<A>& state, const A (&y)[kCo
       const A shift = state.max == -A(INFINITY) ? A(0) : (state.max - base) * scale;
       state.weighted = (state.weighted + shift * state.sum) * factor;
     }
+    if constexpr (kOptions) state.squares *= factor * factor;
     state.sum *= factor;
     state.max = top;
   }
   A sum[2] = {A(0), A(0)};
   A weighted[2] = {A(0), A(0)};
+  A squares[2] = {A(0), A(0)};
 #pragma unroll
   for (int i = 0; i < kCount; ++i) {
     // The difference first: it is exact or nearly so, and cannot overflow upwards.
@@ -71,9 +76,11 @@ __device__ __forceinline__ void accumulate(LogpState<A>& state, const A (&y)[kCo
     const A e = exp2_fast(d);
     sum[i & 1] += e;
     if constexpr (kEntropy) weighted[i & 1] += e * (d > A(-1024) ? d : A(-1024));  // -inf contributes 0
+    if constexpr (kOptions) squares[i & 1] += e * e;
   }
   state.sum += sum[0] + sum[1];
   if constexpr (kEntropy) state.weighted += weighted[0] + weighted[1];
+  if constexpr (kOptions) state.squares += squares[0] + squares[1];
 }
 
 // The largest of kLoads packs. A NaN may be missed here: the sums carry it.
@@ -116,33 +123,43 @@ __device__ __forceinline__ float largest(const Pack<f16> (&packs)[kLoads]) {
 }
 
 // One state per thread and segment, for the waves to add up.
-template <class A>
+template <class A, bool kOptions>
 struct LogpShared {
   A max[kLogpBlockSegments][kLogpThreads], sum[kLogpBlockSegments][kLogpThreads],
       weighted[kLogpBlockSegments][kLogpThreads];
 };
+template <class A>
+struct LogpShared<A, true> : LogpShared<A, false> {
+  A squares[kLogpBlockSegments][kLogpThreads];
+};
 
-template <class A, bool kEntropy>
-__device__ __forceinline__ void reduce_and_store(const LogpShared<A>& shared, int segments, A scale, LogpPartial* out) {
+// squares: with kOptions, nullptr where they are not wanted.
+template <class A, bool kEntropy, bool kOptions>
+__device__ __forceinline__ void reduce_and_store(const LogpShared<A, kOptions>& shared, int segments, A scale,
+                                                 LogpPartial* out, double* squares) {
   const int lane = static_cast<int>(threadIdx.x) % kWave;
   for (int s = static_cast<int>(threadIdx.x) / kWave; s < segments; s += kLogpThreads / kWave) {
-    LogpState<A> state{-A(INFINITY), A(0), A(0)};
+    LogpState<A> state{-A(INFINITY), A(0), A(0), A(0)};
     for (int t = lane; t < kLogpThreads; t += kWave) {
-      const LogpState<A> other{shared.max[s][t], shared.sum[s][t], kEntropy ? shared.weighted[s][t] : A(0)};
-      state = merge<A, kEntropy>(state, other, scale);
+      LogpState<A> other{shared.max[s][t], shared.sum[s][t], kEntropy ? shared.weighted[s][t] : A(0), A(0)};
+      if constexpr (kOptions) other.squares = shared.squares[s][t];
+      state = merge<A, kEntropy, kOptions>(state, other, scale);
     }
 #pragma unroll
     for (int lanes = kWave / 2; lanes > 0; lanes /= 2) {
-      LogpState<A> other{wave_xor(state.max, lanes), wave_xor(state.sum, lanes), A(0)};
+      LogpState<A> other{wave_xor(state.max, lanes), wave_xor(state.sum, lanes), A(0), A(0)};
       if constexpr (kEntropy) other.weighted = wave_xor(state.weighted, lanes);
-      state = merge<A, kEntropy>(state, other, scale);
+      if constexpr (kOptions) other.squares = wave_xor(state.squares, lanes);
+      state = merge<A, kEntropy, kOptions>(state, other, scale);
     }
     if (lane == 0) out[s] = LogpPartial{state.max, state.sum, state.weighted};
+    if (kOptions && lane == 0 && squares != nullptr) squares[s] = state.squares;
   }
 }
 
 // kTransform: bias or softcap is present. Without them the maximum can be taken of the raw logits, two at a time.
-template <class T, bool kTransform, bool kEntropy>
+// kOptions: keep_mask is present or sum_p2 wanted; kTransform too.
+template <class T, bool kTransform, bool kEntropy, bool kOptions>
 __device__ __forceinline__ void logp_segments(const LogpArgs& args) {
   using A = Accumulator<T>;
   constexpr int kLoads = logp_loads(kTransform);
@@ -152,8 +169,8 @@ __device__ __forceinline__ void logp_segments(const LogpArgs& args) {
   constexpr int64_t kSegment = logp_segment_length(sizeof(T));
   constexpr int kSegmentTiles = static_cast<int>(kSegment / kTile);
   static_assert(kSegment % kTile == 0);
-  __shared__ LogpShared<A> shared;
-  static_assert(sizeof(LogpShared<A>) <= 64 * 1024 && kLogpThreads % kWave == 0, "on every vendor's device");
+  __shared__ LogpShared<A, kOptions> shared;
+  static_assert(sizeof(LogpShared<A, kOptions>) <= 64 * 1024 && kLogpThreads % kWave == 0, "on every vendor's device");
   const A scale = sizeof(A) == 4 ? A(args.transform.exp2_scale) : A(1.4426950408889634074 / args.transform.temperature);
   const A softcap = A(args.transform.softcap);
   const A inverse_softcap = softcap > A(0) ? A(1.0 / args.transform.softcap) : A(0);
@@ -166,6 +183,10 @@ __device__ __forceinline__ void logp_segments(const LogpArgs& args) {
     const Token token = resolve_token(args.tokens, n);
     if (token.state != kRowActive) continue;
     const T* row = static_cast<const T*>(args.logits) + token.logits_row * args.row_stride;
+    [[maybe_unused]] const uint8_t* keep = nullptr;
+    if constexpr (kOptions) {
+      if (args.keep_mask != nullptr) keep = args.keep_mask + token.logits_row * args.tokens.vocab;
+    }
     const int64_t begin = first_segment * kSegment;
     const int64_t limit = begin + args.block_segments * kSegment;
     const int64_t end = limit < args.tokens.vocab ? limit : args.tokens.vocab;
@@ -181,7 +202,7 @@ __device__ __forceinline__ void logp_segments(const LogpArgs& args) {
         for (int u = 0; u < kLoads; ++u) packs[u] = load_pack(row, first + u * kStep, end, lowest);
       }
     };
-    LogpState<A> state{-A(INFINITY), A(0), A(0)};
+    LogpState<A> state{-A(INFINITY), A(0), A(0), A(0)};
     Pack<T> next[kLoads];
     load_tile(begin, next);
     for (int t = 0; t < tiles; ++t) {
@@ -206,24 +227,32 @@ __device__ __forceinline__ void logp_segments(const LogpArgs& args) {
           const int64_t column = first + (i / kSize) * kStep + i % kSize;
           if (column < end) {
             y[i] = cap_logit(y[i], bias != nullptr ? widen(bias[column]) : A(0), softcap, inverse_softcap);
+            if constexpr (kOptions) {
+              if (keep != nullptr && keep[column] == 0) y[i] = -A(INFINITY);
+            }
           }
           top = y[i] > top ? y[i] : top;
         }
       } else {
         top = largest(packs);
       }
-      accumulate<A, kLoads * kSize, kEntropy>(state, y, top, scale);
+      accumulate<A, kLoads * kSize, kEntropy, kOptions>(state, y, top, scale);
       if ((t + 1) % kSegmentTiles == 0 || t + 1 == tiles) {
         const int s = t / kSegmentTiles;
         shared.max[s][threadIdx.x] = state.max;
         shared.sum[s][threadIdx.x] = state.sum;
         if constexpr (kEntropy) shared.weighted[s][threadIdx.x] = state.weighted;
-        state = LogpState<A>{-A(INFINITY), A(0), A(0)};
+        if constexpr (kOptions) shared.squares[s][threadIdx.x] = state.squares;
+        state = LogpState<A>{-A(INFINITY), A(0), A(0), A(0)};
       }
     }
     __syncthreads();
-    reduce_and_store<A, kEntropy>(shared, (tiles + kSegmentTiles - 1) / kSegmentTiles, scale,
-                                  args.part + n * args.segments + first_segment);
+    double* squares = nullptr;
+    if constexpr (kOptions) {
+      if (args.squares != nullptr) squares = args.squares + n * args.segments + first_segment;
+    }
+    reduce_and_store<A, kEntropy, kOptions>(shared, (tiles + kSegmentTiles - 1) / kSegmentTiles, scale,
+                                            args.part + n * args.segments + first_segment, squares);
     __syncthreads();  // before the next item writes shared again
   }
 }
@@ -237,15 +266,15 @@ __device__ __forceinline__ void logp_finish(const LogpArgs& args) {
   for (int64_t n = blockIdx.x * static_cast<int64_t>(blockDim.x) + threadIdx.x; n < args.tokens.rows;
        n += static_cast<int64_t>(gridDim.x) * blockDim.x) {
     const Token token = resolve_token(args.tokens, n);
-    double logp = 0, lse = 0, entropy = 0;
+    double logp = 0, lse = 0, entropy = 0, sum_p2 = 0;
     if (token.state == kRowNan) {
       report_data_error(args.errors, token.kind, n, token.value);
-      logp = lse = entropy = NAN;
+      logp = lse = entropy = sum_p2 = NAN;
     } else if (token.state == kRowActive) {
       const LogpPartial* part = args.part + n * args.segments;
       double top = -INFINITY;
       for (int64_t s = 0; s < args.segments; ++s) top = part[s].max > top ? part[s].max : top;
-      double sum = 0, weighted = 0;
+      double sum = 0, weighted = 0, squares = 0;
       for (int64_t s = 0; s < args.segments; ++s) {
         if (part[s].max == -INFINITY) {
           sum += part[s].sum;  // 0, or NaN
@@ -254,19 +283,25 @@ __device__ __forceinline__ void logp_finish(const LogpArgs& args) {
         const double shift = (part[s].max - top) * scale, factor = exp2(shift);
         sum += part[s].sum * factor;
         weighted += (part[s].weighted + shift * part[s].sum) * factor;
+        if (args.squares != nullptr) squares += args.squares[n * args.segments + s] * (factor * factor);
       }
       if (sum == 0) {  // every logit here is -inf
         logp = lse = -INFINITY;
         if (args.tokens.sharded == 0) {
           report_data_error(args.errors, kDataNoFiniteLogit, n, 0);
-          logp = lse = entropy = NAN;
+          logp = lse = entropy = sum_p2 = NAN;
         }
       } else {
         const double log_sum = log(sum);
         lse = top / args.transform.temperature + log_sum;
         entropy = log_sum - weighted / sum * 0.69314718055994530942;
+        sum_p2 = squares / (sum * sum);
+        if (sum_p2 > 1) sum_p2 = 1;  // rounding
         logp = -INFINITY;
-        if (token.target >= 0) {
+        const bool is_here =
+            token.target >= 0 &&
+            (args.keep_mask == nullptr || args.keep_mask[token.logits_row * args.tokens.vocab + token.target] != 0);
+        if (is_here) {
           const T* row = static_cast<const T*>(args.logits) + token.logits_row * args.row_stride;
           const A softcap = A(args.transform.softcap);
           const A inverse_softcap = softcap > A(0) ? A(1.0 / args.transform.softcap) : A(0);
@@ -284,6 +319,7 @@ __device__ __forceinline__ void logp_finish(const LogpArgs& args) {
     }
     if (args.lse != nullptr) static_cast<A*>(args.lse)[n] = Narrow<A>::of(lse);
     if (args.entropy != nullptr) static_cast<A*>(args.entropy)[n] = Narrow<A>::of(entropy);
+    if (args.sum_p2 != nullptr) static_cast<A*>(args.sum_p2)[n] = Narrow<A>::of(sum_p2);
   }
 }
 

@@ -98,12 +98,12 @@ __device__ inline void mark_all_disorder(const LogpBackwardArgs& args) {
   }
 }
 
-// Whether every logit of the row is -inf. All threads of the block take part.
+// Whether every logit of the row is -inf or dropped. All threads of the block take part. keep: nullptr drops none.
 template <class T>
-__device__ inline bool all_minus_infinity(const T* row, int64_t columns) {
+__device__ inline bool all_minus_infinity(const T* row, const uint8_t* keep, int64_t columns) {
   bool mine = true;
   for (int64_t v = threadIdx.x; v < columns; v += kBackwardRowsThreads) {
-    if (widen(row[v]) != -Accumulator<T>(INFINITY)) mine = false;
+    if ((keep == nullptr || keep[v] != 0) && widen(row[v]) != -Accumulator<T>(INFINITY)) mine = false;
   }
   return __syncthreads_and(mine) != 0;
 }
@@ -143,7 +143,8 @@ __device__ __forceinline__ void logp_backward_rows(const LogpBackwardArgs& args)
   __syncthreads();
   for (int s = 0; s < suspects; ++s) {
     const T* row = static_cast<const T*>(args.logits) + (suspect[s] >> 8) * args.row_stride;
-    const bool empty = all_minus_infinity(row, tokens.vocab);
+    const uint8_t* keep = args.keep_mask == nullptr ? nullptr : args.keep_mask + (suspect[s] >> 8) * tokens.vocab;
+    const bool empty = all_minus_infinity(row, keep, tokens.vocab);
     if (me == 0) hopeless[suspect[s] & 255] = empty;
   }
   __syncthreads();
@@ -261,8 +262,8 @@ __device__ __forceinline__ void gradient_of_pack(const Pack<T>& pack, const RowS
   }
 }
 
-// kTransform: bias or softcap is present, or grad_bias is wanted.
-template <class T, bool kTransform, bool kEntropy>
+// kTransform: bias or softcap is present, or grad_bias is wanted. kMasked: keep_mask is present.
+template <class T, bool kTransform, bool kEntropy, bool kMasked>
 __device__ __forceinline__ void logp_backward_gradient(const LogpBackwardArgs& args) {
   using A = Accumulator<T>;
   constexpr int kSize = Pack<T>::kSize;
@@ -340,6 +341,13 @@ __device__ __forceinline__ void logp_backward_gradient(const LogpBackwardArgs& a
         A grad[kSize];
         if (row.state == kRowActive) {
           gradient_of_pack<T, kTransform, kEntropy>(pack, row, slope, bias, in_tile, grad);
+          if constexpr (kMasked) {  // also the target's
+            const uint8_t* keep = args.keep_mask + (batch + first + k) * columns + column;
+#pragma unroll
+            for (int i = 0; i < kSize; ++i) {
+              if (column + i < columns && keep[i] == 0) grad[i] = A(0);
+            }
+          }
         } else {
 #pragma unroll
           for (int i = 0; i < kSize; ++i) grad[i] = row.state == kRowZero ? A(0) : A(NAN);

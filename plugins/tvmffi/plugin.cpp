@@ -1,6 +1,7 @@
 // Kernels with tvm-ffi's ABI for the devices of another plugin, as the manifest of RLK_TVMFFI_MANIFEST describes them.
 // Nothing here vouches for a kernel: it is verified like every other implementation before anybody calls it.
 #include <rlk/sdk.hpp>
+#include <rlk/sdk/borrowed.hpp>
 
 #include <cstdlib>
 #include <memory>
@@ -152,47 +153,13 @@ private:
 
 // ---- device and plugin --------------------------------------------------------------------------------------------
 
-// The owner's stream, borrowed. The owner answers for its work.
-class Stream final : public sdk::Stream {
-public:
-  explicit Stream(void* native) : native_(native) {}
-  void* native() override { return native_; }
-  rlk_status query(rlk_data_error&) override { return refuse(); }
-  rlk_status synchronize(uint64_t, rlk_data_error&) override { return refuse(); }
-  void wait(sdk::Event&) override { refuse(); }
-  void copy(void*, const void*, uint64_t, int32_t) override { refuse(); }
-  void fill(void*, uint8_t, uint64_t) override { refuse(); }
-
-private:
-  [[noreturn]] static rlk_status refuse() {
-    throw sdk::Error(RLK_UNSUPPORTED, "the stream belongs to the plugin of the device; ask that one");
-  }
-  void* native_;
-};
-
-class Event final : public sdk::Event {
-public:
-  void record(sdk::Stream&) override {}
-  rlk_status query() override { return RLK_OK; }
-  rlk_status synchronize(uint64_t) override { return RLK_OK; }
-};
-
-class Device final : public sdk::Device {
+class Device final : public sdk::BorrowedDevice {
 public:
   explicit Device(const rlk_attach_info& info)
       : dl_{RLK_TVMFFI_DEVICE, info.native != nullptr ? info.native->ordinal : static_cast<int32_t>(info.ordinal)} {}
-  void* allocate(int32_t, uint64_t) override { refuse(); }
-  void deallocate(int32_t, void*) override { refuse(); }
-  void memory_info(uint64_t&, uint64_t&) override { refuse(); }
-  std::unique_ptr<sdk::Stream> create_stream(int32_t) override { refuse(); }
-  std::unique_ptr<sdk::Stream> wrap_stream(void* native) override { return std::make_unique<Stream>(native); }
-  std::unique_ptr<sdk::Event> create_event(bool) override { refuse(); }
   DlDevice dl() const noexcept { return dl_; }
 
 private:
-  [[noreturn]] static void refuse() {
-    throw sdk::Error(RLK_UNSUPPORTED, "this plugin brings operators only; the device belongs to another one");
-  }
   const DlDevice dl_;
 };
 
@@ -299,8 +266,8 @@ Loaded load(const Kernel& kernel) {
 class Plugin final : public sdk::OperatorPlugin {
 public:
   using Device = tvmffi::Device;
-  using Stream = tvmffi::Stream;
-  using Event = tvmffi::Event;
+  using Stream = sdk::BorrowedStream;
+  using Event = sdk::NoEvent;
   using Implementations = std::tuple<>;  // known at run time: see the entry
 
   explicit Plugin(const sdk::Host&) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <rlk/abi.h>
+#include <rlk/sdk/arguments.hpp>
 #include <rlk/sdk/call.hpp>
 #include <rlk/sdk/data_error.hpp>
 #include <rlk/sdk/device.hpp>

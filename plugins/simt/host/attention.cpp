@@ -1,6 +1,8 @@
 // attention: what the implementations share, and the one without matrix units (../attention_simt.cuh).
 #include "attention.hpp"
 
+#include <rlk/sdk/arguments.hpp>
+
 #include "operators.hpp"
 
 #include <algorithm>
@@ -9,12 +11,15 @@
 namespace rlk::simt::host {
 namespace {
 
-// q, k and cu_seqlens_q of a call or of an execution.
-AttentionSizes sizes_of(const rlk_tensor& q, const rlk_tensor& k, const rlk_tensor* cu_q) {
-  if (cu_q != nullptr) {
-    return {cu_q->shape[0] - 1, q.shape[0], k.shape[0], q.shape[1], k.shape[1], q.shape[2], true};
-  }
-  return {q.shape[0], q.shape[1], k.shape[1], q.shape[2], k.shape[2], q.shape[3], false};
+using Op = sdk::ops::Attention;
+using Named = sdk::Arguments<Op>;
+using sdk::ops::attention::Causal;
+using sdk::ops::attention::CausalAlignment;
+using sdk::ops::attention::Layout;
+
+AttentionSizes sizes_of(const Named& call) {
+  const bool packed = call.params.layout == Layout::packed;
+  return {call.B, packed ? call.Tq : call.Sq, packed ? call.Tk : call.Sk, call.Hq, call.Hkv, call.D, packed};
 }
 
 simt::AttentionTensor strides_of(const rlk_tensor& tensor, bool packed) {
@@ -24,9 +29,8 @@ simt::AttentionTensor strides_of(const rlk_tensor& tensor, bool packed) {
 
 }  // namespace
 
-AttentionSizes attention_sizes(const sdk::Call<sdk::ops::Attention>& call) {
-  return sizes_of(*call.input(RLK_ATTENTION_IN_Q), *call.input(RLK_ATTENTION_IN_K),
-                  call.input(RLK_ATTENTION_IN_CU_SEQLENS_Q));
+AttentionSizes attention_sizes(const sdk::Call<Op>& call) {
+  return sizes_of(sdk::arguments_of(call));
 }
 
 uint64_t attention_workspace(const AttentionSizes& sizes) {
@@ -50,24 +54,20 @@ sdk::Refusal refuse_scores(double scale, double softcap, sdk::Dtype dtype) {
   return std::nullopt;
 }
 
-sdk::Refusal refuse_attention(const Device& device, const sdk::Call<sdk::ops::Attention>& call) {
+sdk::Refusal refuse_attention(const Device& device, const sdk::Call<Op>& described) {
   if (auto refused = device.refusal()) return refused;
-  const auto& params = call.params();
-  if (auto refused = refuse_scores(params.scale, params.softcap, sdk::dtype_of(*call.input(RLK_ATTENTION_IN_Q)))) {
-    return refused;
-  }
-  constexpr const char* kNames[] = {"q", "k", "v", "cu_seqlens_q", "cu_seqlens_k"};
-  for (uint32_t i = 0; i <= RLK_ATTENTION_IN_V; ++i) {
-    if (auto refused = sdk::refuse_strided_rows(call.input(i), kNames[i], "head size")) return refused;
-  }
-  for (uint32_t i = RLK_ATTENTION_IN_CU_SEQLENS_Q; i <= RLK_ATTENTION_IN_CU_SEQLENS_K; ++i) {
-    if (auto refused = sdk::refuse_gaps(call.input(i), kNames[i])) return refused;
-  }
-  if (auto refused = sdk::refuse_strided_rows(call.output(RLK_ATTENTION_OUT_OUT), "out", "head size")) return refused;
-  return sdk::refuse_gaps(call.output(RLK_ATTENTION_OUT_LSE), "lse");
+  const Named call = sdk::arguments_of(described);
+  if (auto refused = refuse_scores(call.params.scale, call.params.softcap, sdk::dtype_of(*call.q))) return refused;
+  if (auto refused = sdk::refuse_strided_rows(call.q, "q", "head size")) return refused;
+  if (auto refused = sdk::refuse_strided_rows(call.k, "k", "head size")) return refused;
+  if (auto refused = sdk::refuse_strided_rows(call.v, "v", "head size")) return refused;
+  if (auto refused = sdk::refuse_gaps(call.cu_seqlens_q, "cu_seqlens_q")) return refused;
+  if (auto refused = sdk::refuse_gaps(call.cu_seqlens_k, "cu_seqlens_k")) return refused;
+  if (auto refused = sdk::refuse_strided_rows(call.out, "out", "head size")) return refused;
+  return sdk::refuse_gaps(call.lse, "lse");
 }
 
-double attention_operations(const sdk::Call<sdk::ops::Attention>& call, const AttentionSizes& sizes) {
+double attention_operations(const sdk::Call<Op>& call, const AttentionSizes& sizes) {
   const double scores = static_cast<double>(sizes.queries) * static_cast<double>(sizes.keys) *
                         static_cast<double>(sizes.q_heads) /
                         (sizes.packed ? static_cast<double>(std::max<int64_t>(sizes.sequences, 1))
@@ -94,40 +94,34 @@ sdk::Refusal SimtShared::refuse(int64_t head) const {
                                       static_cast<long long>(head), bytes(head), static_cast<long long>(limit)));
 }
 
-AttentionPlan::AttentionPlan(Device& device, const sdk::Call<sdk::ops::Attention>& call, const char* name)
+AttentionPlan::AttentionPlan(Device& device, const sdk::Call<Op>& call, const char* name)
     : params_(call.params()), place_(device.place()), plan_(device.kernel("attention_simt", "attention_plan_packed")) {
   flags = RLK_PLAN_SHAREABLE | RLK_PLAN_CAPTURABLE;
-  for (const int symbol :
-       {RLK_ATTENTION_SYM_B, RLK_ATTENTION_SYM_SQ, RLK_ATTENTION_SYM_SK, RLK_ATTENTION_SYM_TQ, RLK_ATTENTION_SYM_TK}) {
-    dynamic_symbols |= uint64_t{1} << symbol;
-  }
+  dynamic_symbols = sdk::bits_of(&Named::B, &Named::Sq, &Named::Sk, &Named::Tq, &Named::Tk);
   workspace_bound = params_.layout == RLK_ATTENTION_LAYOUT_PACKED ? UINT64_MAX : 0;
   numerics = kAttentionNumerics;
   variant = name;
 }
 
 uint64_t AttentionPlan::prepare(const sdk::Run& run) {
-  return attention_workspace(sizes_of(*run.input(RLK_ATTENTION_IN_Q), *run.input(RLK_ATTENTION_IN_K),
-                                      run.input(RLK_ATTENTION_IN_CU_SEQLENS_Q)));
+  return attention_workspace(sizes_of(sdk::arguments_of<Op>(run, params_)));
 }
 
 simt::AttentionArgs AttentionPlan::arguments(const sdk::Run& run) const {
-  const rlk_tensor& q = *run.input(RLK_ATTENTION_IN_Q);
-  const rlk_tensor& k = *run.input(RLK_ATTENTION_IN_K);
-  const rlk_tensor* cu_q = run.input(RLK_ATTENTION_IN_CU_SEQLENS_Q);
-  const AttentionSizes sizes = sizes_of(q, k, cu_q);
+  const Named call = sdk::arguments_of<Op>(run, params_);
+  const AttentionSizes sizes = sizes_of(call);
   simt::AttentionArgs args{};
-  args.q = strides_of(q, sizes.packed);
-  args.k = strides_of(k, sizes.packed);
-  args.v = strides_of(*run.input(RLK_ATTENTION_IN_V), sizes.packed);
-  args.out = strides_of(*run.output(RLK_ATTENTION_OUT_OUT), sizes.packed);
-  args.lse = sdk::data_of(run.output(RLK_ATTENTION_OUT_LSE));
+  args.q = strides_of(*call.q, sizes.packed);
+  args.k = strides_of(*call.k, sizes.packed);
+  args.v = strides_of(*call.v, sizes.packed);
+  args.out = strides_of(*call.out, sizes.packed);
+  args.lse = sdk::data_of(call.lse);
   if (sizes.packed) {
-    args.cu_q = sdk::data_of(cu_q);
-    args.cu_k = sdk::data_of(run.input(RLK_ATTENTION_IN_CU_SEQLENS_K));
+    args.cu_q = sdk::data_of(call.cu_seqlens_q);
+    args.cu_k = sdk::data_of(call.cu_seqlens_k);
     args.plan = static_cast<int64_t*>(run.workspace());
     args.packed = 1;
-    args.cu_are_i64 = sdk::dtype_of(*cu_q) == sdk::Dtype::i64 ? 1 : 0;
+    args.cu_are_i64 = sdk::dtype_of(*call.cu_seqlens_q) == sdk::Dtype::i64 ? 1 : 0;
   }
   args.sequences = sizes.sequences;
   args.queries = sizes.queries;
@@ -136,14 +130,14 @@ simt::AttentionArgs AttentionPlan::arguments(const sdk::Run& run) const {
   args.kv_heads = static_cast<int32_t>(sizes.kv_heads);
   args.group = static_cast<int32_t>(sizes.q_heads / sizes.kv_heads);
   args.head_size = static_cast<int32_t>(sizes.head);
-  args.window_left = near_window(params_.window_left);
-  args.window_right = near_window(params_.window_right);
-  if (params_.causal == RLK_ATTENTION_CAUSAL_ON) args.window_right = 0;
-  args.top_left = params_.causal_alignment == RLK_ATTENTION_CAUSAL_ALIGNMENT_TOP_LEFT ? 1 : 0;
-  if (const rlk_tensor* key_mask = run.input(RLK_ATTENTION_IN_KEY_MASK); key_mask != nullptr) {
-    args.key_mask = sdk::data_of<const uint8_t>(key_mask);
-    args.mask_batch_stride = key_mask->strides[0];
-    args.mask_key_stride = key_mask->strides[1];
+  args.window_left = near_window(call.params.window_left);
+  args.window_right = near_window(call.params.window_right);
+  if (call.params.causal == Causal::on) args.window_right = 0;
+  args.top_left = call.params.causal_alignment == CausalAlignment::top_left ? 1 : 0;
+  if (call.key_mask != nullptr) {
+    args.key_mask = sdk::data_of<const uint8_t>(call.key_mask);
+    args.mask_batch_stride = call.key_mask->strides[0];
+    args.mask_key_stride = call.key_mask->strides[1];
   }
   args.softcap = params_.softcap;
   args.scale = params_.scale > 0 ? params_.scale : 1.0 / std::sqrt(static_cast<double>(sizes.head));
@@ -159,11 +153,10 @@ namespace {
 
 class AttentionSimtPlan final : public AttentionPlan {
 public:
-  AttentionSimtPlan(Device& device, const sdk::Call<sdk::ops::Attention>& call)
-      : AttentionPlan(device, call, "simt"), shared_(device, sdk::dtype_of(*call.input(RLK_ATTENTION_IN_Q))) {
-    kernel_ = device.kernel(
-        "attention_simt", std::string("attention_simt_") + sdk::name_of(sdk::dtype_of(*call.input(RLK_ATTENTION_IN_Q))),
-        shared_.most());
+  AttentionSimtPlan(Device& device, const sdk::Call<Op>& call)
+      : AttentionPlan(device, call, AttentionSimt::kName), shared_(device, dtype_of(call)) {
+    kernel_ =
+        device.kernel("attention_simt", std::string("attention_simt_") + sdk::name_of(dtype_of(call)), shared_.most());
   }
 
   void enqueue(sdk::Stream& stream, const sdk::Run& run) override {
@@ -178,6 +171,8 @@ public:
   }
 
 private:
+  static sdk::Dtype dtype_of(const sdk::Call<Op>& call) { return sdk::dtype_of(*sdk::arguments_of(call).q); }
+
   SimtShared shared_;
   FunctionHandle kernel_ = nullptr;
 };
@@ -186,10 +181,10 @@ private:
 
 sdk::Support AttentionSimt::query(Device& device, const sdk::Call<Op>& call) {
   if (auto refused = refuse_attention(device, call)) return *refused;
-  const sdk::Dtype dtype = sdk::dtype_of(*call.input(RLK_ATTENTION_IN_Q));
+  const sdk::Dtype dtype = sdk::dtype_of(*sdk::arguments_of(call).q);
   const AttentionSizes sizes = attention_sizes(call);
   if (auto refused = SimtShared(device, dtype).refuse(sizes.head)) return *refused;
-  sdk::Support answer = sdk::Support::yes("simt", kAttentionNumerics, RLK_SUPPORT_OK);
+  sdk::Support answer = sdk::Support::yes(kName, kAttentionNumerics, RLK_SUPPORT_OK);
   answer.workspace_bound = attention_workspace(sizes);
   // Measured against the tensor cores' rate: one twentieth of it, half of that again in fp64.
   answer.cost_us =

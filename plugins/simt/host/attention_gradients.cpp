@@ -27,7 +27,7 @@ sdk::Support support_of(Device& device, const sdk::Call<Op>& described) {
 
 template <class Op>
 std::unique_ptr<sdk::Plan> plan_of(Device& device, const sdk::Call<Op>& call) {
-  return std::make_unique<GradientsPlan<Op>>(device, call, kernels_of(sdk::dtype_of(*call.input(0))));
+  return std::make_unique<GradientsPlan<Op>>(device, call, kernels_of(sdk::dtype_of(*sdk::arguments_of(call).q)));
 }
 
 }  // namespace

@@ -92,7 +92,7 @@ public:
         waves_(simt::kGradientThreads / device.simt_width()),
         columns_(kernels.columns),
         shared_bytes_(kernels.shared_bytes) {
-    const sdk::Dtype dtype = sdk::dtype_of(*call.input(0));
+    const sdk::Dtype dtype = sdk::dtype_of(*sdk::arguments_of(call).q);
     bytes_ = accumulator_bytes(dtype);
     terms_ = device.kernel("attention_gradients", std::string("attention_gradients_terms_") + sdk::name_of(dtype));
     const std::string image = kernels.image;
@@ -100,10 +100,8 @@ public:
     keys_ = device.kernel(kernels.image, image + "_keys_" + kernels.suffix, shared_bytes_);
     if (!kHasPrefix<Op>) plan_ = device.kernel("attention_simt", "attention_plan_packed");
     flags = RLK_PLAN_SHAREABLE | RLK_PLAN_CAPTURABLE;
-    dynamic_symbols = kSampleSymbols;
+    dynamic_symbols = sample_symbols<Op>();
     workspace_bound = UINT64_MAX;
-    numerics = kernels.numerics;
-    variant = kernels.name;
   }
 
   uint64_t prepare(const sdk::Run& run) override {

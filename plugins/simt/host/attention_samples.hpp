@@ -15,10 +15,12 @@
 
 namespace rlk::simt::host {
 
-// The symbols that a plan leaves open: all before the heads, whose number and size choose kernels.
-constexpr uint64_t kSampleSymbols = (uint64_t{1} << RLK_ATTENTION_BACKWARD_SYM_HQ) - 1;
-static_assert(kSampleSymbols == (uint64_t{1} << RLK_PREFIX_SHARED_ATTENTION_SYM_HQ) - 1);
-static_assert(kSampleSymbols == (uint64_t{1} << RLK_PREFIX_SHARED_ATTENTION_BACKWARD_SYM_HQ) - 1);
+// The symbols that a plan leaves open: all but the heads, whose number and size choose kernels.
+template <class Op>
+uint64_t sample_symbols() {
+  using Named = sdk::Arguments<Op>;
+  return ((uint64_t{1} << Op::kSymbols) - 1) & ~sdk::bits_of(&Named::Hq, &Named::Hkv, &Named::D);
+}
 
 // Which dimension of a tensor is what: [batch, sample, token, head, ...], -1 where it has none.
 struct SampleAxes {

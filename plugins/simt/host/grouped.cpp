@@ -42,14 +42,12 @@ void launch_rows(FunctionHandle kernel, simt::GroupedArgs args, const rlk_tensor
 template <class Op>
 class GroupedPlan : public sdk::Plan {
 public:
-  GroupedPlan(Device& device, const sdk::Call<Op>& call, uint32_t rows)
-      : place_(device.place()), params_(call.params()) {
-    const std::string dtype = sdk::name_of(sdk::dtype_of(*call.input(0)));
+  GroupedPlan(Device& device, const sdk::Call<Op>& call) : place_(device.place()), params_(call.params()) {
+    const std::string dtype = sdk::name_of(sdk::dtype_of(*sdk::arguments_of(call).x));
     rows_ = device.kernel("grouped", "grouped_rows_" + dtype);
     sums_ = device.kernel("grouped", "grouped_sums_" + dtype);
     flags = RLK_PLAN_SHAREABLE | RLK_PLAN_CAPTURABLE;
-    dynamic_symbols = uint64_t{1} << rows;
-    variant = "tiles";
+    dynamic_symbols = sdk::bits_of(&sdk::Arguments<Op>::R);
   }
 
 protected:
@@ -63,10 +61,7 @@ private:
 
 class ForwardPlan final : public GroupedPlan<sdk::ops::GroupedGemm> {
 public:
-  ForwardPlan(Device& device, const sdk::Call<sdk::ops::GroupedGemm>& call)
-      : GroupedPlan(device, call, RLK_GROUPED_GEMM_SYM_R) {
-    numerics = kRowNumerics;
-  }
+  using GroupedPlan::GroupedPlan;
   void enqueue(sdk::Stream& stream, const sdk::Run& run) override {
     const auto call = arguments_of(run);
     const int64_t* const strides = call.weight->strides;
@@ -78,10 +73,7 @@ public:
 
 class BackwardPlan final : public GroupedPlan<sdk::ops::GroupedGemmBackward> {
 public:
-  BackwardPlan(Device& device, const sdk::Call<sdk::ops::GroupedGemmBackward>& call)
-      : GroupedPlan(device, call, RLK_GROUPED_GEMM_BACKWARD_SYM_R) {
-    numerics = call.output(RLK_GROUPED_GEMM_BACKWARD_OUT_GRAD_WEIGHT) != nullptr ? kSumNumerics : kRowNumerics;
-  }
+  using GroupedPlan::GroupedPlan;
   void enqueue(sdk::Stream& stream, const sdk::Run& run) override {
     const auto call = arguments_of(run);
     const StreamHandle handle = own(stream).handle();

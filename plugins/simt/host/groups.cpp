@@ -166,8 +166,6 @@ GroupsPlan::GroupsPlan(Device& device, const GroupsKernels& kernels, const Group
   if (call.asks_all()) parts_ = device.kernel(kernels.image, prefix + "parts_" + suffix);
   if (call.boundaries != nullptr) check_ = device.kernel(kernels.image, prefix + "check");
   flags = RLK_PLAN_SHAREABLE | RLK_PLAN_CAPTURABLE;
-  numerics = kNumerics;
-  variant = "groups";
   workspace_bound = UINT64_MAX;
 }
 

@@ -7,17 +7,21 @@
 namespace rlk::simt::host {
 namespace {
 
-constexpr TokenInputs kInputs = {RLK_LOGP_IN_LOGITS, RLK_LOGP_IN_IDS, RLK_LOGP_IN_BIAS, RLK_LOGP_IN_MASK,
-                                 RLK_LOGP_IN_ROW_INDICES};
-constexpr const char* kInputNames[] = {"logits", "ids", "bias", "mask", "row_indices", "keep_mask"};
-static_assert(sizeof(kInputNames) / sizeof(kInputNames[0]) == RLK_LOGP_N_INPUTS);
+using Op = sdk::ops::Logp;
+using Named = sdk::Arguments<Op>;
 
 int64_t segments_of(int64_t vocab, sdk::Dtype dtype) {
   return ceil_divide(vocab, simt::logp_segment_length(sdk::bytes_of(dtype)));
 }
 
-uint64_t workspace_bytes(int64_t rows, int64_t vocab, sdk::Dtype dtype) {
-  return static_cast<uint64_t>(rows * segments_of(vocab, dtype)) * sizeof(simt::LogpPartial);
+// Each of all segments of all rows.
+struct Layout {
+  uint64_t partial, squares;
+  uint64_t total() const { return align_256(partial) + align_256(squares); }
+};
+Layout layout_of(const Named& call) {
+  const auto segments = static_cast<uint64_t>(call.N * segments_of(call.V, sdk::dtype_of(*call.logits)));
+  return {segments * sizeof(simt::LogpPartial), call.sum_p2 != nullptr ? segments * sizeof(double) : 0};
 }
 
 // How many segments a block takes. Several waste less on starting; with few rows one each fills the device.
@@ -31,44 +35,44 @@ int64_t block_segments_of(int64_t rows, int64_t vocab, sdk::Dtype dtype, int64_t
 
 class LogpPlan final : public sdk::Plan {
 public:
-  LogpPlan(Device& device, const sdk::Call<sdk::ops::Logp>& call)
-      : params_(call.params()), dtype_(sdk::dtype_of(*call.input(RLK_LOGP_IN_LOGITS))) {
-    const bool transform = call.input(RLK_LOGP_IN_BIAS) != nullptr || params_.softcap > 0;
-    const bool entropy = call.output(RLK_LOGP_OUT_ENTROPY) != nullptr;
+  LogpPlan(Device& device, const Op::Params& params, const Named& call)
+      : params_(params), dtype_(sdk::dtype_of(*call.logits)) {
+    const bool transform = call.bias != nullptr || params_.softcap > 0;
+    const bool entropy = call.entropy != nullptr;
+    const bool options = call.keep_mask != nullptr || call.sum_p2 != nullptr;
     const std::string suffix = sdk::name_of(dtype_);
-    const char* form = transform ? "_transform_entropy" : entropy ? "_plain_entropy" : "_plain";
+    const char* form = options ? "_options" : transform ? "_transform_entropy" : entropy ? "_plain_entropy" : "_plain";
     segments_ = device.kernel("logp", "logp_" + suffix + form);
     finish_ = device.kernel("logp", "logp_finish_" + suffix);
     place_ = device.place();
     multiprocessors_ = device.multiprocessors();
     flags = RLK_PLAN_SHAREABLE | RLK_PLAN_CAPTURABLE;
-    dynamic_symbols = 1u << RLK_LOGP_SYM_N | 1u << RLK_LOGP_SYM_R;
+    dynamic_symbols = sdk::bits_of(&Named::N, &Named::R);
     workspace_bound = UINT64_MAX;
-    numerics = RLK_NUMERICS_DETERMINISTIC | RLK_NUMERICS_BATCH_INVARIANT;
-    variant = "segments";
   }
 
-  uint64_t prepare(const sdk::Run& run) override {
-    return workspace_bytes(run.input(RLK_LOGP_IN_IDS)->shape[0], run.input(RLK_LOGP_IN_LOGITS)->shape[1], dtype_);
-  }
+  uint64_t prepare(const sdk::Run& run) override { return layout_of(sdk::arguments_of<Op>(run, params_)).total(); }
 
   void enqueue(sdk::Stream& stream, const sdk::Run& run) override {
-    const rlk_tensor& logits = *run.input(RLK_LOGP_IN_LOGITS);
+    const Named call = sdk::arguments_of<Op>(run, params_);
     simt::LogpArgs args{};
-    args.logits = sdk::data_of(&logits);
-    args.row_stride = logits.strides[0];
-    args.tokens = token_rows(run, kInputs, params_);
-    args.transform = logit_transform(run, kInputs, params_);
-    args.logp = sdk::data_of(run.output(RLK_LOGP_OUT_LOGP));
-    args.lse = sdk::data_of(run.output(RLK_LOGP_OUT_LSE));
-    args.entropy = sdk::data_of(run.output(RLK_LOGP_OUT_ENTROPY));
-    args.part = static_cast<simt::LogpPartial*>(run.workspace());
+    args.logits = sdk::data_of(call.logits);
+    args.row_stride = call.logits->strides[0];
+    args.tokens = token_rows(call);
+    args.transform = logit_transform(call);
+    args.logp = sdk::data_of(call.logp);
+    args.lse = sdk::data_of(call.lse);
+    args.entropy = sdk::data_of(call.entropy);
+    args.keep_mask = sdk::data_of<const uint8_t>(call.keep_mask);
+    args.sum_p2 = sdk::data_of(call.sum_p2);
+    const Layout layout = layout_of(call);
+    Workspace workspace(run.workspace());
+    args.part = workspace.take<simt::LogpPartial>(layout.partial);
+    args.squares = call.sum_p2 != nullptr ? workspace.take<double>(layout.squares) : nullptr;
     args.segments = segments_of(args.tokens.vocab, dtype_);
     args.block_segments = block_segments_of(args.tokens.rows, args.tokens.vocab, dtype_, multiprocessors_);
     args.logp_is_accumulator =
-        sdk::dtype_of(*run.output(RLK_LOGP_OUT_LOGP)) == dtype_ && accumulator_bytes(dtype_) != sdk::bytes_of(dtype_)
-            ? 0
-            : 1;
+        sdk::dtype_of(*call.logp) == dtype_ && accumulator_bytes(dtype_) != sdk::bytes_of(dtype_) ? 0 : 1;
     args.aligned = is_aligned(args.logits, args.row_stride * sdk::bytes_of(dtype_)) ? 1 : 0;
     args.errors = error_sink(run);
     if (args.tokens.rows == 0) return;
@@ -81,8 +85,8 @@ public:
   }
 
 private:
-  rlk_logp_params params_;
-  sdk::Dtype dtype_;
+  const Op::Params params_;
+  const sdk::Dtype dtype_;
   FunctionHandle segments_ = nullptr, finish_ = nullptr;
   Place place_;
   int64_t multiprocessors_ = 1;
@@ -90,27 +94,25 @@ private:
 
 }  // namespace
 
-sdk::Support Logp::query(Device& device, const sdk::Call<Op>& call) {
+sdk::Support Logp::query(Device& device, const sdk::Call<Op>& described) {
   if (auto refused = device.refusal()) return *refused;
-  const sdk::Dtype dtype = sdk::dtype_of(*call.input(RLK_LOGP_IN_LOGITS));
-  if (auto refused = refuse_dtype(call.input(RLK_LOGP_IN_LOGITS), "logits")) return *refused;
-  if (auto refused = refuse_scaling(call.params(), dtype)) return *refused;
-  if (auto refused = sdk::refuse_input(call.input(RLK_LOGP_IN_KEEP_MASK), "keep_mask")) return *refused;
-  if (auto refused = sdk::refuse_output(call.output(RLK_LOGP_OUT_SUM_P2), "sum_p2")) return *refused;
-  if (auto refused = refuse_token_strides(call, RLK_LOGP_IN_LOGITS, kInputNames)) return *refused;
-  for (uint32_t i = 0; i < Op::kOutputs; ++i) {
-    if (auto refused = sdk::refuse_gaps(call.output(i), "outputs")) return *refused;
+  const Named call = sdk::arguments_of(described);
+  const sdk::Dtype dtype = sdk::dtype_of(*call.logits);
+  if (auto refused = refuse_dtype(call.logits, "logits")) return *refused;
+  if (auto refused = refuse_scaling(call.params, dtype)) return *refused;
+  if (auto refused = refuse_token_strides(call)) return *refused;
+  for (const rlk_tensor* output : {call.logp, call.lse, call.entropy, call.sum_p2}) {
+    if (auto refused = sdk::refuse_gaps(output, "outputs")) return *refused;
   }
-  const int64_t rows = call.symbol(RLK_LOGP_SYM_N), vocab = call.symbol(RLK_LOGP_SYM_V);
   sdk::Support answer =
-      sdk::Support::yes("segments", RLK_NUMERICS_DETERMINISTIC | RLK_NUMERICS_BATCH_INVARIANT, RLK_SUPPORT_PREFERRED);
-  answer.workspace_bound = workspace_bytes(rows, vocab, dtype);
-  answer.cost_us = 2 * kLaunchUs + device.bytes_us(static_cast<double>(rows * vocab * sdk::bytes_of(dtype)));
+      sdk::Support::yes(kName, RLK_NUMERICS_DETERMINISTIC | RLK_NUMERICS_BATCH_INVARIANT, RLK_SUPPORT_PREFERRED);
+  answer.workspace_bound = layout_of(call).total();
+  answer.cost_us = 2 * kLaunchUs + device.bytes_us(static_cast<double>(call.N * call.V * sdk::bytes_of(dtype)));
   return answer;
 }
 
 std::unique_ptr<sdk::Plan> Logp::plan(Device& device, const sdk::Call<Op>& call) {
-  return std::make_unique<LogpPlan>(device, call);
+  return std::make_unique<LogpPlan>(device, call.params(), sdk::arguments_of(call));
 }
 
 }  // namespace rlk::simt::host

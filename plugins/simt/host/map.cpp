@@ -253,8 +253,6 @@ simt::MapArgs arguments_of_map(const MapCall& call) {
 
 void describe_map_plan(sdk::Plan& plan) {
   plan.flags = RLK_PLAN_SHAREABLE | RLK_PLAN_CAPTURABLE;
-  plan.numerics = kNumerics;
-  plan.variant = "packs";
 }
 
 void launch_map(FunctionHandle kernel, sdk::Stream& stream, const MapCall& call) {

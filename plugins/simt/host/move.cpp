@@ -304,8 +304,6 @@ void place_work(MoveCall& call, void* workspace) {
 
 MovesPlan::MovesPlan(Device& device, const MoveKernels& kernels, const MoveCall& call) : place_(device.place()) {
   flags = RLK_PLAN_SHAREABLE | RLK_PLAN_CAPTURABLE;
-  numerics = call.numerics;
-  variant = "moves";
   if (call.may_work) workspace_bound = UINT64_MAX;
   for (size_t k = 0; k < kernels.names.size() && kernels.names[k] != nullptr; ++k) {
     kernels_[k] = device.kernel(kernels.image, std::string(kernels.image) + "_moves_" + kernels.names[k]);

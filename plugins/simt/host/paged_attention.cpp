@@ -133,18 +133,15 @@ simt::PagedAttentionArgs kernel_arguments(const Arguments& call) {
 class PagedAttentionPlan final : public sdk::Plan {
 public:
   // multiprocessors: to share keys out to; 0: none are shared.
-  PagedAttentionPlan(Device& device, const sdk::Call<Op>& call, const char* name, uint32_t claimed,
-                     int64_t multiprocessors)
+  PagedAttentionPlan(Device& device, const sdk::Call<Op>& call, int64_t multiprocessors)
       : params_(call.params()), place_(device.place()), multiprocessors_(multiprocessors) {
-    const std::string dtype = sdk::name_of(sdk::dtype_of(*call.input(RLK_PAGED_ATTENTION_IN_Q)));
+    const std::string dtype = sdk::name_of(sdk::dtype_of(*sdk::arguments_of(call).q));
     packs_ = device.kernel("paged_attention", "paged_attention_packs_" + dtype);
     any_ = device.kernel("paged_attention", "paged_attention_any_" + dtype);
     merge_ = device.kernel("paged_attention", "paged_attention_merge_" + dtype);
     flags = RLK_PLAN_SHAREABLE | RLK_PLAN_CAPTURABLE;
     dynamic_symbols = (uint64_t{1} << Op::kSymbols) - 1;
     workspace_bound = multiprocessors > 0 ? UINT64_MAX : 0;
-    numerics = claimed;
-    variant = name;
   }
 
   uint64_t prepare(const sdk::Run& run) override {
@@ -220,14 +217,14 @@ sdk::Support PagedAttentionSplit::query(Device& device, const sdk::Call<Op>& cal
   return support_of(device, call, kName, kSplitNumerics, device.multiprocessors());
 }
 std::unique_ptr<sdk::Plan> PagedAttentionSplit::plan(Device& device, const sdk::Call<Op>& call) {
-  return std::make_unique<PagedAttentionPlan>(device, call, kName, kSplitNumerics, device.multiprocessors());
+  return std::make_unique<PagedAttentionPlan>(device, call, device.multiprocessors());
 }
 
 sdk::Support PagedAttentionWhole::query(Device& device, const sdk::Call<Op>& call) {
   return support_of(device, call, kName, kWholeNumerics, 0);
 }
 std::unique_ptr<sdk::Plan> PagedAttentionWhole::plan(Device& device, const sdk::Call<Op>& call) {
-  return std::make_unique<PagedAttentionPlan>(device, call, kName, kWholeNumerics, 0);
+  return std::make_unique<PagedAttentionPlan>(device, call, 0);
 }
 
 }  // namespace rlk::simt::host

@@ -10,14 +10,11 @@ using Op = sdk::ops::PrefixSharedAttention;
 class PrefixAttentionPlan final : public sdk::Plan {
 public:
   PrefixAttentionPlan(Device& device, const sdk::Call<Op>& call)
-      : params_(call.params()), place_(device.place()), shared_(device, sdk::dtype_of(*call.input(0))) {
-    kernel_ =
-        device.kernel("prefix_attention",
-                      std::string("prefix_attention_") + sdk::name_of(sdk::dtype_of(*call.input(0))), shared_.most());
+      : params_(call.params()), place_(device.place()), shared_(device, dtype_of(call)) {
+    kernel_ = device.kernel("prefix_attention", std::string("prefix_attention_") + sdk::name_of(dtype_of(call)),
+                            shared_.most());
     flags = RLK_PLAN_SHAREABLE | RLK_PLAN_CAPTURABLE;
-    dynamic_symbols = kSampleSymbols;
-    numerics = kAttentionNumerics;
-    variant = "simt";
+    dynamic_symbols = sample_symbols<Op>();
   }
 
   void enqueue(sdk::Stream& stream, const sdk::Run& run) override {
@@ -31,6 +28,8 @@ public:
   }
 
 private:
+  static sdk::Dtype dtype_of(const sdk::Call<Op>& call) { return sdk::dtype_of(*sdk::arguments_of(call).q); }
+
   const Op::Params params_;
   Place place_;
   SimtShared shared_;
@@ -55,7 +54,7 @@ sdk::Support PrefixSharedAttentionSimt::query(Device& device, const sdk::Call<Op
   if (auto refused = refuse_rows(named.v, "v")) return *refused;
   if (auto refused = refuse_rows(named.out, "out")) return *refused;
   if (auto refused = SimtShared(device, dtype).refuse(named.D)) return *refused;
-  sdk::Support answer = sdk::Support::yes("simt", kAttentionNumerics, RLK_SUPPORT_OK);
+  sdk::Support answer = sdk::Support::yes(kName, kAttentionNumerics, RLK_SUPPORT_OK);
   // As attention without matrix units, whose tiles these are.
   const bool halved = named.params.causal != decltype(named.params.causal)::off && named.Sq > 1 && named.Sp == 0;
   const double operations = 4.0 * sample_pairs(named) * static_cast<double>(named.D) * (halved ? 0.5 : 1.0);

@@ -172,8 +172,6 @@ RowsPlan::RowsPlan(Device& device, const RowsKernels& kernels, const RowsCall& c
       place_(device.place()),
       wave_(device.simt_width()) {
   flags = RLK_PLAN_SHAREABLE | RLK_PLAN_CAPTURABLE;
-  numerics = numerics_of(call);
-  variant = "rows";
   if (call.keeps()) workspace_bound = UINT64_MAX;
   const std::string prefix = kernels.prefix;
   if (call.all_rows != RowsAll::never) all_ = device.kernel(kernels.image, prefix + "all");

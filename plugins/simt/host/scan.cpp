@@ -120,8 +120,6 @@ ScanPlan::ScanPlan(Device& device, const ScanKernels& kernels, const ScanCall& c
     check_ = device.kernel(kernels.image, prefix + "check");
   }
   flags = RLK_PLAN_SHAREABLE | RLK_PLAN_CAPTURABLE;
-  numerics = kNumerics;
-  variant = "scan";
   workspace_bound = UINT64_MAX;
 }
 

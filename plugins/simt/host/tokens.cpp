@@ -89,8 +89,6 @@ sdk::Support support_of_tokens(const Device& device, const TokensCall& call, con
 TokensPlan::TokensPlan(Device& device, const char* image, const std::vector<TokensPass>& passes)
     : place_(device.place()) {
   flags = RLK_PLAN_SHAREABLE | RLK_PLAN_CAPTURABLE;
-  numerics = kNumerics;
-  variant = "tokens";
   workspace_bound = UINT64_MAX;
   for (const TokensPass& pass : passes) {
     if (!pass.is_wanted) continue;

@@ -1,4 +1,4 @@
-// The kernels of logp_backward. Names: logp_backward_<dtype>_<rows|plain|plain_entropy|transform_entropy|bias>.
+// The kernels of logp_backward. Names: logp_backward_<dtype>_<rows|plain|plain_entropy|transform_entropy|masked|bias>.
 #include "../logp_backward.cuh"
 
 using namespace rlk::simt;
@@ -7,13 +7,16 @@ using namespace rlk::simt;
   RLK_SIMT_KERNEL(threads, blocks) name(RLK_SIMT_ARGUMENT(LogpBackwardArgs) args) { \
     body(args);                                                                     \
   }
-#define RLK_BACKWARD_KERNELS(suffix, T)                                                                               \
-  RLK_BACKWARD_KERNEL(logp_backward_##suffix##_rows, kBackwardRowsThreads, 1, logp_backward_rows<T>)                  \
-  RLK_BACKWARD_KERNEL(logp_backward_##suffix##_plain, kBackwardThreads, 4, (logp_backward_gradient<T, false, false>)) \
-  RLK_BACKWARD_KERNEL(logp_backward_##suffix##_plain_entropy, kBackwardThreads, 4,                                    \
-                      (logp_backward_gradient<T, false, true>))                                                       \
-  RLK_BACKWARD_KERNEL(logp_backward_##suffix##_transform_entropy, kBackwardThreads, 2,                                \
-                      (logp_backward_gradient<T, true, true>))                                                        \
+#define RLK_BACKWARD_KERNELS(suffix, T)                                                              \
+  RLK_BACKWARD_KERNEL(logp_backward_##suffix##_rows, kBackwardRowsThreads, 1, logp_backward_rows<T>) \
+  RLK_BACKWARD_KERNEL(logp_backward_##suffix##_plain, kBackwardThreads, 4,                           \
+                      (logp_backward_gradient<T, false, false, false>))                              \
+  RLK_BACKWARD_KERNEL(logp_backward_##suffix##_plain_entropy, kBackwardThreads, 4,                   \
+                      (logp_backward_gradient<T, false, true, false>))                               \
+  RLK_BACKWARD_KERNEL(logp_backward_##suffix##_transform_entropy, kBackwardThreads, 2,               \
+                      (logp_backward_gradient<T, true, true, false>))                                \
+  RLK_BACKWARD_KERNEL(logp_backward_##suffix##_masked, kBackwardThreads, 2,                          \
+                      (logp_backward_gradient<T, true, true, true>))                                 \
   RLK_BACKWARD_KERNEL(logp_backward_##suffix##_bias, kBackwardBiasThreads, 1, logp_backward_bias<T>)
 
 RLK_BACKWARD_KERNELS(f32, float)

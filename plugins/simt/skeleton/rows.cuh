@@ -42,74 +42,30 @@
 #if !defined(RLK_SIMT_ROWS)  // the host reads operators too, with words of its own (host/row_words.hpp)
 #define RLK_SIMT_ROWS_ON_DEVICE
 
-#include "../element.cuh"
-
-#if !defined(RLK_FORMULA)
-#define RLK_FORMULA __device__ __forceinline__
-#endif
-#include <rlk/formula/vocabulary.hpp>
-
-#include "each.h"
-#include "row_parts.cuh"
+#include "row_packs.cuh"
 
 namespace rlk::simt {
 
-// T: of the matrices. kPacks: all of them are in packs, and a row is of whole ones.
 template <class Op, class T, bool kPacks>
-class Row {
+class Row : public RowPacks<Op, T, kPacks> {
+  using Packs = RowPacks<Op, T, kPacks>;
+  using Packs::args_, Packs::at_, Packs::n_, Packs::packs_, Packs::place_, Packs::seen_packs_;
+
 public:
+  using Packs::kLong, Packs::kHalf, Packs::kSize;
+  using Packs::Packs;
+  using Packs::store, Packs::count_of;
   using A = Accumulator<T>;
-  static constexpr int kSize = Pack<T>::kSize;
-  static constexpr int kTensors = Op::kTensors, kHeld = row_held(row_matrices<Op>());
   // What is rarely done is short text in the accumulator.
   using Rare = typename RowRare<A>::type;
   // What is computed in where rows are of numbers of 16 bits is the least that serves their results.
   using Tag = typename RowTag<T>::type;
 
-  __device__ __forceinline__ explicit Row(const RowArgs& args)
-      : args_(args),
-        place_(static_cast<int>(threadIdx.x) % args.group),
-        packs_((args.columns + kSize - 1) / kSize),
-        seen_packs_(packs_),
-        seen_(args.columns) {}
-
-  __device__ __forceinline__ void begin(int64_t n) {
-    seek(n);
-    if constexpr (!Op::kHoldsItself) hold();
-  }
-  // What is kept in registers is loaded.
-  __device__ __forceinline__ void hold() {
-    if constexpr (kPacks) {
-#pragma unroll
-      for (int p = 0; p < kHeld; ++p) {
-        const int64_t pack = place_ + p * args_.group;
-        if (pack >= seen_packs_) continue;
-#pragma unroll
-        for (int i = 0; i < kTensors; ++i) {
-          if (Op::kind(i) == RowKind::in) held_[i][p] = load<T>(i, pack);
-        }
-      }
-    }
-  }
-  __device__ __forceinline__ void seek(int64_t n) {
-    n_ = n;
-    const int64_t block = n < args_.inner ? 0 : n / args_.inner, own = n - block * args_.inner;
-#pragma unroll
-    for (int i = 0; i < kTensors; ++i) at_[i] = block * args_.tensor[i].outer + own * args_.tensor[i].row;
-    if constexpr (Op::kCausal) {
-      seen_ = args_.columns - args_.inner + own + 1;
-      seen_packs_ = (seen_ + kSize - 1) / kSize;
-    }
-  }
-  __device__ __forceinline__ int64_t columns() const {
-    return args_.columns;
-  }
-
   template <class D, int... in, class F>
   __device__ __forceinline__ double sum(D d, RowNames<in...> names, const F& f) {
     using V = formula::TFromD<D>;
     RowSum<kLong> total;
-    each<D>(names, [&](auto, int64_t, int count, auto& x) {
+    Packs::template each<D>(names, [&](auto, int64_t, int count, auto& x) {
       V term[kSize];
       terms(count, V(0), term, [&](int e) { return f(d, x[in][e]...); });
       add_terms(total, term);
@@ -120,7 +76,7 @@ public:
   __device__ __forceinline__ formula::Two<double> sums(D d, RowNames<in...> names, const F& f, const G& g) {
     using V = formula::TFromD<D>;
     RowSum<kLong> of_f, of_g;
-    each<D>(names, [&](auto, int64_t, int count, auto& x) {
+    Packs::template each<D>(names, [&](auto, int64_t, int count, auto& x) {
       V term[kSize];
       terms(count, V(0), term, [&](int e) { return f(d, x[in][e]...); });
       add_terms(of_f, term);
@@ -133,7 +89,7 @@ public:
   __device__ __forceinline__ formula::TFromD<D> largest(D d, RowNames<in...> names, const F& f) {
     using V = formula::TFromD<D>;
     RowLargest<V> most{-V(INFINITY)};
-    each<D>(names, [&](auto, int64_t, int count, auto& x) {
+    Packs::template each<D>(names, [&](auto, int64_t, int count, auto& x) {
 #pragma unroll
       for (int e = 0; e < kSize; ++e) {
         if (e < count) most.add(f(d, x[in][e]...));
@@ -146,7 +102,7 @@ public:
     using V = formula::TFromD<D>;
     // A thread's columns rise: what comes later must be more.
     RowPlace<V> best{-V(INFINITY), place_ < seen_packs_ ? place_ * kSize : INT64_MAX};
-    each<D>(names, [&](auto, int64_t pack, int count, auto& x) {
+    Packs::template each<D>(names, [&](auto, int64_t pack, int count, auto& x) {
 #pragma unroll
       for (int e = 0; e < kSize; ++e) {
         const V v = x[in][e];
@@ -159,7 +115,7 @@ public:
   __device__ __forceinline__ auto next_place(D, RowNames<in> names, const RowPlace<formula::TFromD<D>>& last) {
     using V = formula::TFromD<D>;
     RowPlace<V> best{-V(INFINITY), INT64_MAX};
-    each<D>(names, [&](auto, int64_t pack, int count, auto& x) {
+    Packs::template each<D>(names, [&](auto, int64_t pack, int count, auto& x) {
 #pragma unroll
       for (int e = 0; e < kSize; ++e) {
         const RowPlace<V> own{x[in][e], pack * kSize + e};
@@ -189,9 +145,9 @@ public:
       return top;
     };
     if constexpr (!kIsRare<D>) {
-      first<V>(names, [&](auto, int64_t, int count, auto& x) { most.add(largest_of(count, x)); });
+      Packs::template first<V>(names, [&](auto, int64_t, int count, auto& x) { most.add(largest_of(count, x)); });
     }
-    each<D>(names, [&](auto is_first, int64_t, int count, auto& x) {
+    Packs::template each<D>(names, [&](auto is_first, int64_t, int count, auto& x) {
       if constexpr (!is_first.value) {
         const V top = largest_of(count, x);
         if (top > most.value) {
@@ -213,7 +169,7 @@ public:
   __device__ __forceinline__ void map(D d, RowNames<out...>, RowNames<in...> names, const F& f) {
     using V = formula::TFromD<D>;
     constexpr int kOut = sizeof...(out);
-    each<D>(names, [&](auto, int64_t pack, int count, auto& x) {
+    Packs::template each<D>(names, [&](auto, int64_t pack, int count, auto& x) {
       V y[kOut][kSize];
 #pragma unroll
       for (int e = 0; e < kSize; ++e) {
@@ -241,7 +197,7 @@ public:
     using V = formula::TFromD<D>;
     const int64_t its_pack = column / kSize;
     const int its_place = static_cast<int>(column - its_pack * kSize);
-    each<D>(names, [&](auto, int64_t pack, int count, auto& x) {
+    Packs::template each<D>(names, [&](auto, int64_t pack, int count, auto& x) {
       const int place = pack == its_pack ? its_place : -1;
       V y[kSize];
 #pragma unroll
@@ -334,208 +290,6 @@ public:
     args_.group == kWave ? wave_sync() : __syncthreads();
   }
 
-  // For sums over rows: what the arguments of a pack are in the row.
-  __device__ __forceinline__ void read_all(int64_t pack, double (&out)[kTensors][kSize]) const {
-#pragma unroll
-    for (int i = 0; i < kTensors; ++i) {
-      if (is_read(Op::kind(i))) read_as<double, T>(i, pack, out[i]);
-      if (Op::kind(i) != RowKind::kept) continue;
-      const double number = static_cast<const double*>(args_.tensor[i].data)[at_[i]];
-#pragma unroll
-      for (int e = 0; e < kSize; ++e) out[i][e] = number;
-    }
-  }
-  __device__ __forceinline__ int64_t packs() const {
-    return packs_;
-  }
-  static constexpr bool kLong = sizeof(T) == 8, kHalf = sizeof(T) == 2;
-
-  // What passes are made of, those of other files too.
-  using Element = T;
-  static constexpr bool kInPacks = kPacks;
-  __device__ __forceinline__ int place() const {
-    return place_;
-  }
-  __device__ __forceinline__ int group() const {
-    return args_.group;
-  }
-  // A matrix's own row.
-  struct Source {
-    const T* data;
-    int64_t column;
-  };
-  template <int i>
-  __device__ __forceinline__ Source source(RowName<i>) const {
-    return {static_cast<const T*>(args_.tensor[i].data) + at_[i], args_.tensor[i].column};
-  }
-  template <bool of>
-  struct Is {
-    static constexpr bool value = of;
-  };
-  template <int of>
-  struct Place {
-    static constexpr int value = of;
-  };
-
-  static __device__ __forceinline__ int count_to(int64_t end, int64_t pack) {
-    const int64_t left = end - pack * kSize;
-    return left >= kSize ? kSize : static_cast<int>(left);
-  }
-  // Numbers of a pack that are seen.
-  __device__ __forceinline__ int count_of(int64_t pack) const {
-    return kPacks && !Op::kCausal ? kSize : count_to(seen_, pack);
-  }
-
-  // The first kHeld packs of this thread, from registers or memory.
-  template <class V, int... in, class Visit>
-  __device__ __forceinline__ void first(RowNames<in...>, const Visit& visit) {
-    // Unrolled where they are registers.
-#pragma unroll(kPacks ? kHeld : 1)
-    for (int p = 0; p < kHeld; ++p) {
-      const int64_t pack = place_ + p * args_.group;
-      if (pack >= seen_packs_) break;
-      const int count = count_of(pack);
-      V x[kTensors][kSize];
-      (read<V, in>(Is<kPacks>(), p, pack, count, x[in]), ...);
-      visit(Is<true>(), pack, count, x);
-    }
-  }
-  template <class D, int... in, class Visit>
-  __device__ __forceinline__ void each(RowNames<in...> names, const Visit& visit) {
-    using V = formula::TFromD<D>;
-    constexpr bool kRare = kIsRare<D>;
-    if constexpr (!kRare) first<V>(names, visit);
-    if constexpr (!kRare && kPacks && Op::kHoldsItself && row_matrices<Op>() == 1) {
-      beyond<V>(names, visit);
-    } else {
-#pragma unroll 1
-      for (int64_t pack = place_ + (kRare ? 0 : kHeld * args_.group); pack < seen_packs_; pack += args_.group) {
-        const int count = count_of(pack);
-        V x[kTensors][kSize];
-        (read<V, in>(Is<false>(), 0, pack, count, x[in]), ...);
-        visit(Is<false>(), pack, count, x);
-      }
-    }
-  }
-
-  // The packs that are not held, some of them under way while one is computed with.
-  template <class V, int... in, class Visit>
-  __device__ __forceinline__ void beyond(RowNames<in...>, const Visit& visit) {
-    constexpr int kAhead = 4;
-    Pack<T> ahead[kTensors][kAhead];
-    const auto load_ahead = [&](int64_t pack, int a) {
-#pragma unroll
-      for (int i = 0; i < kTensors; ++i) {
-        if (Op::kind(i) == RowKind::in && pack < packs_) ahead[i][a] = load<T>(i, pack);
-      }
-    };
-    int64_t pack = place_ + static_cast<int64_t>(kHeld) * args_.group;
-#pragma unroll
-    for (int a = 0; a < kAhead; ++a) load_ahead(pack + static_cast<int64_t>(a) * args_.group, a);
-#pragma unroll 1
-    for (; pack < packs_; pack += args_.group) {
-      V x[kTensors][kSize];
-      const auto take = [&](auto of, auto& wide) {
-        constexpr int i = decltype(of)::value;
-        if constexpr (Op::kind(i) == RowKind::in) {
-          A own[kSize];
-          ahead[i][0].unpack(own);
-#pragma unroll
-          for (int e = 0; e < kSize; ++e) wide[e] = static_cast<V>(own[e]);
-        } else {
-          read<V, i>(Is<false>(), 0, pack, kSize, wide);
-        }
-      };
-      (take(Place<in>(), x[in]), ...);
-#pragma unroll
-      for (int i = 0; i < kTensors; ++i) {
-        if (Op::kind(i) != RowKind::in) continue;
-#pragma unroll
-        for (int a = 1; a < kAhead; ++a) ahead[i][a - 1] = ahead[i][a];
-      }
-      load_ahead(pack + static_cast<int64_t>(kAhead) * args_.group, kAhead - 1);
-      visit(Is<false>(), pack, kSize, x);
-    }
-  }
-
-  // What is beyond the row is one of its numbers.
-  template <class U>
-  __device__ __forceinline__ Pack<U> load(int i, int64_t pack, int part = 0) const {
-    const RowTensor& tensor = args_.tensor[i];
-    const int64_t column = pack * kSize + part * Pack<U>::kSize, left = seen_ - column;
-    Pack<U> out;
-    if (kPacks && (is_read(Op::kind(i)) || tensor.in_packs != 0)) {
-      out.bits = *reinterpret_cast<const uint4*>(static_cast<const U*>(tensor.data) + at_[i] + column);
-      return out;
-    }
-    const U* const row = static_cast<const U*>(tensor.data) + at_[i];
-    U element[Pack<U>::kSize];
-#pragma unroll
-    for (int e = 0; e < Pack<U>::kSize; ++e) element[e] = row[(e < left ? column + e : 0) * tensor.column];
-    __builtin_memcpy(&out.bits, element, sizeof(out.bits));
-    return out;
-  }
-  template <class V, class U>
-  __device__ __forceinline__ void read_as(int i, int64_t pack, V (&out)[kSize]) const {
-#pragma unroll
-    for (int part = 0; part < kSize / Pack<U>::kSize; ++part) {
-      Accumulator<U> wide[Pack<U>::kSize];
-      load<U>(i, pack, part).unpack(wide);
-#pragma unroll
-      for (int e = 0; e < Pack<U>::kSize; ++e) out[part * Pack<U>::kSize + e] = static_cast<V>(wide[e]);
-    }
-  }
-  template <class V, int i, bool kFromHeld>
-  __device__ __forceinline__ void read(Is<kFromHeld>, int p, int64_t pack, int, V (&out)[kSize]) const {
-    if constexpr (Op::kind(i) == RowKind::in && kFromHeld) {
-      A wide[kSize];
-      held_[i][p].unpack(wide);
-#pragma unroll
-      for (int e = 0; e < kSize; ++e) out[e] = static_cast<V>(wide[e]);
-    } else if constexpr (is_read(Op::kind(i))) {
-      read_as<V, T>(i, pack, out);
-    } else {
-      const RowTensor& tensor = args_.tensor[i];
-      if (tensor.data == nullptr) {
-#pragma unroll
-        for (int e = 0; e < kSize; ++e) out[e] = V(Op::kind(i) == RowKind::or_one ? 1 : 0);
-      } else if (sizeof(T) < sizeof(A) && tensor.dtype != args_.dtype) {
-        read_as<V, A>(i, pack, out);
-      } else {
-        read_as<V, T>(i, pack, out);
-      }
-    }
-  }
-  template <class V>
-  __device__ __forceinline__ void store(int i, int64_t pack, int count, const V (&in)[kSize]) const {
-    const RowTensor& tensor = args_.tensor[i];
-    if (tensor.data == nullptr) return;
-    if (Op::kind(i) == RowKind::wide_out && sizeof(T) < sizeof(A)) return store_as<A>(tensor, at_[i], pack, count, in);
-    store_as<T>(tensor, at_[i], pack, count, in);
-  }
-  template <class U, class V>
-  __device__ __forceinline__ void store_as(const RowTensor& tensor, int64_t at, int64_t pack, int count,
-                                           const V (&in)[kSize]) const {
-    U element[kSize];
-#pragma unroll
-    for (int e = 0; e < kSize; ++e) element[e] = Narrow<U>::of(Op::kCausal && e >= count ? V(0) : in[e]);
-    if constexpr (Op::kCausal) count = count_to(args_.columns, pack);
-    U* const row = static_cast<U*>(tensor.data) + at;
-    if constexpr (kPacks) {
-#pragma unroll
-      for (int part = 0; part < kSize / Pack<U>::kSize; ++part) {
-        uint4 bits;
-        __builtin_memcpy(&bits, element + part * Pack<U>::kSize, sizeof(bits));
-        store_stream(row + pack * kSize + part * Pack<U>::kSize, bits);
-      }
-    } else {
-#pragma unroll
-      for (int e = 0; e < kSize; ++e) {
-        if (e < count) row[(pack * kSize + e) * tensor.column] = element[e];
-      }
-    }
-  }
-
   template <class V, class F>
   __device__ __forceinline__ void terms(int count, V neutral, V (&out)[kSize], const F& f) const {
 #pragma unroll
@@ -591,14 +345,7 @@ public:
   }
 
 private:
-  const RowArgs& args_;
-  const int place_;
-  const int64_t packs_;
-  int64_t seen_packs_, seen_;  // the packs and the columns of the row that are read
   int turn_ = 0;
-  int64_t n_ = 0;
-  int64_t at_[kTensors];
-  Pack<T> held_[kTensors][kHeld];
 };
 
 template <class Op, class T, bool kPacks>

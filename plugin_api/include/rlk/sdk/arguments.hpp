@@ -4,12 +4,17 @@
 //   const auto call = arguments_of<ops::RmsNorm>(run, params);
 //   call.x, call.rstd, call.N, call.params.eps
 //
-// A tensor is a pointer, null where the argument is absent.
+// A tensor is a pointer, null where the argument is absent. Where a plan says which ones it means, it names them too:
+//
+//   using Named = Arguments<ops::Attention>;
+//   dynamic_symbols = bits_of(&Named::B, &Named::Sq);
+//   host_inputs = bits_of(&Named::cu_seqlens_q);
 #pragma once
 
 #include <rlk/sdk/call.hpp>
 
 #include <cstring>
+#include <type_traits>
 
 namespace rlk::sdk {
 
@@ -42,6 +47,30 @@ Arguments<Op> arguments_of(const Call<Op>& call) {
 template <class Op>
 Arguments<Op> arguments_of(const Run& run, const typename Op::Params& params) {
   return detail::name_arguments<Op>(run, params);
+}
+
+// Where the ABI has an argument among the inputs or among the outputs, and a symbol among the symbols.
+template <class Named, class Member>
+uint32_t index_of(Member Named::*member) {
+  const Named call;
+  uint32_t found = 0, i = 0;
+  const auto look = [&](const Member& one) {
+    if (&one == &(call.*member)) found = i;
+    ++i;
+  };
+  if constexpr (std::is_same<Member, int64_t>::value) {
+    Named::each_symbol(call, look);
+  } else {
+    Named::each_input(call, look);
+    i = 0;
+    Named::each_output(call, look);
+  }
+  return found;
+}
+// A bit for each of them.
+template <class Named, class... Members>
+uint64_t bits_of(Members Named::*... members) {
+  return (uint64_t{0} | ... | (uint64_t{1} << index_of(members)));
 }
 
 }  // namespace rlk::sdk

@@ -8,7 +8,7 @@
 //     static constexpr rlk_switch kSwitches[] = {{sizeof(rlk_switch), 0, "V", 4096}};   // optional
 //   };
 //
-// Query is asked again before plan, so plan need not repeat its checks.
+// Query is asked again before plan, so plan need not repeat its checks, nor the variant and the numerics that it named.
 #pragma once
 
 #include <rlk/sdk/call.hpp>
@@ -29,13 +29,14 @@ public:
 
   // To be set by the constructor.
   uint32_t flags = RLK_PLAN_SHAREABLE;
-  uint64_t dynamic_symbols = 0;                 // bit per symbol, RLK_<OP>_SYM_*
+  uint64_t dynamic_symbols = 0;                 // bit per symbol: bits_of (arguments.hpp)
   std::vector<int64_t> symbol_min, symbol_max;  // empty: no bounds
   uint64_t workspace_bound = 0;
-  uint64_t host_inputs = 0;  // bit per input, RLK_<OP>_IN_*
-  uint32_t numerics = RLK_NUMERICS_TOLERANCE;
-  std::string variant;
+  uint64_t host_inputs = 0;       // bit per input: bits_of
   uint64_t persistent_bytes = 0;  // device memory that the host keeps for this plan: Run::persistent
+  // Where the plan is of another variant than query named; else both are query's.
+  std::string variant;
+  uint32_t numerics = RLK_NUMERICS_TOLERANCE;
 };
 
 namespace detail {
@@ -90,7 +91,8 @@ inline void put(const Support& support, rlk_support& out) {
   answer(mine, &out);
 }
 
-inline void put(const Plan& plan, rlk_plan_info& info) {
+inline void put(const Plan& plan, const Support& queried, rlk_plan_info& info) {
+  const bool is_own = !plan.variant.empty();
   rlk_plan_info mine = rlk_plan_info();
   mine.flags = plan.flags;
   mine.dynamic_symbols = plan.dynamic_symbols;
@@ -98,8 +100,8 @@ inline void put(const Plan& plan, rlk_plan_info& info) {
   mine.symbol_max = plan.symbol_max.empty() ? nullptr : plan.symbol_max.data();
   mine.workspace_bound = plan.workspace_bound;
   mine.host_inputs = plan.host_inputs;
-  mine.numerics = plan.numerics | RLK_NUMERICS_TOLERANCE;
-  copy_text(mine.variant, plan.variant.c_str());
+  mine.numerics = (is_own ? plan.numerics : queried.numerics) | RLK_NUMERICS_TOLERANCE;
+  copy_text(mine.variant, (is_own ? plan.variant : queried.variant).c_str());
   mine.persistent_bytes = plan.persistent_bytes;
   answer(mine, &info);
 }
@@ -135,7 +137,7 @@ struct ImplementationThunks {
       if (support.level == RLK_SUPPORT_NO) throw Error(RLK_UNSUPPORTED, support.reason_code + ": " + support.reason);
       std::unique_ptr<Plan> plan = T::plan(own, call);
       if (plan == nullptr) return RLK_NOT_READY;
-      put(*plan, *info);
+      put(*plan, support, *info);
       *out = reinterpret_cast<rlk_plugin_plan*>(plan.release());
       return RLK_OK;
     });

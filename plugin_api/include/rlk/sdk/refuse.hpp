@@ -1,6 +1,6 @@
 // Declining a call, in the same words everywhere: an empty answer means no objection.
 //
-//   if (auto no = refuse_dtype(call.input(RLK_LOGP_IN_LOGITS), "logits", {Dtype::f32, Dtype::bf16})) return *no;
+//   if (auto no = refuse_dtype(call.logits, "logits", {Dtype::f32, Dtype::bf16})) return *no;
 #pragma once
 
 #include <rlk/sdk/call.hpp>
