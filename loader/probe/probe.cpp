@@ -1,4 +1,4 @@
-// The plugins of a backend one after another, backends side by side; remembered verdicts first.
+// Remembered verdicts first; the others are probed side by side, as turns.hpp lets them.
 #include "loader/probe/probe.hpp"
 
 #include <fmt/core.h>
@@ -17,9 +17,11 @@
 
 #include "core/dispatch/log.hpp"
 #include "loader/discover/builtin.hpp"
+#include "loader/host/processors.hpp"
 #include "loader/probe/attempt.hpp"
 #include "loader/probe/child_probe.hpp"
 #include "loader/probe/examine.hpp"
+#include "loader/probe/turns.hpp"
 #include "loader/screen/allow.hpp"
 #include "loader/screen/library.hpp"
 #include "loader/store/cache.hpp"
@@ -81,7 +83,10 @@ public:
     std::vector<Group*> unknown;
     for (Group& group : groups)
       if (!group.unknown.empty()) unknown.push_back(&group);
-    if (!unknown.empty()) run_groups(unknown);
+    if (!unknown.empty()) {
+      tell_probing(unknown);
+      run_groups(unknown);
+    }
     // After the verdicts: they are remembered, and this is today's list.
     if (allowed_.mode != AllowMode::warn) return;
     for (const Group& group : groups)
@@ -100,6 +105,7 @@ private:
   struct Job {
     ProbedPlugin* plugin;
     const Group& group;
+    bool is_again = false;  // its verdict was found beside other probes, and is not good: what is stored is not believed
 
     std::vector<OwnerCandidate> owners() const {
       std::vector<OwnerCandidate> others;
@@ -171,27 +177,44 @@ private:
   }
 
   void run_groups(const std::vector<Group*>& groups) {
-    const unsigned processors = std::clamp(std::thread::hardware_concurrency(), 1u, 8u);
-    const size_t limit = options_.max_children > 0 ? options_.max_children : processors;
-    std::atomic<size_t> next{0};
+    const size_t limit =
+        options_.max_children > 0 ? options_.max_children : static_cast<size_t>(std::max(processors().count, 1));
+    std::vector<size_t> sizes;
+    size_t count = 0;
+    for (const Group* group : groups) count += sizes.emplace_back(group->unknown.size());
+    // What is tried behind, while calls are served, is not in a hurry.
+    Turns turns(sizes, options_.trial != Trial::more);
+    for (size_t i = 0; i < groups.size(); ++i) {
+      for (const ProbedPlugin* plugin : groups[i]->plugins)
+        if (plugin->record.from_cache) turns.know(i, plugin->record);
+    }
     std::exception_ptr thrown;  // guarded by finished_mutex_
     const auto work = [&] {
       try {
-        for (size_t i = next.fetch_add(1); i < groups.size(); i = next.fetch_add(1)) {
-          const Group& group = *groups[i];
-          for (ProbedPlugin* plugin : group.unknown) {
-            probe({plugin, group});
+        while (const auto turn = turns.next()) {
+          const Group& group = *groups[turn->group];
+          ProbedPlugin* const plugin = group.unknown[turn->plugin];
+          PluginRecord as_screened = plugin->record;
+          bool again = false;
+          probe({plugin, group, turn->is_again}, [&] {
+            again = !turns.stands(*turn, plugin->record);
+            return !again;
+          });
+          turns.end(*turn, plugin->record, again);
+          if (again) {
+            plugin->record = std::move(as_screened);
+          } else {
             finished(*plugin);
           }
         }
       } catch (...) {  // no memory, or the caller's function; a thread that let it out would end the process
-        next = groups.size();
+        turns.stop();
         const std::lock_guard lock(finished_mutex_);
         if (!thrown) thrown = std::current_exception();
       }
     };
     // In this process one at a time: plugins need not expect each other's initialisation on other threads.
-    const size_t workers = options_.mode == ProbeMode::inprocess ? 1 : std::min(limit, groups.size());
+    const size_t workers = options_.mode == ProbeMode::inprocess ? 1 : std::min(limit, count);
     std::vector<std::thread> threads;
     try {
       for (size_t i = 1; i < workers; ++i) threads.emplace_back(work);
@@ -201,6 +224,14 @@ private:
     work();
     for (std::thread& thread : threads) thread.join();
     if (thrown) std::rethrow_exception(thrown);
+  }
+
+  void tell_probing(const std::vector<Group*>& groups) const {
+    if (!options_.on_probing) return;
+    std::vector<std::string> ids;
+    for (const Group* group : groups)
+      for (const ProbedPlugin* plugin : group->unknown) ids.push_back(plugin->record.id);
+    options_.on_probing(ids);
   }
 
   void finished(const ProbedPlugin& plugin) {
@@ -216,7 +247,7 @@ private:
   // Which verdict a plugin needs, and whether it is there.
   struct Verdict {
     Verdict(const Pipeline* its, const Job& job)
-        : pipeline(*its), record(job.plugin->record), key(its->key_of(job)), whole(key) {
+        : pipeline(*its), record(job.plugin->record), key(its->key_of(job)), whole(key), is_again(job.is_again) {
       // The built-in's code is rlk's own, and the build's tests have tried it: a canary is enough, unless somebody
       // wants everything tried, or has ever had it tried here. What that found is not left to a canary when it is out
       // of date.
@@ -225,7 +256,7 @@ private:
     }
 
     bool is_fresh() const {
-      return pipeline.options_.fresh && (!record.path.empty() || pipeline.options_.fresh_builtin);
+      return is_again || (pipeline.options_.fresh && (!record.path.empty() || pipeline.options_.fresh_builtin));
     }
 
     // Takes it over, if it says what is asked for.
@@ -261,6 +292,7 @@ private:
     PluginRecord& record;
     ResultKey key;
     const ResultKey whole;
+    const bool is_again;
     bool canary = false;
     std::optional<int64_t> waited_since;
     std::optional<PluginRecord> known;  // what was found last, and does not say enough
@@ -270,7 +302,8 @@ private:
     return options_.demand != nullptr ? options_.demand->wanted_of(id, waiting) : std::vector<std::string>();
   }
 
-  void probe(const Job& job) {
+  // `stands` is asked once a child has found a verdict: one that does not stand is not stored.
+  void probe(const Job& job, const std::function<bool()>& stands) {
     PluginRecord& record = job.plugin->record;
     if (options_.mode == ProbeMode::off)
       return record.stop(State::rejected, Place::host, reason::kProbeOff, "RLK_PROBE=off: the plugin was not probed");
@@ -332,6 +365,12 @@ private:
       }
       if (canary || trial_of(record) != Trial::all || !has_moved(verdict.known, record)) break;
       verdict.known = std::exchange(record, as_screened);
+    }
+    if (!stands()) {
+      core::log_line(RLK_LOG_DEBUG, "plugin " + record.id,
+                     fmt::format("{} while others of the backend {} were probed: {}: {}; probed again alone",
+                                 to_string(record.state), record.backend, record.reason_code, record.reason));
+      return;
     }
     const std::string tight = describe_tight_limits(key.limits);
     if (record.broken && !tight.empty())
