@@ -12,6 +12,7 @@ enum DataErrorKind : int32_t {
   kNoFiniteLogit = 2,  // value = 0
   kRowOutOfRange = 3,  // value = the row index, out of range or out of order
   kBadSeqlens = 4,     // row = first bad position, value = its content
+  kBadSecondSeqlens = 5,  // the same of the operator's second input of lengths
 };
 
 // The first one: that of the lowest row.
