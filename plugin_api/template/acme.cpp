@@ -134,8 +134,8 @@ struct Logp {
     }
     if (auto no = rlk::sdk::refuse_output(call.output(RLK_LOGP_OUT_ENTROPY), "entropy")) return *no;
     if (auto no = rlk::sdk::refuse_output(call.output(RLK_LOGP_OUT_SUM_P2), "sum_p2")) return *no;
-    if (call.params().softcap != 0) return Support::no("SOFTCAP", "softcap is not supported");
-    if (call.params().global_vocab != 0) return Support::no("SHARD", "a shard of the vocabulary is not supported");
+    using Params = Op::Params;
+    if (auto no = rlk::sdk::refuse_other_params(call, &Params::temperature, &Params::ignore_index)) return *no;
     const rlk_tensor* ids = call.input(RLK_LOGP_IN_IDS);
     if (auto no = rlk::sdk::refuse_dtype(ids, "ids", {rlk::sdk::Dtype::i64})) return *no;
     if (auto no = rlk::sdk::refuse_gaps(ids, "ids")) return *no;
