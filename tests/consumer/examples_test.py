@@ -138,7 +138,7 @@ class Examples(unittest.TestCase):
         self.assertIn("samples_per_prompt", error)
 
     def test_the_asynchronous_plugin_passes_conformance(self):
-        plugin = os.path.join(BUILD, "librlk_plugin_queue.so")
+        plugin = os.path.join(BUILD, "async_plugin", "librlk_plugin_queue.so")
         done = subprocess.run([COMMAND, "conformance", plugin, "--require-cases", "--json"], capture_output=True, text=True,
                               timeout=600)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
