@@ -324,7 +324,9 @@ class Questions(command.Case):
         self.output("list")
         before = self.json("cache", "ls")
         self.assertEqual(before["folder"], self.cache)
-        self.assertTrue([entry for entry in before["entries"] if entry["name"].startswith("probe-")])
+        verdicts = [entry["plugin"] for entry in before["entries"] if entry["name"].startswith("probe-")]
+        self.assertEqual(verdicts, ["cpu"])
+        self.assertRegex(self.output("cache", "ls"), r"probe-\S+ +cpu ")
         self.assertEqual(self.json("cache", "clear")["removed"], len(before["entries"]))
         self.assertEqual(self.json("cache", "ls")["entries"], [])
 
