@@ -17,6 +17,7 @@
 #include "core/dispatch/trust/timeout.hpp"
 #include "loader/api/counters.hpp"
 #include "loader/api/lost_operators.hpp"
+#include "loader/api/policy_files.hpp"
 #include "loader/api/search_news.hpp"
 #include "loader/host/services.hpp"
 #include "loader/loader.hpp"

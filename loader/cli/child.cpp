@@ -11,6 +11,7 @@
 
 #include "core/dispatch/call/policy_check.hpp"
 #include "loader/api/config.hpp"
+#include "loader/api/policy_files.hpp"
 #include "loader/cli/table.hpp"
 #include "loader/cli/verb.hpp"
 #include "loader/discover/environment.hpp"

@@ -8,6 +8,7 @@
 
 #include "core/dispatch/call/registry.hpp"
 #include "loader/api/config.hpp"
+#include "loader/api/policy_files.hpp"
 #include "loader/cli/child.hpp"
 #include "loader/cli/conform.hpp"
 #include "loader/cli/verb.hpp"
