@@ -16,8 +16,8 @@ namespace rlk::core {
 
 namespace {
 
-// What fits of the text, and a 0 byte. A text that is cut ends between two words, so that no name in a list is a part of
-// one; a word as long as half of the room ends between two letters.
+// What fits of the text, and a 0 byte. A text that is cut ends between two words, so that no name in a list is a part
+// of one; a word as long as half of the room ends between two letters.
 void put_cut(char* to, size_t room, std::string_view text) noexcept {
   constexpr std::string_view kMore = " ...";
   if (room == 0) return;

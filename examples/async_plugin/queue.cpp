@@ -25,8 +25,8 @@ constexpr uint32_t kClasses = RLK_NUMERICS_DETERMINISTIC | RLK_NUMERICS_BATCH_IN
 
 class Device : public rlk::sdk::Device {
 public:
-  // No INLINE_STREAMS: the host waits by events and host functions. MAPPED_PINNED: work writes data errors to the host's
-  // record by itself.
+  // No INLINE_STREAMS: the host waits by events and host functions. MAPPED_PINNED: work writes data errors to the
+  // host's record by itself.
   static void describe(rlk_device_properties& out) {
     out.flags = RLK_DEVICE_MAPPED_PINNED;
     out.memory_bytes = kMemoryBytes;

@@ -1,5 +1,5 @@
-// A stream that works behind its caller: a thread that does what is enqueued, in order. In a plugin of yours the vendor's
-// runtime has such streams; what the host expects of them is the same.
+// A stream that works behind its caller: a thread that does what is enqueued, in order. In a plugin of yours the
+// vendor's runtime has such streams; what the host expects of them is the same.
 #pragma once
 
 #include <rlk/sdk.hpp>
@@ -92,8 +92,8 @@ public:
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
 
-  // Returns at once. Work keeps whatever it needs: the caller's structs are gone when it runs. (Memory of tensors is the
-  // caller's business, and there until the stream has passed.)
+  // Returns at once. Work keeps whatever it needs: the caller's structs are gone when it runs. (Memory of tensors is
+  // the caller's business, and there until the stream has passed.)
   void enqueue(Work work) {
     const std::lock_guard<std::mutex> lock(mutex_);
     work_.push_back(std::move(work));

@@ -19,8 +19,8 @@ void SearchNews::listen(ProbeOptions* options) {
 }
 
 void SearchNews::begin(const std::vector<std::string>& ids) {
-  const bool is_built_in_alone = std::all_of(
-      ids.begin(), ids.end(), [](const std::string& id) { return built_in_entry(id) != nullptr; });
+  const bool is_built_in_alone =
+      std::all_of(ids.begin(), ids.end(), [](const std::string& id) { return built_in_entry(id) != nullptr; });
   if (is_built_in_alone) return;
   probed_ = ids;
   progress_.emplace(fmt::format("rlk probes plugins that are new here: 0 of {} done", probed_.size()),
@@ -37,8 +37,7 @@ void SearchNews::finished(const PluginRecord& record) {
 void SearchNews::tell(const std::string& what) const {
   core::log_line(RLK_LOG_WARN, "probe",
                  fmt::format("{}. {}. {}", what,
-                             is_awaited_() ? "This start waits for them"
-                                           : "The CPU serves calls until they are judged",
+                             is_awaited_() ? "This start waits for them" : "The CPU serves calls until they are judged",
                              kept_in_.empty() ? "No folder can be written, so that every process probes them: set "
                                                 "RLK_CACHE_DIR to one that can"
                                               : "Verdicts are kept in " + kept_in_ + ": later starts do not probe"));

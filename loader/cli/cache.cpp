@@ -63,8 +63,7 @@ int list(const loader::Store& store, bool json) {
                        {"plugin", is_known ? ordered_json(plugin->second) : ordered_json()},
                        {"bytes", entry.bytes},
                        {"modified_unix", entry.modified_unix}});
-    table.row(
-        {entry.name, is_known ? plugin->second : "", std::to_string(entry.bytes), age_text(entry.modified_unix)});
+    table.row({entry.name, is_known ? plugin->second : "", std::to_string(entry.bytes), age_text(entry.modified_unix)});
   }
   if (json) {
     ordered_json document = {{"schema", 1}, {"folder", store.folder()}, {"entries", entries}};

@@ -124,8 +124,8 @@ Judgement judge_plugins(const JudgeRequest& request, const std::function<void(co
     if (message.contains("probing")) probing = message.value("probing", size_t{0});
     if (!message.contains("judged")) return;
     progress.say(fmt::format("looking for plugins, {} judged{}, last: {} {}", ++judged,
-                             probing > 0 ? fmt::format(", {} to be probed", probing) : "",
-                             message.value("judged", ""), message.value("state", "")));
+                             probing > 0 ? fmt::format(", {} to be probed", probing) : "", message.value("judged", ""),
+                             message.value("state", "")));
     if (on_verdict && message.contains("verdict")) on_verdict(record_of(message["verdict"].get<std::string>()));
   });
   pass_on(outcome.output);

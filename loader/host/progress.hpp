@@ -15,7 +15,7 @@ class Progress {
 public:
   // For work of which a log is to have a line.
   struct Log {
-    std::function<bool()> may_use_terminal;            // empty: always
+    std::function<bool()> may_use_terminal;             // empty: always
     std::function<void(const std::string& what)> tell;  // called once, after some seconds without the terminal
   };
 

@@ -18,9 +18,9 @@
 #include "core/dispatch/log.hpp"
 #include "loader/discover/builtin.hpp"
 #include "loader/host/processors.hpp"
-#include "loader/probe/attempt.hpp"
 #include "loader/probe/child_probe.hpp"
 #include "loader/probe/examine.hpp"
+#include "loader/probe/examine_here.hpp"
 #include "loader/probe/turns.hpp"
 #include "loader/screen/allow.hpp"
 #include "loader/screen/library.hpp"
@@ -105,7 +105,8 @@ private:
   struct Job {
     ProbedPlugin* plugin;
     const Group& group;
-    bool is_again = false;  // its verdict was found beside other probes, and is not good: what is stored is not believed
+    bool is_again =
+        false;  // its verdict was found beside other probes, and is not good: what is stored is not believed
 
     std::vector<OwnerCandidate> owners() const {
       std::vector<OwnerCandidate> others;
@@ -313,7 +314,13 @@ private:
     ResultKey& key = verdict.key;
     const bool canary = verdict.canary;
     if (verdict.remembered()) return;
-    if (options_.mode == ProbeMode::inprocess) return examine_here(job, canary);
+    if (options_.mode == ProbeMode::inprocess) {
+      ExamineOptions how;
+      how.host = options_.host;
+      how.owners = job.owners();
+      how.suite.canary = canary;
+      return examine_here(std::move(how), {timeout_scale_of(options_.environment), options_.cancel}, &record);
+    }
     if (prober_.empty())
       return record.stop(State::rejected, Place::host, reason::kSpawnFailed, "rlk-prober was not found");
     // Of ranks that start together one probes; the others wait here and take its result.
@@ -429,35 +436,6 @@ private:
                                options_.store->folder().empty() ? " in memory" : " in " + options_.store->folder()));
   }
 
-  // In this process a crash ends us, a hang does not: the hanging thread keeps its record for ever.
-  void examine_here(const Job& job, bool canary) const {
-    struct Work {
-      PluginRecord record;
-      ExamineOptions how;
-      Attempt attempt;
-    };
-    const auto work = std::make_shared<Work>();
-    work->record = job.plugin->record;
-    work->how.host = options_.host;
-    work->how.owners = job.owners();
-    work->how.place = Place::host;
-    work->how.suite.canary = canary;
-    // The thread may outlive everything but what it owns.
-    Attempt* const attempt_of_work = &work->attempt;
-    work->how.on_phase = [attempt_of_work](const std::string& phase) { attempt_of_work->enter(phase_name(phase)); };
-    const Patience patience = {timeout_scale_of(options_.environment), options_.cancel};
-    const auto given_up = attempt(
-        std::shared_ptr<Attempt>(work, &work->attempt), [work](Attempt&) { examine(&work->record, work->how); },
-        patience);
-    if (given_up) return reject(*given_up, Place::host, &job.plugin->record);
-    job.plugin->record = std::move(work->record);
-  }
-  static const char* phase_name(const std::string& phase) {
-    const auto* known =
-        std::find_if(std::begin(kPhases), std::end(kPhases), [&](const char* name) { return phase == name; });
-    return known != std::end(kPhases) ? *known : "start";
-  }
-
   double total_seconds() const {
     double total = 0.0;
     for (const PhaseBudget& budget : phase_budgets(timeout_scale_of(options_.environment))) total += budget.seconds;
@@ -508,35 +486,6 @@ private:
 };
 
 }  // namespace
-
-bool probe_mode_of(const Environment& environment, ProbeMode* mode) {
-  *mode = ProbeMode::isolated;
-  const std::string value = environment.get("RLK_PROBE").value_or("isolated");
-  if (value == "inprocess") *mode = ProbeMode::inprocess;
-  if (value == "off") *mode = ProbeMode::off;
-  return value == "isolated" || *mode != ProbeMode::isolated;
-}
-
-bool is_eager_of(const Environment& environment, bool* eager) {
-  const std::string value = environment.get("RLK_VERIFY").value_or("lazy");
-  *eager = value == "eager";
-  return *eager || value == "lazy";
-}
-
-bool is_eager(const Environment& environment) {
-  bool eager = false;
-  is_eager_of(environment, &eager);
-  return eager;
-}
-
-PluginRecord built_in_record(std::string_view id) {
-  PluginRecord record;
-  record.id = id;
-  record.backend = id;
-  record.source = kBuiltInSource;
-  record.advance(State::discovered, Place::static_screen);
-  return record;
-}
 
 std::vector<ProbedPlugin> probe_plugins(std::vector<PluginRecord> records, const ProbeOptions& options) {
   std::vector<ProbedPlugin> plugins;

@@ -62,8 +62,7 @@ std::optional<Turns::Turn> Turns::next() {
     for (Group& group : groups_) {
       if (is_over(group)) continue;
       is_all_over = false;
-      const bool may_begin =
-          group.begun < group.plugins ? group.in_work.size() < group.room : group.in_work.empty();
+      const bool may_begin = group.begun < group.plugins ? group.in_work.size() < group.room : group.in_work.empty();
       if (may_begin && (best == nullptr || group.in_work.size() < best->in_work.size())) best = &group;
     }
     if (is_all_over) return std::nullopt;

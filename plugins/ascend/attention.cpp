@@ -44,7 +44,8 @@ std::optional<BadSeqlens> find_bad(const Dims& cu_seqlens, int64_t total, int32_
   for (int64_t i = 0; i <= last; ++i) {
     const int64_t content = cu_seqlens[static_cast<size_t>(i)];
     const int64_t before = i == 0 ? 0 : cu_seqlens[static_cast<size_t>(i - 1)];
-    if ((i == 0 && content != 0) || content < before || (i == last && content != total)) return BadSeqlens{kind, i, content};
+    if ((i == 0 && content != 0) || content < before || (i == last && content != total))
+      return BadSeqlens{kind, i, content};
   }
   return std::nullopt;
 }

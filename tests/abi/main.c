@@ -123,5 +123,7 @@ int main(void) {
   const rlk_plugin_entry_v1_fn fn = &entry;
   const rlk_host host = {sizeof(rlk_host), RLK_ABI_MAJOR, RLK_ABI_MINOR, RLK_ABI_DRAFT, 0, 0, "test", "1", NULL, NULL};
   const rlk_plugin* plugin = fn(&host, NULL);
-  return defaults_are_set() && other_params_are_found() && plugin != NULL && plugin->struct_size == sizeof(rlk_plugin) ? 0 : 1;
+  return defaults_are_set() && other_params_are_found() && plugin != NULL && plugin->struct_size == sizeof(rlk_plugin)
+             ? 0
+             : 1;
 }

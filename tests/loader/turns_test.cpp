@@ -48,8 +48,7 @@ struct Crowd {
             ++turns;
             most = std::max(most, ++in_work);
             changed.notify_all();
-            if (turn->plugin > 0)
-              changed.wait_for(lock, std::chrono::seconds(20), [&] { return most >= wanted; });
+            if (turn->plugin > 0) changed.wait_for(lock, std::chrono::seconds(20), [&] { return most >= wanted; });
             --in_work;
           }
           of->end(*turn, verdict, !of->stands(*turn, verdict));

@@ -129,8 +129,7 @@ void RecentDomainEnds::note(uint32_t tag, const OpDecl& decl, const Values& valu
   Call& call = calls_[next_];
   next_ = (next_ + 1) % calls_.size();
   call.tag = tag;
-  for (size_t k = 0; k < checked.count; ++k)
-    call.ends[k] = decl.inputs[checked.inputs[k]].domain.high.eval(values);
+  for (size_t k = 0; k < checked.count; ++k) call.ends[k] = decl.inputs[checked.inputs[k]].domain.high.eval(values);
 }
 
 const DomainEnds* RecentDomainEnds::of(uint32_t tag) const noexcept {

@@ -1,6 +1,6 @@
 // What plugins write is shown, but cannot act.
-#include "core/declaration/error.hpp"
 #include "core/declaration/text.hpp"
+#include "core/declaration/error.hpp"
 
 #include <gtest/gtest.h>
 

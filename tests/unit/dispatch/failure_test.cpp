@@ -357,7 +357,8 @@ TEST(DataError, OfACallLongAgoHasNoNumberOfAnother) {
   ends.note(core::make_tag(decl, 1), decl, {symbols.data(), nullptr, 0});
   ASSERT_NE(ends.of(core::make_tag(decl, 1)), nullptr);
   EXPECT_EQ((*ends.of(core::make_tag(decl, 1)))[0], 5);
-  for (uint32_t call = 2; call <= 100; ++call) ends.note(core::make_tag(decl, call), decl, {symbols.data(), nullptr, 0});
+  for (uint32_t call = 2; call <= 100; ++call)
+    ends.note(core::make_tag(decl, call), decl, {symbols.data(), nullptr, 0});
   EXPECT_EQ(ends.of(core::make_tag(decl, 1)), nullptr);
   EXPECT_NE(ends.of(core::make_tag(decl, 100)), nullptr);
 }

@@ -1,4 +1,5 @@
-/* Whether the parameters of a call, all but those that an implementation has, are at their defaults. Not part of abi.h. */
+/* Whether the parameters of a call, all but those that an implementation has, are at their defaults. Not part of abi.h.
+ */
 #ifndef RLK_ABI_PARAMS_H
 #define RLK_ABI_PARAMS_H
 

@@ -72,8 +72,7 @@ template <class Op, class... Members>
 Refusal refuse_other_params(const Call<Op>& call, Members... known) {
   static constexpr typename Op::Params kDefaults = Op::defaults();
   const auto* const begin = reinterpret_cast<const char*>(&kDefaults);
-  const size_t offsets[] = {
-      static_cast<size_t>(reinterpret_cast<const char*>(&(kDefaults.*known)) - begin)..., 0};
+  const size_t offsets[] = {static_cast<size_t>(reinterpret_cast<const char*>(&(kDefaults.*known)) - begin)..., 0};
   const uint32_t other = rlk_other_param(&call.params(), &kDefaults, offsets, sizeof...(known));
   if (other == 0) return std::nullopt;
   return Support::no("PARAMETER", std::string(Op::kParamNames[other / 8 - 1]) +
