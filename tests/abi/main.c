@@ -3,8 +3,8 @@
    64-bit machine. */
 #include <rlk/abi.h>
 #include <rlk/abi/ext/draft/graph.h>
-#include <rlk/abi/params.h>
 #include <rlk/rlk.h>
+#include <rlk/sdk/params.h>
 
 #include <stddef.h>
 

@@ -3,7 +3,7 @@
 //   if (auto no = refuse_dtype(call.input(RLK_LOGP_IN_LOGITS), "logits", {Dtype::f32, Dtype::bf16})) return *no;
 #pragma once
 
-#include <rlk/abi/params.h>
+#include <rlk/sdk/params.h>
 #include <rlk/sdk/call.hpp>
 
 #include <initializer_list>

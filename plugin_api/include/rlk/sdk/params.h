@@ -1,7 +1,7 @@
 /* Whether the parameters of a call, all but those that an implementation has, are at their defaults. Not part of abi.h.
  */
-#ifndef RLK_ABI_PARAMS_H
-#define RLK_ABI_PARAMS_H
+#ifndef RLK_SDK_PARAMS_H
+#define RLK_SDK_PARAMS_H
 
 #include <stddef.h>
 #include <stdint.h>
