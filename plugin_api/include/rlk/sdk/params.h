@@ -1,5 +1,4 @@
-/* Whether the parameters of a call, all but those that an implementation has, are at their defaults. Not part of abi.h.
- */
+/* Whether every parameter of a call but those that an implementation has is at its default. In C, for C++ too. */
 #ifndef RLK_SDK_PARAMS_H
 #define RLK_SDK_PARAMS_H
 
