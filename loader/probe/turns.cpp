@@ -23,7 +23,7 @@ bool has_passed(const PluginRecord& record) {
 }
 
 // Those say nothing about the plugin, or are tried again by a later start.
-bool is_put_off(const PluginRecord& record) {
+bool is_tried_later(const PluginRecord& record) {
   return record.reason_code == reason::kTimedOut.code || record.reason_code == reason::kCancelled.code ||
          record.reason_code == reason::kProbeBusy.code;
 }
@@ -48,7 +48,7 @@ void Turns::learn(Group* group, const PluginRecord& record) const {
   if (!record.devices.empty()) {
     group->room = group->has_devices ? std::min(group->room, room_on(record.devices)) : room_on(record.devices);
     group->has_devices = true;
-  } else if (!group->has_devices && !is_put_off(record)) {
+  } else if (!group->has_devices && !is_tried_later(record)) {
     group->room = kAnyNumber;
   }
 }
@@ -92,7 +92,7 @@ bool Turns::stands(const Turn& turn, const PluginRecord& record) {
   learn(&group, record);
   // Where there is no device to share, company can have done no harm.
   return turn.is_again || !group.had_company[turn.plugin] || !group.has_devices || has_passed(record) ||
-         is_put_off(record);
+         is_tried_later(record);
 }
 
 void Turns::end(const Turn& turn, const PluginRecord& record, bool again) {
