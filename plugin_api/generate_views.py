@@ -135,6 +135,8 @@ def view_header(op, ops, note=NOTE):
             f"  static constexpr uint32_t kInputs = RLK_{u}_N_INPUTS;",
             f"  static constexpr uint32_t kOutputs = RLK_{u}_N_OUTPUTS;",
             f"  static constexpr uint32_t kSymbols = RLK_{u}_N_SYMBOLS;",
+            *folded("  static constexpr const char* kParamNames[] = {"
+                    + ", ".join([f'"{p["name"]}"' for p in op["param"]] + ["nullptr"]) + "};", "      "),
             *combines_rows(op),
             f"  static constexpr bool kPortable = {str(numerics.get('portable', False)).lower()};",
             f"  static constexpr Params defaults() {{ return RLK_{u}_PARAMS_INIT; }}", "};", "",

@@ -131,9 +131,9 @@ std::optional<Failure> check_output(const ConcreteCall& call, size_t output, con
 }
 
 std::string words(const Fault& fault) {
-  static constexpr const char* kKinds[] = {"NONE", "ID_OUT_OF_RANGE", "NO_FINITE_LOGIT", "ROW_OUT_OF_RANGE",
-                                           "BAD_SEQLENS"};
-  const std::string kind = fault.kind >= 0 && fault.kind <= 4 ? kKinds[fault.kind] : std::to_string(fault.kind);
+  static constexpr const char* kKinds[] = {"NONE",        "ID_OUT_OF_RANGE",   "NO_FINITE_LOGIT", "ROW_OUT_OF_RANGE",
+                                           "BAD_SEQLENS", "BAD_SECOND_SEQLENS"};
+  const std::string kind = fault.kind >= 0 && fault.kind <= 5 ? kKinds[fault.kind] : std::to_string(fault.kind);
   return fmt::format("{} row {} value {}", kind, fault.row, fault.value);
 }
 

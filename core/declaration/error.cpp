@@ -8,10 +8,34 @@
 #include <cstring>
 #include <exception>
 #include <new>
+#include <utility>
 
 #include "core/declaration/plugin_call.hpp"
 
 namespace rlk::core {
+
+namespace {
+
+// What fits of the text, and a 0 byte. A text that is cut ends between two words, so that no name in a list is a part
+// of one; a word as long as half of the room ends between two letters.
+void put_cut(char* to, size_t room, std::string_view text) noexcept {
+  constexpr std::string_view kMore = " ...";
+  if (room == 0) return;
+  size_t end = text.size();
+  bool ends_between_words = false;
+  if (end >= room) {
+    end = room - 1;
+    const size_t space = room > 2 * kMore.size() ? text.rfind(' ', end - kMore.size()) : std::string_view::npos;
+    ends_between_words = space != std::string_view::npos && space >= room / 2;
+    if (ends_between_words) end = space;
+    while (!ends_between_words && end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
+  }
+  std::memcpy(to, text.data(), end);
+  if (ends_between_words) std::memcpy(to + std::exchange(end, end + kMore.size()), kMore.data(), kMore.size());
+  to[end] = '\0';
+}
+
+}  // namespace
 
 rlk_status fail(rlk_error* error, rlk_status status, std::string_view text, int64_t native_code,
                 const char* domain) noexcept {
@@ -21,17 +45,16 @@ rlk_status fail(rlk_error* error, rlk_status status, std::string_view text, int6
   filled.status = status;
   filled.native_code = native_code;
   std::snprintf(filled.domain, sizeof(filled.domain), "%s", domain);
-  std::memcpy(filled.text, text.data(), std::min(text.size(), sizeof(filled.text) - 1));
   const size_t size = std::min<size_t>(error->struct_size, sizeof(filled));
+  constexpr size_t kBeforeText = offsetof(rlk_error, text);
+  put_cut(filled.text, size > kBeforeText ? size - kBeforeText : 0, text);
   std::memcpy(reinterpret_cast<char*>(error) + kHeader, reinterpret_cast<const char*>(&filled) + kHeader,
               size - kHeader);
-  // A shorter struct cuts the text: it still ends in a 0 byte.
-  if (size > offsetof(rlk_error, text) && size < sizeof(filled)) reinterpret_cast<char*>(error)[size - 1] = '\0';
   return status;
 }
 
 rlk_status failf(rlk_error* error, rlk_status status, const char* pattern, ...) noexcept {
-  char text[sizeof(rlk_error::text)];
+  char text[4 * sizeof(rlk_error::text)];  // fail() cuts it
   va_list arguments;
   va_start(arguments, pattern);
   std::vsnprintf(text, sizeof(text), pattern, arguments);

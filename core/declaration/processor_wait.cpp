@@ -13,6 +13,15 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::nanoseconds;
 
+// The shortest limit is one: it does not become none by rounding.
+nanoseconds limit_of(double seconds) {
+  constexpr double kLongest = 1e6;
+  if (!(seconds > 0)) return {};
+  const auto limit =
+      std::chrono::duration_cast<nanoseconds>(std::chrono::duration<double>(std::min(seconds, kLongest)));
+  return std::max(limit, nanoseconds(1));
+}
+
 }  // namespace
 
 nanoseconds waited_for_processor(pid_t process) {
@@ -23,14 +32,12 @@ nanoseconds waited_for_processor(pid_t process) {
 }
 
 Budget::Budget(double seconds)
-    : begin_(Clock::now()),
-      limit_(std::chrono::duration_cast<nanoseconds>(std::chrono::duration<double>(std::clamp(seconds, 0.0, 1e6)))),
-      waited_before_(waited_for_processor()) {}
+    : begin_(Clock::now()), limit_(limit_of(seconds)), waited_before_(waited_for_processor()) {}
 
 bool Budget::is_used_up() const {
   const nanoseconds passed = Clock::now() - begin_;
-  if (limit_.count() == 0 || passed <= limit_) return false;
-  return passed > limit_ * kWidestByTheClock || passed - (waited_for_processor() - waited_before_) > limit_;
+  if (limit_.count() == 0 || passed <= limit_) return false;  // the kernel need not be asked
+  return core::is_used_up(limit_, passed, waited_for_processor() - waited_before_);
 }
 
 }  // namespace rlk::core

@@ -14,10 +14,18 @@ inline constexpr int kWidestByTheClock = 4;
 // thread.
 std::chrono::nanoseconds waited_for_processor(pid_t process = 0);
 
-// A limit on what the calling thread does from now on. 0 seconds: none.
+// Whether work has used up its limit (0: none) when so much time has passed by the clock, of which it waited so much.
+constexpr bool is_used_up(std::chrono::nanoseconds limit, std::chrono::nanoseconds passed,
+                          std::chrono::nanoseconds waited) {
+  if (limit.count() == 0) return false;
+  return passed > limit * kWidestByTheClock || passed - waited > limit;
+}
+
+// A limit on what the calling thread does from now on. 0 seconds, or fewer: none.
 class Budget {
 public:
   explicit Budget(double seconds);
+  std::chrono::nanoseconds limit() const { return limit_; }
   [[nodiscard]] bool is_used_up() const;  // [the thread that made it]
 
 private:

@@ -29,11 +29,17 @@ inline int64_t kv_head(const AttentionCall& call, int64_t h) {
   return h / (call.Hq / call.Hkv);
 }
 
+// In the second input of lengths that an operator has.
+inline DataError in_second(DataError error) {
+  if (error.kind == kBadSeqlens) error.kind = kBadSecondSeqlens;
+  return error;
+}
+
 // cu_seqlens_q are checked before cu_seqlens_k.
 inline DataError check_seqlens(const AttentionCall& call) {
   if (call.params.layout == Layout::dense) return {};
   const DataError error = check_seqlens(call.cu_seqlens_q, call.Tq);
-  return error.kind != kNoDataError ? error : check_seqlens(call.cu_seqlens_k, call.Tk);
+  return error.kind != kNoDataError ? error : in_second(check_seqlens(call.cu_seqlens_k, call.Tk));
 }
 
 // Of a call whose cu_seqlens are right.

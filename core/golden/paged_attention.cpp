@@ -38,7 +38,7 @@ void add_token(const PagedCall& call, int64_t block, int64_t place, GatheredSequ
 
 DataError paged_attention(PagedCall& call) {
   DataError first;
-  if (call.cu_seqlens_q.present()) first = check_seqlens(call.cu_seqlens_q, call.Tq);
+  if (call.cu_seqlens_q.present()) first = in_second(check_seqlens(call.cu_seqlens_q, call.Tq));
   if (first.kind != kNoDataError) {
     answer_nan(call, call.Tq);
     return first;

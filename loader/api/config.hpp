@@ -70,20 +70,13 @@ struct Config {
 rlk_status read_config(const std::string& path, Config* out, rlk_error* error);
 // Several files as one policy: later ones are stronger.
 rlk_status read_config(const std::vector<std::string>& paths, Config* out, rlk_error* error);
-
-// The files of this process's policy: the one that RLK_CONFIG names, else the machine's, which are /etc/rlk/policy.toml
-// and then /etc/rlk/policy.d/*.toml by their names, those that there are. root stands before /etc.
-std::vector<std::string> policy_files(const Environment& environment, const std::string& root = "");
+// The same, and what [[known_bad]] says of operators that there are not goes to `misnamed` instead of being wrong.
+rlk_status read_config(const std::vector<std::string>& paths, std::vector<std::string>* misnamed, Config* out,
+                       rlk_error* error);
 
 // What the policy says of what the plugins in use do not have: an implementation that is off under a name like that of
 // another one, evidence that a plugin of [[known_bad]] does not show. Both have no effect here. [off] of a name that is
 // like none may be meant for another machine, and is not told.
 std::vector<std::string> doubts_of(const Config& config, const std::vector<PluginRecord>& records);
-
-// What the platforms' own files say: rlk_policy_BACKEND.toml in the folders that plugins are looked for in. Their [off]
-// and [dispatch] OP = ... are for calls on that backend's devices, their [[known_bad]] for any plugin. Weaker than
-// everything else; the first file of a backend counts. A file that another user could replace, or that says anything
-// else, is left out with a warning.
-void add_platform_policies(const Environment& environment, const std::vector<SearchEntry>& defaults, Config* config);
 
 }  // namespace rlk::loader

@@ -17,6 +17,8 @@
 #include "core/dispatch/trust/timeout.hpp"
 #include "loader/api/counters.hpp"
 #include "loader/api/lost_operators.hpp"
+#include "loader/api/policy_files.hpp"
+#include "loader/api/search_news.hpp"
 #include "loader/host/services.hpp"
 #include "loader/loader.hpp"
 #include "loader/probe/child_probe.hpp"
@@ -114,6 +116,18 @@ void log_change(const Registrar::Change& change) {
   }
   core::log_line(change.kind == Kind::refused ? RLK_LOG_WARN : RLK_LOG_INFO, "plugin " + record.id, text);
 }
+
+// One more caller that the search keeps.
+class Waiting {
+public:
+  explicit Waiting(std::atomic<int>* count) : count_(*count) { ++count_; }
+  ~Waiting() { --count_; }
+  Waiting(const Waiting&) = delete;
+  Waiting& operator=(const Waiting&) = delete;
+
+private:
+  std::atomic<int>& count_;
+};
 
 void warn_of_lost(const std::string& plugin, const std::vector<std::string>& lost) {
   if (lost.empty()) return;
@@ -246,6 +260,7 @@ void Process::wait_for_search() {
 }
 
 bool Process::wait_for_search_until(std::chrono::steady_clock::time_point deadline) {
+  const Waiting waiting(&waiting_);
   std::unique_lock lock(mutex_);
   const auto is_over = [this] { return looked_ || is_forked(); };
   if (deadline != std::chrono::steady_clock::time_point::max()) return searched_.wait_until(lock, deadline, is_over);
@@ -292,6 +307,8 @@ SearchOptions Process::where_to_look() const {
 void Process::find(Trial trial) {
   ProbeOptions how = how_to_probe();
   how.trial = trial;
+  SearchNews news([this] { return waiting_ > 0; }, store_.folder());
+  news.listen(&how);
   found_ = find_plugins(where_to_look(), how);
 }
 
@@ -313,6 +330,8 @@ void Process::find_again() {
   }
   if (!is_new_one_waiting) return;
   how.trial = Trial::all;
+  SearchNews news([this] { return waiting_ > 0; }, store_.folder());
+  news.listen(&how);
   found_ = find_plugins(where_to_look(), how);
 }
 
@@ -404,6 +423,7 @@ rlk_status Process::reload(std::vector<Registrar::Change>* changes, rlk_error* e
     return core::fail(error, RLK_UNSUPPORTED,
                       "rlk_runtime_reload: this process is a fork of the one that loaded the plugins, and loads none");
   }
+  const Waiting waiting(&waiting_);
   wait_for_search();
   interrupt_ = true;
   const std::lock_guard alone(find_mutex_);

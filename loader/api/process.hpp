@@ -100,6 +100,7 @@ private:
   Demand demand_;
   std::mutex find_mutex_;               // of found_ and the registrar: the search and a reload hold it while they work
   std::vector<ProbedPlugin> found_;     // as they were found, before they were published
+  std::atomic<int> waiting_{0};         // callers that the search keeps
   std::atomic<bool> interrupt_{false};  // the search is to let a reload go first
   mutable std::mutex mutex_;            // of what follows
   std::condition_variable searched_;    // one of these changed

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "loader/cli/child.hpp"
@@ -14,7 +15,9 @@
 #include "loader/cli/table.hpp"
 #include "loader/cli/verbs.hpp"
 #include "loader/discover/environment.hpp"
+#include "loader/store/cache.hpp"
 #include "loader/store/file.hpp"
+#include "loader/store/record.hpp"
 #include "loader/store/report.hpp"
 #include "loader/store/store.hpp"
 
@@ -31,14 +34,38 @@ std::string age_text(int64_t modified_unix) {
   return fmt::format("{} d", seconds / 86400);
 }
 
+// Whose entries are: names are hashes, and verdicts and what is off say it inside.
+std::map<std::string, std::string> plugins_of(const loader::Store& store) {
+  std::map<std::string, std::string> plugins;
+  for (const loader::StoreEntry& entry : store.list(loader::kVerdictPrefix)) {
+    const std::string text = store.get(entry.name).value_or("");
+    const size_t head = text.find('\n');
+    loader::PluginRecord record;
+    std::string ignored;
+    if (head == std::string::npos || !loader::record_from_text(text.substr(head + 1), &record, &ignored)) continue;
+    plugins[entry.name] = record.id;
+  }
+  for (const loader::StoreEntry& entry : store.list(loader::kQuarantinePrefix)) {
+    const auto kept = nlohmann::json::parse(store.get(entry.name).value_or(""), nullptr, false);
+    if (kept.is_object() && kept.value("id", nlohmann::json()).is_string()) plugins[entry.name] = kept.at("id");
+  }
+  return plugins;
+}
+
 int list(const loader::Store& store, bool json) {
   uint64_t total = 0;
   ordered_json entries = ordered_json::array();
-  Table table({"entry", "bytes", "age"});
+  const std::map<std::string, std::string> plugins = plugins_of(store);
+  Table table({"entry", "plugin", "bytes", "age"});
   for (const loader::StoreEntry& entry : store.list("")) {
     total += entry.bytes;
-    entries.push_back({{"name", entry.name}, {"bytes", entry.bytes}, {"modified_unix", entry.modified_unix}});
-    table.row({entry.name, std::to_string(entry.bytes), age_text(entry.modified_unix)});
+    const auto plugin = plugins.find(entry.name);
+    const bool is_known = plugin != plugins.end();
+    entries.push_back({{"name", entry.name},
+                       {"plugin", is_known ? ordered_json(plugin->second) : ordered_json()},
+                       {"bytes", entry.bytes},
+                       {"modified_unix", entry.modified_unix}});
+    table.row({entry.name, is_known ? plugin->second : "", std::to_string(entry.bytes), age_text(entry.modified_unix)});
   }
   if (json) {
     ordered_json document = {{"schema", 1}, {"folder", store.folder()}, {"entries", entries}};

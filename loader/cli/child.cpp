@@ -11,10 +11,11 @@
 
 #include "core/dispatch/call/policy_check.hpp"
 #include "loader/api/config.hpp"
-#include "loader/cli/progress.hpp"
+#include "loader/api/policy_files.hpp"
 #include "loader/cli/table.hpp"
 #include "loader/cli/verb.hpp"
 #include "loader/discover/environment.hpp"
+#include "loader/host/progress.hpp"
 #include "loader/host/services.hpp"
 #include "loader/probe/child_probe.hpp"
 #include "loader/probe/guard.hpp"
@@ -109,7 +110,8 @@ Judgement judge_plugins(const JudgeRequest& request, const std::function<void(co
   command.budgets = {{kFindPhase, kFindSeconds * scale}, {kRegisterPhase, kRegisterSeconds * scale}};
 
   Judgement judgement;
-  Progress progress("looking for plugins");
+  loader::Progress progress("looking for plugins");
+  size_t probing = 0, judged = 0;
   bool found = false;
   std::string entered;  // the plugin whose code ran last in the child, after it was found
   const loader::ChildOutcome outcome = loader::run_child(command, [&](std::string_view text) {
@@ -120,9 +122,11 @@ Judgement judge_plugins(const JudgeRequest& request, const std::function<void(co
     const json message = json::parse(text, nullptr, false);
     found = found || message.contains("found");
     if (message.contains("enters")) entered = message.value("enters", "");
+    if (message.contains("probing")) probing = message.value("probing", size_t{0});
     if (!message.contains("judged")) return;
-    progress.say(
-        fmt::format("looking for plugins, last: {} {}", message.value("judged", ""), message.value("state", "")));
+    progress.say(fmt::format("looking for plugins, {} judged{}, last: {} {}", ++judged,
+                             probing > 0 ? fmt::format(", {} to be probed", probing) : "", message.value("judged", ""),
+                             message.value("state", "")));
     if (on_verdict && message.contains("verdict")) on_verdict(record_of(message["verdict"].get<std::string>()));
   });
   pass_on(outcome.output);

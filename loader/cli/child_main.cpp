@@ -13,6 +13,7 @@
 
 #include "core/dispatch/call/registry.hpp"
 #include "loader/api/config.hpp"
+#include "loader/api/policy_files.hpp"
 #include "loader/cli/child.hpp"
 #include "loader/cli/conform.hpp"
 #include "loader/cli/verb.hpp"
@@ -116,6 +117,9 @@ std::string judge(ChildChannel* channel, const json& request) {
   options.known_bad = config.known_bad;
   options.use_known_bad = config.use_known_bad;
   const bool whole = request.value("verdicts", false);
+  options.on_probing = [channel](const std::vector<std::string>& ids) {
+    channel->send(FrameKind::message, text_of({{"probing", ids.size()}}));
+  };
   options.on_finished = [channel, whole](const PluginRecord& record) {
     json news = {{"judged", record.id}, {"state", to_string(record.state)}};
     if (whole) news["verdict"] = record_to_text(record);

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "loader/api/config.hpp"
+#include "loader/api/policy_files.hpp"
 #include "loader/cli/child.hpp"
 #include "loader/cli/dump.hpp"
 #include "loader/cli/verb.hpp"

@@ -18,10 +18,10 @@
 #include "loader/cli/junit.hpp"
 #include "loader/cli/output.hpp"
 #include "loader/cli/place.hpp"
-#include "loader/cli/progress.hpp"
 #include "loader/cli/report.hpp"
 #include "loader/cli/verbs.hpp"
 #include "loader/discover/builtin.hpp"
+#include "loader/host/progress.hpp"
 #include "loader/store/report.hpp"
 #include "loader/store/sha256.hpp"
 
@@ -168,7 +168,7 @@ int run_conformance_verb(const Arguments& arguments) {
   if (arguments.has("debug")) {
     result.record = run_under_debugger(request);
   } else {
-    Progress progress("starting");
+    loader::Progress progress("starting");
     result = run_conformance_in_child(request, [&](int number, const std::string& title) {
       progress.say(fmt::format("case {}: {}", number, title));
     });

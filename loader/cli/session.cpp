@@ -9,7 +9,6 @@
 #include <nlohmann/json.hpp>
 
 #include "loader/cli/child.hpp"
-#include "loader/cli/progress.hpp"
 #include "loader/probe/load.hpp"
 
 namespace rlk::cli {
@@ -63,7 +62,6 @@ Session::Session() {
   if (const std::string problem = config_problem(); !problem.empty()) throw Failure("RLK_CONFIG: " + problem);
   rlk_error error = RLK_ERROR_INIT;
   const rlk_runtime_options options = RLK_RUNTIME_OPTIONS_INIT;
-  Progress progress("looking for plugins");
   check(rlk_runtime_create(&options, &runtime_, &error), error);
 }
 

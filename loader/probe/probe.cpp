@@ -1,4 +1,4 @@
-// The plugins of a backend one after another, backends side by side; remembered verdicts first.
+// Remembered verdicts first; the others are probed side by side, as turns.hpp lets them.
 #include "loader/probe/probe.hpp"
 
 #include <fmt/core.h>
@@ -17,10 +17,12 @@
 
 #include "core/dispatch/log.hpp"
 #include "loader/discover/builtin.hpp"
-#include "loader/probe/attempt.hpp"
+#include "loader/host/processors.hpp"
 #include "loader/probe/child_probe.hpp"
 #include "loader/probe/examine.hpp"
+#include "loader/probe/examine_here.hpp"
 #include "loader/probe/standing_report.hpp"
+#include "loader/probe/turns.hpp"
 #include "loader/screen/allow.hpp"
 #include "loader/screen/library.hpp"
 #include "loader/screen/note.hpp"
@@ -86,7 +88,10 @@ public:
     std::vector<Group*> unknown;
     for (Group& group : groups)
       if (!group.unknown.empty()) unknown.push_back(&group);
-    if (!unknown.empty()) run_groups(unknown);
+    if (!unknown.empty()) {
+      tell_probing(unknown);
+      run_groups(unknown);
+    }
     // After the verdicts: they are remembered, and this is today's list.
     if (allowed_.mode != AllowMode::warn) return;
     for (const Group& group : groups)
@@ -105,6 +110,8 @@ private:
   struct Job {
     ProbedPlugin* plugin;
     const Group& group;
+    bool is_again =
+        false;  // its verdict was found beside other probes, and is not good: what is stored is not believed
 
     std::vector<OwnerCandidate> owners() const {
       std::vector<OwnerCandidate> others;
@@ -176,27 +183,44 @@ private:
   }
 
   void run_groups(const std::vector<Group*>& groups) {
-    const unsigned processors = std::clamp(std::thread::hardware_concurrency(), 1u, 8u);
-    const size_t limit = options_.max_children > 0 ? options_.max_children : processors;
-    std::atomic<size_t> next{0};
+    const size_t limit =
+        options_.max_children > 0 ? options_.max_children : static_cast<size_t>(std::max(processors().count, 1));
+    std::vector<size_t> sizes;
+    size_t count = 0;
+    for (const Group* group : groups) count += sizes.emplace_back(group->unknown.size());
+    // What is tried behind, while calls are served, is not in a hurry.
+    Turns turns(sizes, options_.trial != Trial::more);
+    for (size_t i = 0; i < groups.size(); ++i) {
+      for (const ProbedPlugin* plugin : groups[i]->plugins)
+        if (plugin->record.from_cache) turns.know(i, plugin->record);
+    }
     std::exception_ptr thrown;  // guarded by finished_mutex_
     const auto work = [&] {
       try {
-        for (size_t i = next.fetch_add(1); i < groups.size(); i = next.fetch_add(1)) {
-          const Group& group = *groups[i];
-          for (ProbedPlugin* plugin : group.unknown) {
-            probe({plugin, group});
+        while (const auto turn = turns.next()) {
+          const Group& group = *groups[turn->group];
+          ProbedPlugin* const plugin = group.unknown[turn->plugin];
+          PluginRecord as_screened = plugin->record;
+          bool again = false;
+          probe({plugin, group, turn->is_again}, [&] {
+            again = !turns.stands(*turn, plugin->record);
+            return !again;
+          });
+          turns.end(*turn, plugin->record, again);
+          if (again) {
+            plugin->record = std::move(as_screened);
+          } else {
             finished(*plugin);
           }
         }
       } catch (...) {  // no memory, or the caller's function; a thread that let it out would end the process
-        next = groups.size();
+        turns.stop();
         const std::lock_guard lock(finished_mutex_);
         if (!thrown) thrown = std::current_exception();
       }
     };
     // In this process one at a time: plugins need not expect each other's initialisation on other threads.
-    const size_t workers = options_.mode == ProbeMode::inprocess ? 1 : std::min(limit, groups.size());
+    const size_t workers = options_.mode == ProbeMode::inprocess ? 1 : std::min(limit, count);
     std::vector<std::thread> threads;
     try {
       for (size_t i = 1; i < workers; ++i) threads.emplace_back(work);
@@ -206,6 +230,14 @@ private:
     work();
     for (std::thread& thread : threads) thread.join();
     if (thrown) std::rethrow_exception(thrown);
+  }
+
+  void tell_probing(const std::vector<Group*>& groups) const {
+    if (!options_.on_probing) return;
+    std::vector<std::string> ids;
+    for (const Group* group : groups)
+      for (const ProbedPlugin* plugin : group->unknown) ids.push_back(plugin->record.id);
+    options_.on_probing(ids);
   }
 
   void finished(const ProbedPlugin& plugin) {
@@ -221,7 +253,7 @@ private:
   // Which verdict a plugin needs, and whether it is there.
   struct Verdict {
     Verdict(const Pipeline* its, const Job& job)
-        : pipeline(*its), record(job.plugin->record), key(its->key_of(job)), whole(key) {
+        : pipeline(*its), record(job.plugin->record), key(its->key_of(job)), whole(key), is_again(job.is_again) {
       // The built-in's code is rlk's own, and the build's tests have tried it: a canary is enough, unless somebody
       // wants everything tried, or has ever had it tried here. What that found is not left to a canary when it is out
       // of date.
@@ -230,7 +262,7 @@ private:
     }
 
     bool is_fresh() const {
-      return pipeline.options_.fresh && (!record.path.empty() || pipeline.options_.fresh_builtin);
+      return is_again || (pipeline.options_.fresh && (!record.path.empty() || pipeline.options_.fresh_builtin));
     }
 
     // Takes it over, if it says what is asked for.
@@ -266,6 +298,7 @@ private:
     PluginRecord& record;
     ResultKey key;
     const ResultKey whole;
+    const bool is_again;
     bool canary = false;
     std::optional<int64_t> waited_since;
     std::optional<PluginRecord> known;  // what was found last, and does not say enough
@@ -275,7 +308,8 @@ private:
     return options_.demand != nullptr ? options_.demand->wanted_of(id, waiting) : std::vector<std::string>();
   }
 
-  void probe(const Job& job) {
+  // `stands` is asked once a child has found a verdict: one that does not stand is not stored.
+  void probe(const Job& job, const std::function<bool()>& stands) {
     PluginRecord& record = job.plugin->record;
     if (options_.mode == ProbeMode::off)
       return record.stop(State::rejected, Place::host, reason::kProbeOff, "RLK_PROBE=off: the plugin was not probed");
@@ -285,7 +319,13 @@ private:
     ResultKey& key = verdict.key;
     const bool canary = verdict.canary;
     if (verdict.remembered()) return;
-    if (options_.mode == ProbeMode::inprocess) return examine_here(job, canary);
+    if (options_.mode == ProbeMode::inprocess) {
+      ExamineOptions how;
+      how.host = options_.host;
+      how.owners = job.owners();
+      how.suite.canary = canary;
+      return examine_here(std::move(how), {timeout_scale_of(options_.environment), options_.cancel}, &record);
+    }
     if (prober_.empty())
       return record.stop(State::rejected, Place::host, reason::kSpawnFailed, "rlk-prober was not found");
     // Of ranks that start together one probes; the others wait here and take its result.
@@ -338,6 +378,12 @@ private:
       }
       if (canary || trial_of(record) != Trial::all || !has_moved(verdict.known, record)) break;
       verdict.known = std::exchange(record, as_screened);
+    }
+    if (!stands()) {
+      core::log_line(RLK_LOG_DEBUG, "plugin " + record.id,
+                     fmt::format("{} while others of the backend {} were probed: {}: {}; probed again alone",
+                                 to_string(record.state), record.backend, record.reason_code, record.reason));
+      return;
     }
     const std::string tight = describe_tight_limits(key.limits);
     if (record.broken && !tight.empty())
@@ -396,35 +442,6 @@ private:
                                options_.store->folder().empty() ? " in memory" : " in " + options_.store->folder()));
   }
 
-  // In this process a crash ends us, a hang does not: the hanging thread keeps its record for ever.
-  void examine_here(const Job& job, bool canary) const {
-    struct Work {
-      PluginRecord record;
-      ExamineOptions how;
-      Attempt attempt;
-    };
-    const auto work = std::make_shared<Work>();
-    work->record = job.plugin->record;
-    work->how.host = options_.host;
-    work->how.owners = job.owners();
-    work->how.place = Place::host;
-    work->how.suite.canary = canary;
-    // The thread may outlive everything but what it owns.
-    Attempt* const attempt_of_work = &work->attempt;
-    work->how.on_phase = [attempt_of_work](const std::string& phase) { attempt_of_work->enter(phase_name(phase)); };
-    const Patience patience = {timeout_scale_of(options_.environment), options_.cancel};
-    const auto given_up = attempt(
-        std::shared_ptr<Attempt>(work, &work->attempt), [work](Attempt&) { examine(&work->record, work->how); },
-        patience);
-    if (given_up) return reject(*given_up, Place::host, &job.plugin->record);
-    job.plugin->record = std::move(work->record);
-  }
-  static const char* phase_name(const std::string& phase) {
-    const auto* known =
-        std::find_if(std::begin(kPhases), std::end(kPhases), [&](const char* name) { return phase == name; });
-    return known != std::end(kPhases) ? *known : "start";
-  }
-
   HostIdentity host_of_reports() const { return {options_.host->version, abi_text(screen_.host_abi)}; }
 
   double total_seconds() const {
@@ -479,35 +496,6 @@ private:
 };
 
 }  // namespace
-
-bool probe_mode_of(const Environment& environment, ProbeMode* mode) {
-  *mode = ProbeMode::isolated;
-  const std::string value = environment.get("RLK_PROBE").value_or("isolated");
-  if (value == "inprocess") *mode = ProbeMode::inprocess;
-  if (value == "off") *mode = ProbeMode::off;
-  return value == "isolated" || *mode != ProbeMode::isolated;
-}
-
-bool is_eager_of(const Environment& environment, bool* eager) {
-  const std::string value = environment.get("RLK_VERIFY").value_or("lazy");
-  *eager = value == "eager";
-  return *eager || value == "lazy";
-}
-
-bool is_eager(const Environment& environment) {
-  bool eager = false;
-  is_eager_of(environment, &eager);
-  return eager;
-}
-
-PluginRecord built_in_record(std::string_view id) {
-  PluginRecord record;
-  record.id = id;
-  record.backend = id;
-  record.source = kBuiltInSource;
-  record.advance(State::discovered, Place::static_screen);
-  return record;
-}
 
 std::vector<ProbedPlugin> probe_plugins(std::vector<PluginRecord> records, const ProbeOptions& options) {
   std::vector<ProbedPlugin> plugins;

@@ -51,9 +51,11 @@ struct ProbeOptions {
   // The plugins that the caller has verdicts of, with the operators that wait. `more` tries no other, and of `all`
   // these are left out: a first look is enough for them.
   std::map<std::string, std::vector<std::string>> waiting;
-  unsigned max_children = 0;                             // at the same time; 0: one per processor, at most 8
-  const std::atomic<bool>* cancel = nullptr;             // ends what is running; undone records become deferred
-  const std::atomic<bool>* interrupt = nullptr;          // `more`: enough was tried for now
+  unsigned max_children = 0;                     // at the same time; 0: as many as processors() says
+  const std::atomic<bool>* cancel = nullptr;     // ends what is running; undone records become deferred
+  const std::atomic<bool>* interrupt = nullptr;  // `more`: enough was tried for now
+  // Once, before the first probe: the ids of those of which nothing is remembered. Not called without any.
+  std::function<void(const std::vector<std::string>&)> on_probing;
   std::function<void(const PluginRecord&)> on_finished;  // per plugin, from any thread, one at a time
 };
 
@@ -75,9 +77,9 @@ bool is_eager(const Environment& environment);
 PluginRecord built_in_record(std::string_view id);
 
 // `records` come from discover() and built_in_record(); those that are not `discovered` pass through. Order is kept.
-// Plugins of one backend are probed one after the other (their runtimes contend for the same devices), backends in
-// parallel. Every returned record is in a final state: smoke_tested, partial, rejected, deferred or shadowed.
-// Blocks. Throws nothing but bad_alloc.
+// They are probed side by side; those of one backend, whose runtimes contend for the same devices, as turns.hpp says.
+// Every returned record is in a final state: smoke_tested, partial, rejected, deferred or shadowed. Blocks. Throws
+// nothing but bad_alloc.
 std::vector<ProbedPlugin> probe_plugins(std::vector<PluginRecord> records, const ProbeOptions& options);
 
 }  // namespace rlk::loader

@@ -27,7 +27,6 @@ namespace {
 using nlohmann::json;
 
 constexpr int kSchema = 3;
-constexpr std::string_view kEntryPrefix = "probe-";
 
 int64_t system_seconds() {
   return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
@@ -110,7 +109,7 @@ std::string ResultKey::name() const {
     add(std::to_string(list->size()));
     for (const std::string& text : *list) add(text);
   }
-  return fmt::format("{}{}-{}", kEntryPrefix, hash_bytes(id).substr(0, 8), hash_bytes(all));
+  return fmt::format("{}{}-{}", kVerdictPrefix, hash_bytes(id).substr(0, 8), hash_bytes(all));
 }
 
 std::vector<std::string> relevant_environment(const Environment& environment,
@@ -203,7 +202,7 @@ void ResultCache::store(const ResultKey& key, const PluginRecord& record) {
   store_->put(key.name(), entry.dump(-1, ' ', false, json::error_handler_t::replace) + "\n" + record_to_text(record));
   // Keys change with every upgrade, and old entries are then never asked for again. Looking at all takes its time.
   if (stored_.fetch_add(1) % kTidyEvery != 0) return;
-  std::vector<StoreEntry> entries = store_->list(kEntryPrefix);
+  std::vector<StoreEntry> entries = store_->list(kVerdictPrefix);
   std::sort(entries.begin(), entries.end(),
             [](const StoreEntry& a, const StoreEntry& b) { return a.modified_unix < b.modified_unix; });
   for (size_t i = 0; i + kMaxEntries < entries.size(); ++i) store_->clear(entries[i].name);

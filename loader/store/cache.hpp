@@ -6,6 +6,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "loader/store/file.hpp"
@@ -44,6 +45,9 @@ std::vector<std::string> relevant_environment(const Environment& environment, co
 // (packages and images keep the time, so it is the same on every machine of a cluster that shares a cache), else its
 // inode and times; "absent" when it is gone.
 std::vector<std::string> identities_of(const std::vector<std::string>& paths);
+
+// How the names of entries with verdicts begin.
+inline constexpr std::string_view kVerdictPrefix = "probe-";
 
 class ResultCache {
 public:

@@ -136,8 +136,8 @@ struct Logp {
     if (auto no = rlk::sdk::refuse_input(call.keep_mask, "keep_mask")) return *no;
     if (auto no = rlk::sdk::refuse_output(call.entropy, "entropy")) return *no;
     if (auto no = rlk::sdk::refuse_output(call.sum_p2, "sum_p2")) return *no;
-    if (call.params.softcap != 0) return Support::no("SOFTCAP", "softcap is not supported");
-    if (call.params.global_vocab != 0) return Support::no("SHARD", "a shard of the vocabulary is not supported");
+    using Params = Op::Params;
+    if (auto no = rlk::sdk::refuse_other_params(described, &Params::temperature, &Params::ignore_index)) return *no;
     if (auto no = rlk::sdk::refuse_dtype(call.ids, "ids", {rlk::sdk::Dtype::i64})) return *no;
     if (auto no = rlk::sdk::refuse_gaps(call.ids, "ids")) return *no;
     return supports({call.logits, call.logp, call.lse});

@@ -21,6 +21,7 @@ constexpr int32_t kDataIdOutOfRange = 1;
 constexpr int32_t kDataNoFiniteLogit = 2;
 constexpr int32_t kDataRowOutOfRange = 3;
 constexpr int32_t kDataBadSeqlens = 4;
+constexpr int32_t kDataBadSecondSeqlens = 5;
 
 struct DataErrorSink {
   DataErrorRecord* record;  // nullptr: errors leave their NaN only

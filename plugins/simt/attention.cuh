@@ -42,7 +42,7 @@ __device__ inline void attention_plan(const AttentionArgs& args) {
     if (bad_q <= args.sequences) {
       report_data_error(args.errors, kDataBadSeqlens, bad_q, read_index(args.cu_q, bad_q, is_i64));
     } else if (bad_k <= args.sequences) {
-      report_data_error(args.errors, kDataBadSeqlens, bad_k, read_index(args.cu_k, bad_k, is_i64));
+      report_data_error(args.errors, kDataBadSecondSeqlens, bad_k, read_index(args.cu_k, bad_k, is_i64));
     }
   }
   __syncthreads();

@@ -73,7 +73,7 @@ __device__ inline bool paged_cu_is_bad(const PagedAttentionArgs& args, unsigned 
   if (found == ~0ull) return false;
   if (threadIdx.x == 0 && args.first_block + blockIdx.x == 0) {
     const int64_t position = static_cast<int64_t>(found);
-    report_data_error(args.errors, kDataBadSeqlens, position, paged_cu(args, position));
+    report_data_error(args.errors, kDataBadSecondSeqlens, position, paged_cu(args, position));
   }
   return true;
 }

@@ -4,6 +4,7 @@
 #include <rlk/abi.h>
 #include <rlk/abi/ext/draft/graph.h>
 #include <rlk/rlk.h>
+#include <rlk/sdk/params.h>
 
 #include <stddef.h>
 
@@ -68,6 +69,25 @@ static int defaults_are_set(void) {
          add.struct_size == sizeof(add) && add.alpha == 1.0;
 }
 
+/* An implementation of attention that has `scale` and `softcap` alone. */
+static int has_other_param(const rlk_attention_params* params) {
+  static const rlk_attention_params defaults = RLK_ATTENTION_PARAMS_INIT;
+  static const size_t known[] = {offsetof(rlk_attention_params, scale), offsetof(rlk_attention_params, softcap)};
+  return rlk_other_param(params, &defaults, known, 2) != 0;
+}
+
+static int other_params_are_found(void) {
+  rlk_attention_params params = RLK_ATTENTION_PARAMS_INIT;
+  int right = !has_other_param(&params);
+  params.scale = 0.5;
+  params.softcap = 30.0;
+  right = right && !has_other_param(&params);
+  params.causal = RLK_ATTENTION_CAUSAL_ON;
+  right = right && has_other_param(&params);
+  params.struct_size = offsetof(rlk_attention_params, causal); /* of a host that does not know it */
+  return right && !has_other_param(&params);
+}
+
 /* A plugin's table without the SDK: what a vendor who writes C writes. */
 static const rlk_plugin* entry(const rlk_host* host, rlk_error* error) {
   static const rlk_plugin plugin = {sizeof(rlk_plugin),
@@ -104,5 +124,7 @@ int main(void) {
   const rlk_plugin_entry_v1_fn fn = &entry;
   const rlk_host host = {sizeof(rlk_host), RLK_ABI_MAJOR, RLK_ABI_MINOR, RLK_ABI_DRAFT, 0, 0, "test", "1", NULL, NULL};
   const rlk_plugin* plugin = fn(&host, NULL);
-  return defaults_are_set() && plugin != NULL && plugin->struct_size == sizeof(rlk_plugin) ? 0 : 1;
+  return defaults_are_set() && other_params_are_found() && plugin != NULL && plugin->struct_size == sizeof(rlk_plugin)
+             ? 0
+             : 1;
 }

@@ -171,6 +171,7 @@ const std::vector<Mutant> kMutants = {
     {"row_not_checked", "logp", "f32", {"row_indices"}, "DATA_ERROR_MISSING"},
     {"order_not_checked", "logp_backward", "f32", {"row_indices"}, "DATA_ERROR_MISSING"},
     {"seqlens_not_told", "attention", "f32", {"layout=packed"}, "DATA_ERROR_MISSING"},
+    {"other_seqlens_blamed", "attention", "f32", {"layout=packed"}, "DATA_ERROR_WRONG"},
     // Classes.
     {"nondeterministic", "logp", "f32", {""}, "NONDETERMINISTIC"},
     {"position_dependent", "logp", "f32", {""}, "NOT_BATCH_INVARIANT"},

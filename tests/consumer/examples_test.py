@@ -1,8 +1,9 @@
 """The examples, run as a user does: both ways of a GRPO step agree, a text about a bad batch says what to do, and a layer of
-Qwen3 is as in fp64.
+Qwen3 is as in fp64; and the plugin among them passes conformance.
 
-    examples_test.py EXAMPLES    their source; runs in their build folder
+    examples_test.py EXAMPLES RLK_PLUGINS    their source, and the installed command; runs in their build folder
 """
+import json
 import os
 import re
 import shutil
@@ -13,6 +14,7 @@ import tempfile
 import unittest
 
 EXAMPLES = sys.argv.pop(1)
+COMMAND = sys.argv.pop(1)
 BUILD = os.getcwd()
 FLOATS = "'descr': '<f4'"
 
@@ -134,6 +136,15 @@ class Examples(unittest.TestCase):
     def test_groups_that_do_not_divide_the_batch(self):
         error = self.run_program("grpo_step", self.folder, "--samples-per-prompt", "3", code=1)
         self.assertIn("samples_per_prompt", error)
+
+    def test_the_asynchronous_plugin_passes_conformance(self):
+        plugin = os.path.join(BUILD, "async_plugin", "librlk_plugin_queue.so")
+        done = subprocess.run([COMMAND, "conformance", plugin, "--require-cases", "--json"], capture_output=True, text=True,
+                              timeout=600)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        units = json.loads(done.stdout)["plugin"]["units"]
+        verified = {unit["op"] for unit in units if unit["verdict"] == "verified"}
+        self.assertEqual(verified, {"logp", "relu"})
 
     def test_a_layer_of_qwen3_is_as_in_fp64(self):
         text = self.run_program("qwen3_layer")

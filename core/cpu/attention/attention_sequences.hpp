@@ -15,6 +15,12 @@
 
 namespace rlk::cpu {
 
+// In the second input of lengths that an operator has.
+inline DataError in_second(DataError error) {
+  if (error.kind == kBadSeqlens) error.kind = kBadSecondSeqlens;
+  return error;
+}
+
 // A call of attention, or what its backward has of one.
 using AttentionCall = CallOf<sdk::ops::Attention>;
 
@@ -100,7 +106,8 @@ public:
   DataError check() const {
     if (!is_packed(call_)) return {};
     const DataError error = check_seqlens(call_.cu_seqlens_q.integers(), call_.B, call_.Tq);
-    return error.kind != kNoDataError ? error : check_seqlens(call_.cu_seqlens_k.integers(), call_.B, call_.Tk);
+    if (error.kind != kNoDataError) return error;
+    return in_second(check_seqlens(call_.cu_seqlens_k.integers(), call_.B, call_.Tk));
   }
 
   AttentionSequence operator[](int64_t b) const {

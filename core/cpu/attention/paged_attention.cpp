@@ -135,7 +135,7 @@ private:
 
 DataError paged_attention(const Call& call, const Context& context) {
   if (call.cu_seqlens_q.present()) {
-    if (const DataError error = check_seqlens(call.cu_seqlens_q.integers(), call.B, call.Tq);
+    if (const DataError error = in_second(check_seqlens(call.cu_seqlens_q.integers(), call.B, call.Tq));
         error.kind != kNoDataError) {
       return all_nan(call, error);
     }

@@ -396,6 +396,7 @@ rlk_status run_on_cpu(const Call& call, const Candidate& candidate, const std::s
   if (const rlk_status s = transfer.prepare(error); s != RLK_OK) return s;
   transfer.note_outputs();
   job->tag = stream.note_staged_call(call.decl());
+  stream.note_domain_ends(job->tag, call.decl(), call.bound.values());
   const FallbackBytes bytes = bytes_of(job->tensors);
   count(counters.staged);
   count(fallback.staged);

@@ -409,8 +409,8 @@ rlk_status Dispatcher::check_wishes(rlk_error* error) const {
     for (const Preference& preference : policy_.preferences(decl)) {
       if (!preference.platform.empty() && !now->knows(preference.platform)) continue;  // of a platform that is not here
       if (now->knows(preference.who) || now->find_rejected(preference.who) != nullptr) continue;
-      std::string text = fmt::format("{} asks for {}, but no backend or plugin is called {}; see rlk-plugins list",
-                                     preference.source, preference.text(), preference.who);
+      std::string text = fmt::format("{} asks for {}, but no backend or plugin is called {}{}", preference.source,
+                                     preference.text(), preference.who, now->meant_plugin(preference.who));
       if (std::find(said.begin(), said.end(), text) != said.end()) continue;
       if (policy_.fallback() == Fallback::strict) {
         return fail(error, RLK_INVALID_ARGUMENT, text + " (an error because RLK_FALLBACK=strict)");

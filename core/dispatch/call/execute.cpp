@@ -77,6 +77,7 @@ rlk_status execute(const Call& call, const Candidate& candidate, const std::shar
     if (const rlk_status status = stream.prepare_capture(error); status != RLK_OK) return status;
   }
   const uint32_t tag = stream.note_call(candidate, call.dtype());
+  if (!call.capturing) stream.note_domain_ends(tag, call.decl(), call.bound.values());
   rlk_run run{};
   run.struct_size = sizeof(run);
   run.tag = call.tag != 0 ? call.tag : tag;

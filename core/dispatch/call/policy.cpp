@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "core/declaration/error.hpp"
+#include "core/declaration/near_name.hpp"
 #include "core/declaration/numerics.hpp"
 #include "core/dispatch/call/policy_check.hpp"
 #include "core/dispatch/call/registry.hpp"
@@ -69,10 +70,13 @@ std::string variable_of(const OpDecl& decl) {
   return name;
 }
 
-std::string known_operators() {
-  std::string names;
-  for (const OpDecl& decl : declarations()) names += (names.empty() ? "" : ", ") + std::string(decl.name);
-  return names;
+// What a name that no operator has was meant for, as `text` of the operator has it.
+std::string meant_operator(std::string_view name, std::string (*text)(const OpDecl&)) {
+  std::vector<std::string> names;
+  for (const OpDecl& decl : declarations()) names.push_back(text(decl));
+  const std::string near = near_name(name, names);
+  return near.empty() ? fmt::format("; `rlk-plugins ops` lists the {}", names.size())
+                      : fmt::format(", did you mean {}?", near);
 }
 
 // False, and the value as it was, for any other word.
@@ -124,7 +128,8 @@ std::vector<std::string> problems_of(const std::vector<PolicyEntry>& entries) {
       if (!parse_call_timeout(entry.value, &rate)) problems.push_back(call_timeout_problem(entry.value, entry.source));
     } else if (!entry.op.empty() && find_declaration(entry.op) == nullptr) {
       problems.push_back(
-          fmt::format("{} names the operator \"{}\"; expected one of: {}", entry.source, entry.op, known_operators()));
+          fmt::format("{} names the operator \"{}\", which there is not{}", entry.source, entry.op,
+                      meant_operator(entry.op, [](const OpDecl& decl) { return std::string(decl.name); })));
     } else if (!entry.off.empty()) {
       if (!entry.value.empty() && !is_name(entry.value)) {
         problems.push_back(
@@ -255,7 +260,7 @@ rlk_status Policy::make(const Environment& environment, const std::vector<std::s
     if (name.compare(0, kOpPrefix.size(), kOpPrefix) != 0) continue;
     bool known = false;
     for (const OpDecl& decl : declarations()) known = known || name == variable_of(decl);
-    if (!known) problem(fmt::format("{} names no operator; expected RLK_OP_ and one of: {}", name, known_operators()));
+    if (!known) problem(fmt::format("{} names no operator{}", name, meant_operator(name, variable_of)));
   }
   for (const std::string& text : problems_of(entries)) problem(text);
   if (!problems.empty() && policy.fallback_ == Fallback::strict) {

@@ -9,6 +9,7 @@
 #include <mutex>
 
 #include "core/declaration/error.hpp"
+#include "core/declaration/near_name.hpp"
 #include "core/declaration/text.hpp"
 #include "core/dispatch/log.hpp"
 #include "core/dispatch/trust/process_end.hpp"
@@ -96,6 +97,14 @@ bool Snapshot::knows(std::string_view id_or_backend) const {
   return std::any_of(plugins.begin(), plugins.end(), [&](const auto& plugin) {
     return plugin->id == id_or_backend || plugin->backend == id_or_backend;
   });
+}
+
+std::string Snapshot::meant_plugin(std::string_view id_or_backend) const {
+  std::vector<std::string> names;
+  for (const auto& plugin : plugins) names.insert(names.end(), {plugin->id, plugin->backend});
+  for (const RejectedPlugin& plugin : rejected) names.insert(names.end(), {plugin.id, plugin.backend});
+  const std::string near = near_name(id_or_backend, names);
+  return near.empty() ? "; see rlk-plugins list" : fmt::format(", did you mean {}?", near);
 }
 
 std::shared_ptr<const Candidate> Candidates::find(const Candidate& like) const {

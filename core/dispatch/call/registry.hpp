@@ -155,6 +155,8 @@ struct Snapshot {
   const DeviceEntry* find_device(std::string_view backend, uint32_t ordinal) const;
   // A registered plugin of that id or backend.
   bool knows(std::string_view id_or_backend) const;
+  // For a name that it does not know: ", did you mean cpu?", or where to look.
+  std::string meant_plugin(std::string_view id_or_backend) const;
   const RejectedPlugin* find_rejected(std::string_view id_or_backend) const;
   // The device has an address: new streams may be made on it.
   bool is_current(const DeviceEntry& device) const;

@@ -178,7 +178,7 @@ Option unmet(const Snapshot& snapshot, const CallRequest& request, const Prefere
     option.reason = fmt::format("{}, which is not registered: {}", asked, rejected->reason);
   } else {
     option.reason_code = "NO_SUCH_PLUGIN";
-    option.reason = asked + ", which nobody registered; see rlk-plugins list";
+    option.reason = asked + ", which is no plugin or backend" + snapshot.meant_plugin(preference.who);
   }
   return option;
 }

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "core/dispatch/call/counters.hpp"
+#include "core/dispatch/call/data_error.hpp"
 #include "core/dispatch/device/device_state.hpp"
 
 namespace rlk::core {
@@ -97,6 +98,10 @@ public:
   // The same of a call that the CPU serves: it does not touch the device, and is no suspect. Its copies do, for which
   // no implementation answers.
   uint32_t note_staged_call(const OpDecl& decl);
+  // Of a call that was noted, unless it is captured: a graph may run when the stream has forgotten it.
+  void note_domain_ends(uint32_t tag, const OpDecl& decl, const Values& values) {
+    domain_ends_.note(tag, decl, values);
+  }
   // Who may be to blame now. [thread-safe]
   void add_suspects_to(std::vector<Suspect>* out) const { suspects_->add_to(out); }
   void forget_calls() { suspects_->clear(); }
@@ -152,8 +157,9 @@ private:
   rlk_status open_capture(rlk_error* error);
   rlk_status retain(rlk_error* error);
   void leave_capture();
-  // The first data error that was not told yet. The stream has passed everything.
-  bool take_untold(rlk_data_error* out);
+  // The first data error that was not told yet; whether it is of a call that the stream itself was given, and not of a
+  // graph. The stream has passed everything.
+  bool take_untold(rlk_data_error* out, bool* is_own);
   // Of every call that it has passed: this error alone is told, or none.
   void settle_tellings(const rlk_data_error* told);
 
@@ -167,6 +173,7 @@ private:
   // By the device handle of the candidate.
   std::vector<std::pair<std::shared_ptr<const Candidate>, rlk_plugin_stream*>> wrappers_;
   uint32_t calls_ = 0, last_tag_ = 0;
+  RecentDomainEnds domain_ends_;
   std::deque<std::shared_ptr<Telling>> tellings_;
   const std::shared_ptr<SuspectList> suspects_;
   void* workspace_ = nullptr;

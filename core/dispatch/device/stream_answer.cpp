@@ -161,13 +161,13 @@ rlk_status Stream::answer(rlk_status status, const rlk_data_error& data_error, u
   }
   suspects_->clear();
   rlk_data_error first = fresh_data_error();
-  bool found = true;
+  bool found = true, is_own = true;
   if (status == RLK_DATA_ERROR) {
     first = data_error;
   } else if (reported.kind != 0) {
     first = reported;
   } else {
-    found = take_untold(&first);
+    found = take_untold(&first, &is_own);
   }
   device_.collect();
   settle_tellings(found ? &first : nullptr);
@@ -176,11 +176,12 @@ rlk_status Stream::answer(rlk_status status, const rlk_data_error& data_error, u
     return wrong.empty() ? RLK_OK : fail(error, RLK_WRONG_RESULT, wrong);
   }
   if (const OpDecl* decl = op_of_tag(first.tag)) count(counters_.of(*decl).data_errors);
-  return fail(error, RLK_DATA_ERROR, describe(first, name()));
+  return fail(error, RLK_DATA_ERROR, describe(first, name(), is_own ? domain_ends_.of(first.tag) : nullptr));
 }
 
-bool Stream::take_untold(rlk_data_error* out) {
-  if (take_data_error(record_, out)) return true;
+bool Stream::take_untold(rlk_data_error* out, bool* is_own) {
+  *is_own = take_data_error(record_, out);
+  if (*is_own) return true;
   for (size_t i = 0; i < launched_.size();) {
     bool idle = false;
     const bool found = launched_[i]->take(out, &idle);

@@ -13,7 +13,8 @@ static_assert(sizeof(simt::DataErrorRecord) == sizeof(rlk_data_error_record));
 static_assert(offsetof(simt::DataErrorRecord, value) == offsetof(rlk_data_error_record, value));
 static_assert(simt::kDataIdOutOfRange == RLK_DATA_ID_OUT_OF_RANGE &&
               simt::kDataNoFiniteLogit == RLK_DATA_NO_FINITE_LOGIT &&
-              simt::kDataRowOutOfRange == RLK_DATA_ROW_OUT_OF_RANGE && simt::kDataBadSeqlens == RLK_DATA_BAD_SEQLENS);
+              simt::kDataRowOutOfRange == RLK_DATA_ROW_OUT_OF_RANGE && simt::kDataBadSeqlens == RLK_DATA_BAD_SEQLENS &&
+              simt::kDataBadSecondSeqlens == RLK_DATA_BAD_SECOND_SEQLENS);
 
 constexpr double kLaunchUs = 2.5;  // what a launch adds to the estimate of a call's time
 constexpr double kLog2e = 1.4426950408889634074;

@@ -88,7 +88,9 @@ private:
       const bool bad =
           (b == 0 && content != 0) || (b > 0 && content < read(run, input, b - 1)) || (b == last && content != total);
       if (!bad) continue;
-      if (wrong != nullptr && !mutant("seqlens_not_told")) report(run, RLK_DATA_BAD_SEQLENS, b, content);
+      const bool is_second = input == RLK_ATTENTION_IN_CU_SEQLENS_K && !mutant("other_seqlens_blamed");
+      if (wrong != nullptr && !mutant("seqlens_not_told"))
+        report(run, is_second ? RLK_DATA_BAD_SECOND_SEQLENS : RLK_DATA_BAD_SEQLENS, b, content);
       if (wrong != nullptr) *wrong = true;
       return false;
     }

@@ -151,7 +151,8 @@ void compute(const rlk_attention_params& params, const Run& run) {
   const Seqlens cu_q(run, RLK_ATTENTION_IN_CU_SEQLENS_Q), cu_k(run, RLK_ATTENTION_IN_CU_SEQLENS_K);
   const int64_t bad_q = cu_q.first_bad(n_queries), bad_k = cu_k.first_bad(n_keys);
   if (bad_q >= 0 || bad_k >= 0) {
-    report(run, RLK_DATA_BAD_SEQLENS, bad_q >= 0 ? bad_q : bad_k, bad_q >= 0 ? cu_q[bad_q] : cu_k[bad_k]);
+    report(run, bad_q >= 0 ? RLK_DATA_BAD_SEQLENS : RLK_DATA_BAD_SECOND_SEQLENS, bad_q >= 0 ? bad_q : bad_k,
+           bad_q >= 0 ? cu_q[bad_q] : cu_k[bad_k]);
     constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
     for (int64_t i = 0; i < n_queries; ++i) {
       for (int64_t h = 0; h < attention.q_heads; ++h) {

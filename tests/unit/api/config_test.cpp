@@ -1,5 +1,6 @@
 // The policy file: both forms, the order of its preferences, and what is said of a file that is wrong.
 #include "loader/api/config.hpp"
+#include "loader/api/policy_files.hpp"
 
 #include <gtest/gtest.h>
 

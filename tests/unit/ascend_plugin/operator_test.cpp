@@ -262,7 +262,7 @@ TEST_F(AttentionTest, bad_seqlens_are_a_data_error_and_the_output_is_nan) {
   rlk_data_error told{};
   told.struct_size = sizeof(told);
   EXPECT_EQ(synchronize(&told), RLK_DATA_ERROR);
-  EXPECT_EQ(told.kind, RLK_DATA_BAD_SEQLENS);
+  EXPECT_EQ(told.kind, RLK_DATA_BAD_SECOND_SEQLENS);
   EXPECT_EQ(told.tag, 5u);
   EXPECT_EQ(told.row, 1);
   EXPECT_EQ(told.value, 1);

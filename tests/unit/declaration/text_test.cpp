@@ -1,7 +1,12 @@
 // What plugins write is shown, but cannot act.
 #include "core/declaration/text.hpp"
+#include "core/declaration/error.hpp"
 
 #include <gtest/gtest.h>
+
+#include <cstddef>
+#include <cstring>
+#include <string>
 
 namespace rlk::core {
 namespace {
@@ -56,6 +61,54 @@ TEST(Text, ACallersShorterErrorIsNotWrittenBeyondItsSize) {
   error.domain[0] = '\n';
   make_printable(&error);
   EXPECT_EQ(error.domain[0], '\n');
+}
+
+// Names of one length, so that one that is cut is seen.
+std::string many_names() {
+  std::string text = "expected one of:";
+  for (int i = 100; i < 300; ++i) text += " plugin_" + std::to_string(i) + (i < 299 ? "," : "");
+  return text;
+}
+
+TEST(ErrorText, ThatIsTooLongEndsBetweenTwoNames) {
+  const std::string whole = many_names();
+  for (const size_t room : {sizeof(rlk_error::text), size_t{40}, size_t{41}, size_t{47}, size_t{100}}) {
+    rlk_error error{};
+    error.struct_size = static_cast<uint32_t>(offsetof(rlk_error, text) + room);
+    std::memset(error.text, '#', sizeof(error.text));
+    EXPECT_EQ(fail(&error, RLK_NOT_FOUND, whole), RLK_NOT_FOUND);
+    const std::string text(error.text, strnlen(error.text, room));
+    ASSERT_LT(text.size(), room);
+    ASSERT_EQ(text.substr(text.size() - 4), " ...") << text;
+    const std::string shown = text.substr(0, text.size() - 4);
+    EXPECT_EQ(whole.compare(0, shown.size(), shown), 0) << text;
+    EXPECT_EQ(whole[shown.size()], ' ') << text;
+    EXPECT_TRUE(room == sizeof(error.text) || error.text[room] == '#') << "nothing is written beyond the struct";
+    rlk_error formatted{};
+    formatted.struct_size = error.struct_size;
+    failf(&formatted, RLK_NOT_FOUND, "%s", whole.c_str());
+    EXPECT_STREQ(formatted.text, text.c_str());
+  }
+}
+
+TEST(ErrorText, ThatFitsIsWhole) {
+  rlk_error error{};
+  error.struct_size = sizeof(error);
+  const std::string just(sizeof(error.text) - 1, 'x');
+  fail(&error, RLK_NOT_FOUND, just);
+  EXPECT_EQ(error.text, just);
+}
+
+TEST(ErrorText, OfOneLongWordEndsBetweenTwoLetters) {
+  std::string word;
+  for (int i = 0; i < 400; ++i) word += "\xc3\xa9";
+  rlk_error error{};
+  error.struct_size = sizeof(error);
+  fail(&error, RLK_NOT_FOUND, word);
+  const std::string text = error.text;
+  EXPECT_EQ(text.size() % 2, 0u);
+  EXPECT_EQ(word.compare(0, text.size(), text), 0);
+  EXPECT_GT(text.size(), 400u);
 }
 
 }  // namespace

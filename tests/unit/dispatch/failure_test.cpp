@@ -1,4 +1,6 @@
 // Calls that fail: who serves them instead, who is switched off for it, and what data errors say.
+#include <utility>
+
 #include "unit/dispatch/world.hpp"
 
 namespace rlk::test {
@@ -267,7 +269,10 @@ TEST(DataError, IsToldOnceWithOperatorRowValueAndWhatToDo) {
     static_cast<int64_t*>(call.inputs[RLK_LOGP_IN_IDS].data)[4] = 88888;
     ASSERT_EQ(world.call(*stream, call), RLK_OK) << world.text();
     EXPECT_EQ(world.synchronize(*stream), RLK_DATA_ERROR);
-    for (const char* part : {"logp", "row 3", "99999", "'ids'", "expected", "ignore_index", "NaN", backend}) {
+    const std::string end =
+        "< " + std::to_string(call.inputs[RLK_LOGP_IN_LOGITS].shape[1]) + " (global_vocab > 0 ? global_vocab : V)";
+    for (const char* part :
+         {"logp", "row 3", "99999", "'ids'", "expected", end.c_str(), "ignore_index", "NaN", backend}) {
       EXPECT_NE(world.text().find(part), std::string::npos) << part << " | " << world.text();
     }
     EXPECT_EQ(world.synchronize(*stream), RLK_OK) << "told once: " << world.text();
@@ -285,7 +290,7 @@ TEST(DataError, OfAStagedCallIsToldByTheDevicesStream) {
     static_cast<int64_t*>(call.inputs[RLK_LOGP_IN_IDS].data)[2] = -7;
     ASSERT_EQ(world.call(*stream, call), RLK_OK) << world.text();
     EXPECT_EQ(world.synchronize(*stream), RLK_DATA_ERROR);
-    for (const char* part : {"row 2", "-7", "call 1 "}) {
+    for (const char* part : {"row 2", "-7", "call 1 ", "global_vocab : V)"}) {
       EXPECT_NE(world.text().find(part), std::string::npos) << part << " | " << world.text();
     }
     EXPECT_EQ(world.synchronize(*stream), RLK_OK);
@@ -321,9 +326,46 @@ TEST(DataError, BesideAFailureIsToldByTheNextAnswer) {
   EXPECT_EQ(world.synchronize(*stream), RLK_OK);
 }
 
+TEST(DataError, NamesTheLengthsThatAreWrongAndTheNumberWhereTheyMustEnd) {
+  for (const uint32_t input : {RLK_ATTENTION_IN_CU_SEQLENS_Q, RLK_ATTENTION_IN_CU_SEQLENS_K}) {
+    World world(World::kAll);
+    auto stream = world.stream("cpu");
+    OpCall& call = world.make("attention", RLK_ATTENTION_LAYOUT_PACKED);
+    auto& lengths = call.inputs[input];
+    const int64_t last = lengths.shape[0] - 1;
+    int64_t end = 0;
+    if (lengths.dtype == core::Dtype::i32) {
+      end = std::exchange(static_cast<int32_t*>(lengths.data)[last], 4711);
+    } else {
+      end = std::exchange(static_cast<int64_t*>(lengths.data)[last], 4711);
+    }
+    ASSERT_EQ(world.call(*stream, call), RLK_OK) << world.text();
+    EXPECT_EQ(world.synchronize(*stream), RLK_DATA_ERROR);
+    const bool is_q = input == RLK_ATTENTION_IN_CU_SEQLENS_Q;
+    const std::string expected = "ends at " + std::to_string(end) + (is_q ? " (Tq)" : " (Tk)");
+    EXPECT_NE(world.text().find(is_q ? "'cu_seqlens_q' is 4711" : "'cu_seqlens_k' is 4711"), std::string::npos)
+        << world.text();
+    EXPECT_NE(world.text().find(expected), std::string::npos) << world.text();
+    EXPECT_EQ(world.text().find(is_q ? "cu_seqlens_k" : "cu_seqlens_q"), std::string::npos) << world.text();
+  }
+}
+
+TEST(DataError, OfACallLongAgoHasNoNumberOfAnother) {
+  core::RecentDomainEnds ends;
+  const core::OpDecl& decl = op("attention");
+  std::vector<int64_t> symbols(decl.symbols.size(), 5);
+  ends.note(core::make_tag(decl, 1), decl, {symbols.data(), nullptr, 0});
+  ASSERT_NE(ends.of(core::make_tag(decl, 1)), nullptr);
+  EXPECT_EQ((*ends.of(core::make_tag(decl, 1)))[0], 5);
+  for (uint32_t call = 2; call <= 100; ++call)
+    ends.note(core::make_tag(decl, call), decl, {symbols.data(), nullptr, 0});
+  EXPECT_EQ(ends.of(core::make_tag(decl, 1)), nullptr);
+  EXPECT_NE(ends.of(core::make_tag(decl, 100)), nullptr);
+}
+
 TEST(DataError, EveryKindHasWords) {
-  for (const int32_t kind :
-       {RLK_DATA_ID_OUT_OF_RANGE, RLK_DATA_NO_FINITE_LOGIT, RLK_DATA_ROW_OUT_OF_RANGE, RLK_DATA_BAD_SEQLENS, 99}) {
+  for (const int32_t kind : {RLK_DATA_ID_OUT_OF_RANGE, RLK_DATA_NO_FINITE_LOGIT, RLK_DATA_ROW_OUT_OF_RANGE,
+                             RLK_DATA_BAD_SEQLENS, RLK_DATA_BAD_SECOND_SEQLENS, 99}) {
     for (const char* name : {"logp", "attention", "logp_backward"}) {
       rlk_data_error error = {sizeof(rlk_data_error), kind, core::make_tag(op(name), 12), 0, 17, 4711};
       const std::string text = core::describe(error, "cuda:0");

@@ -1,6 +1,8 @@
 // Are calls declined where they should be, in words that say what was seen and what is supported?
 #include <gtest/gtest.h>
 #include <rlk/sdk.hpp>
+#include <rlk/sdk/ops/policy_loss.hpp>
+#include <rlk/sdk/ops/relu.hpp>
 
 namespace {
 
@@ -82,6 +84,62 @@ TEST(DtypeMap, HasWhatTheVendorHas) {
   EXPECT_EQ(bytes_of(Dtype::bf16), 2);
   EXPECT_EQ(bytes_of(Dtype::i64), 8);
   EXPECT_EQ(bytes_of(Dtype::other), 0);
+}
+
+template <class Op>
+Refusal refuse_all_but_clip_low_and_beta(const typename Op::Params& params) {
+  rlk_call_desc desc{};
+  desc.params = &params;
+  return refuse_other_params(Call<Op>(desc), &Op::Params::clip_low, &Op::Params::beta);
+}
+
+TEST(Refuse, EveryParameterButThoseNamed) {
+  using Op = ops::PolicyLoss;
+  rlk_policy_loss_params params = RLK_POLICY_LOSS_PARAMS_INIT;
+  EXPECT_FALSE(refuse_all_but_clip_low_and_beta<Op>(params));
+  params.clip_low = 0.1;
+  params.beta = 0.5;
+  EXPECT_FALSE(refuse_all_but_clip_low_and_beta<Op>(params));
+  // Each of the others in turn, whatever its type.
+  const uint32_t count = (sizeof(params) - 8) / 8;
+  uint32_t refused = 0;
+  for (uint32_t i = 0; i < count; ++i) {
+    rlk_policy_loss_params other = params;
+    auto* const byte = reinterpret_cast<unsigned char*>(&other) + 8 + size_t{8} * i;
+    *byte = static_cast<unsigned char>(*byte ^ 1);
+    const Refusal no = refuse_all_but_clip_low_and_beta<Op>(other);
+    if (!no) continue;
+    ++refused;
+    EXPECT_EQ(no->reason_code, "PARAMETER");
+    EXPECT_EQ(no->reason.rfind(std::string(Op::kParamNames[i]) + " is not at its default", 0), 0u) << no->reason;
+  }
+  EXPECT_EQ(refused, count - 2);
+  EXPECT_EQ(Op::kParamNames[count], nullptr) << "a name for each";
+}
+
+TEST(Refuse, NoParameterWhereThereIsNone) {
+  const rlk_relu_params params = RLK_RELU_PARAMS_INIT;
+  rlk_call_desc desc{};
+  desc.params = &params;
+  EXPECT_FALSE(refuse_other_params(Call<ops::Relu>(desc)));
+}
+
+class BoundOf : public Plan {
+public:
+  BoundOf(uint64_t dynamic, uint64_t queried) {
+    dynamic_symbols = dynamic;
+    Support support;
+    support.workspace_bound = queried;
+    rlk::sdk::detail::take_bound(support, *this);
+  }
+  void enqueue(Stream&, const Run&) override {}
+};
+
+TEST(WorkspaceBound, IsThatOfQueryWhereThePlanStatesNone) {
+  EXPECT_EQ(BoundOf(0, 4096).workspace_bound, 4096u);
+  EXPECT_EQ(BoundOf(0, 0).workspace_bound, 0u);
+  EXPECT_EQ(BoundOf(1, 0).workspace_bound, 0u);
+  EXPECT_EQ(BoundOf(1, 4096).workspace_bound, UINT64_MAX) << "of other sizes nothing was said: prepare is asked";
 }
 
 }  // namespace

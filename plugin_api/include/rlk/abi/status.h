@@ -37,7 +37,10 @@ typedef struct rlk_error {
 #define RLK_DATA_ID_OUT_OF_RANGE 1  /* an active id; value = the id */
 #define RLK_DATA_NO_FINITE_LOGIT 2  /* a row whose every logit is -inf; value = 0 */
 #define RLK_DATA_ROW_OUT_OF_RANGE 3 /* a row index out of range or out of order; value = the index */
-#define RLK_DATA_BAD_SEQLENS 4      /* cu_seqlens; row = first bad position, value = its content */
+#define RLK_DATA_BAD_SEQLENS 4 /* cu_seqlens, row = first bad position, value = its content; or the length of row */
+/* The same in the second input, in declared order, of an operator that has two of cu_seqlens and lengths: in
+   cu_seqlens_k of attention, in cu_seqlens_q of paged_attention. */
+#define RLK_DATA_BAD_SECOND_SEQLENS 5
 
 /* The first data error since the stream was last asked. */
 typedef struct rlk_data_error {

@@ -31,7 +31,9 @@ public:
   uint32_t flags = RLK_PLAN_SHAREABLE;
   uint64_t dynamic_symbols = 0;                 // bit per symbol: bits_of (arguments.hpp)
   std::vector<int64_t> symbol_min, symbol_max;  // empty: no bounds
-  uint64_t workspace_bound = 0;
+  // That of query's answer: one that has dynamic symbols and needs any is asked by prepare.
+  static constexpr uint64_t kAsQueried = UINT64_MAX - 1;
+  uint64_t workspace_bound = kAsQueried;
   uint64_t host_inputs = 0;       // bit per input: bits_of
   uint64_t persistent_bytes = 0;  // device memory that the host keeps for this plan: Run::persistent
   // Where the plan is of another variant than query named; else both are query's.
@@ -75,6 +77,13 @@ struct Switches<T, typename Void<decltype(T::switches())>::type> {
   static uint32_t count() { return static_cast<uint32_t>(T::switches().size()); }
   static const rlk_switch* const* table() { return T::switches().data(); }
 };
+
+// A bound is stated once. What query said holds for the sizes that it saw.
+inline void take_bound(const Support& support, Plan& plan) {
+  if (plan.workspace_bound != Plan::kAsQueried) return;
+  const bool is_of_other_sizes = plan.dynamic_symbols != 0 && support.workspace_bound != 0;
+  plan.workspace_bound = is_of_other_sizes ? UINT64_MAX : support.workspace_bound;
+}
 
 // What knows no operator is no template: a plugin has it once.
 inline void put(const Support& support, rlk_support& out) {
@@ -137,6 +146,7 @@ struct ImplementationThunks {
       if (support.level == RLK_SUPPORT_NO) throw Error(RLK_UNSUPPORTED, support.reason_code + ": " + support.reason);
       std::unique_ptr<Plan> plan = T::plan(own, call);
       if (plan == nullptr) return RLK_NOT_READY;
+      take_bound(support, *plan);
       put(*plan, support, *info);
       *out = reinterpret_cast<rlk_plugin_plan*>(plan.release());
       return RLK_OK;

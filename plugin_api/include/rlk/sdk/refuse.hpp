@@ -3,6 +3,7 @@
 //   if (auto no = refuse_dtype(call.logits, "logits", {Dtype::f32, Dtype::bf16})) return *no;
 #pragma once
 
+#include <rlk/sdk/params.h>
 #include <rlk/sdk/call.hpp>
 
 #include <initializer_list>
@@ -61,6 +62,21 @@ inline Refusal refuse_input(const rlk_tensor* tensor, const char* which) {
 inline Refusal refuse_output(const rlk_tensor* tensor, const char* which) {
   if (tensor == nullptr) return std::nullopt;
   return Support::no("OUTPUT", std::string(which) + " is not supported");
+}
+
+// "PARAMETER": one that is not among those that this implementation has, and not at its default. All others at once:
+//
+//   using P = rlk_policy_loss_params;
+//   if (auto no = refuse_other_params(call, &P::clip_low, &P::clip_high, &P::beta)) return *no;
+template <class Op, class... Members>
+Refusal refuse_other_params(const Call<Op>& call, Members... known) {
+  static constexpr typename Op::Params kDefaults = Op::defaults();
+  const auto* const begin = reinterpret_cast<const char*>(&kDefaults);
+  const size_t offsets[] = {static_cast<size_t>(reinterpret_cast<const char*>(&(kDefaults.*known)) - begin)..., 0};
+  const uint32_t other = rlk_other_param(&call.params(), &kDefaults, offsets, sizeof...(known));
+  if (other == 0) return std::nullopt;
+  return Support::no("PARAMETER", std::string(Op::kParamNames[other / 8 - 1]) +
+                                      " is not at its default, and this implementation does not have it");
 }
 
 // "NUMERICS": the caller demands classes that `offered` lacks.
