@@ -30,8 +30,9 @@ RLK_FORMULA PolicyTerm<double> brief_term(const PolicyState<true>& state, const 
   const double advantage = Add(in[PolicyPlace::advantages], state.sequence_advantage);
   return ppo(d, state.rules, PolicyInput<double>{logp, old_logp, advantage, log_ratio, exp(d, log_ratio), false});
 }
+constexpr unsigned kBriefBytes = 1u << PolicyPlace::mask;
 constexpr unsigned kBriefUses =
-    1u << PolicyPlace::logp | 1u << PolicyPlace::old_logp | 1u << PolicyPlace::advantages | 1u << PolicyPlace::mask;
+    1u << PolicyPlace::logp | 1u << PolicyPlace::old_logp | 1u << PolicyPlace::advantages | kBriefBytes;
 
 // The losses. Sums of active tokens are metrics in their order, but that the loss comes second.
 template <bool plain, bool metrics>
@@ -158,7 +159,7 @@ using PlainPolicyLosses = PolicyLosses<true, false>;
 using PlainPolicyMetrics = PolicyLosses<true, true>;
 using AnyPolicyLosses = PolicyLosses<false, true>;
 struct BriefPolicyLosses : PlainPolicyLosses {
-  static constexpr unsigned kUses = kBriefUses;
+  static constexpr unsigned kUses = kBriefUses, kBytes = kBriefBytes;
 
   static bool is_wanted(const PolicyRules& rules) { return is_brief(rules); }
   template <class View>
@@ -240,7 +241,7 @@ struct PolicyGradients : PolicyPass {
 using PlainPolicyGradients = PolicyGradients<true>;
 using AnyPolicyGradients = PolicyGradients<false>;
 struct BriefPolicyGradients : PlainPolicyGradients {
-  static constexpr unsigned kUses = kBriefUses | 1u << PolicyPlace::grad_per_token;
+  static constexpr unsigned kUses = kBriefUses | 1u << PolicyPlace::grad_per_token, kBytes = kBriefBytes;
 
   static bool is_wanted(const PolicyRules& rules) { return is_brief(rules); }
   template <class View>

@@ -111,6 +111,44 @@ __device__ __forceinline__ void widen_pack(const TokenTensor& tensor, int64_t ro
     widen_each([&](int i) { return static_cast<double>(bits[i]); });
   }
 }
+template <bool kValue>
+struct TokenBytes {
+  static constexpr bool value = kValue;
+};
+// The same without a question at each of them: whole packs of fp32 or, where kIsBytes, of bytes.
+template <bool kIsBytes>
+__device__ __forceinline__ bool is_brief_tensor(const TokenTensor& tensor, int64_t row, int64_t token) {
+  if (tensor.data == nullptr) return true;
+  constexpr int kBytes = kIsBytes ? 1 : 4;
+  const bool is_dtype = kIsBytes ? tensor.dtype == kMapU8 || tensor.dtype == kMapBool : tensor.dtype == kMapF32;
+  const auto from = reinterpret_cast<uintptr_t>(tensor.data) + (row * tensor.sequence + token) * kBytes;
+  return is_dtype && tensor.token == 1 && from % (kBytes * kTokenPack) == 0;
+}
+template <bool kIsBytes>
+__device__ __forceinline__ void read_brief(const TokenTensor& tensor, int64_t row, int64_t token, TokenBits& bits) {
+  if (tensor.data == nullptr) return;
+  const int64_t at = row * tensor.sequence + token;
+  if constexpr (kIsBytes) {
+    bits[0] = *reinterpret_cast<const uint32_t*>(static_cast<const uint8_t*>(tensor.data) + at);
+  } else {
+    const uint4 pack = *reinterpret_cast<const uint4*>(static_cast<const float*>(tensor.data) + at);
+    bits[0] = pack.x;
+    bits[1] = pack.y;
+    bits[2] = pack.z;
+    bits[3] = pack.w;
+  }
+}
+template <bool kIsBytes>
+__device__ __forceinline__ void widen_brief(const TokenTensor& tensor, const TokenBits& bits,
+                                            double (&number)[kTokenPack]) {
+#pragma unroll
+  for (int i = 0; i < kTokenPack; ++i) {
+    const double there = kIsBytes ? static_cast<double>(bits[0] >> (8 * i) & 0xffu)
+                                  : static_cast<double>(of_bits<float>(bits[kIsBytes ? 0 : i]));
+    number[i] = tensor.data == nullptr ? tensor.value : there;
+  }
+}
+
 // View: TokenView, which puts what is no pack.
 template <class View>
 __device__ __forceinline__ void put_pack(const View& view, const TokenTensor& tensor, int place, int64_t row,

@@ -28,7 +28,8 @@
 // the first is computed.
 //
 // A pass of packs reads four neighbours of a tensor at once and computes one token after the other: it is for a token
-// that is little work. It says which tensors it looks at, kUses, a bit each; the others' numbers are 0. No kStep:
+// that is little work. It says which tensors it looks at, kUses, a bit each, and of which of them bytes are expected,
+// kBytes; the others' numbers are 0. No kStep:
 //
 //   RLK_SIMT_TOKEN_PACK_PASSES(BriefSquares)
 //
@@ -202,19 +203,32 @@ __device__ __forceinline__ void tokens_in_packs(const TokenArgs& args, const Sta
                                                 double (&sums)[kSums]) {
   constexpr int kIns = Pass::kIns, kOuts = Pass::kOuts;
   const TokenView view(args);
+  // function(tensor, whether it may be of bytes) of each one that the pass looks at.
+  const auto each = [](const auto& function) {
+#pragma unroll
+    for (int i = 0; i < kIns; ++i) {
+      if ((Pass::kUses >> i & 1) == 0) continue;
+      if ((Pass::kBytes >> i & 1) != 0) {
+        function(i, TokenBytes<true>{});
+      } else {
+        function(i, TokenBytes<false>{});
+      }
+    }
+  };
+  bool is_brief = true;
+  each([&](int i, auto bytes) { is_brief = is_brief && is_brief_tensor<bytes.value>(args.tensor[i], row, begin); });
 #pragma unroll 1
   for (int64_t first = begin + kTokenPack * static_cast<int>(threadIdx.x); first < end;
        first += kTokenPack * kTokenThreads) {
     const int count = end - first < kTokenPack ? static_cast<int>(end - first) : kTokenPack;
     TokenBits bits[kIns];
     double number[kIns][kTokenPack] = {}, result[kOuts > 0 ? kOuts : 1][kTokenPack];
-#pragma unroll
-    for (int i = 0; i < kIns; ++i) {
-      if ((Pass::kUses >> i & 1) != 0) read_pack(args.tensor[i], row, first, count, bits[i]);
-    }
-#pragma unroll
-    for (int i = 0; i < kIns; ++i) {
-      if ((Pass::kUses >> i & 1) != 0) widen_pack(args.tensor[i], row, first, count, bits[i], number[i]);
+    if (is_brief && count == kTokenPack) {
+      each([&](int i, auto bytes) { read_brief<bytes.value>(args.tensor[i], row, first, bits[i]); });
+      each([&](int i, auto bytes) { widen_brief<bytes.value>(args.tensor[i], bits[i], number[i]); });
+    } else {
+      each([&](int i, auto) { read_pack(args.tensor[i], row, first, count, bits[i]); });
+      each([&](int i, auto) { widen_pack(args.tensor[i], row, first, count, bits[i], number[i]); });
     }
 #pragma unroll
     for (int s = 0; s < kTokenPack; ++s) {
@@ -388,7 +402,7 @@ __device__ __forceinline__ void token_totals(const TokenArgs& args) {
 // Four blocks that read far ahead, or three, keep memory busy while others compute.
 #define RLK_SIMT_TOKEN_PASS(PASS) \
   RLK_SIMT_TOKEN_CHUNKS(PASS, false, rlk::simt::kTokenThreads, rlk::formula::PASS::kStep > 2 ? 4 : 3)
-#define RLK_SIMT_TOKEN_PACK_PASS(PASS) RLK_SIMT_TOKEN_CHUNKS(PASS, true, rlk::simt::kTokenThreads, 7)
+#define RLK_SIMT_TOKEN_PACK_PASS(PASS) RLK_SIMT_TOKEN_CHUNKS(PASS, true, rlk::simt::kTokenThreads, 6)
 #define RLK_SIMT_TOKEN_PASSES(...) RLK_SIMT_EACH(RLK_SIMT_TOKEN_PASS, __VA_ARGS__)
 #define RLK_SIMT_TOKEN_PACK_PASSES(...) RLK_SIMT_EACH(RLK_SIMT_TOKEN_PACK_PASS, __VA_ARGS__)
 #define RLK_SIMT_TOKENS(OP, rules, ins, others, passes)
