@@ -8,6 +8,7 @@ namespace rlk::simt {
 
 constexpr int kGroupThreads = 256;
 constexpr int kGroupItems = 8;            // samples that a thread reads at a time
+constexpr int kGroupKept = 32;            // that it keeps of a chunk
 constexpr int64_t kGroupOwnCheck = 1024;  // groups whose boundaries every block checks itself
 constexpr int kGroupFewestWave = 32;      // of any device
 
