@@ -25,7 +25,9 @@ void add_radix(MoveCall& call, int64_t rows, int64_t columns, sdk::Dtype dtype) 
   const int64_t tiles = ceil_divide(columns, simt::kRadixTileBytes / place_bytes);
   call.args.size[simt::kOrderShift] = shift;
   call.args.divisor[simt::kByRadixTiles] = divisor_of(tiles);
-  call.work_bytes[0] = call.work_bytes[1] = static_cast<uint64_t>(rows * columns * place_bytes);
+  call.work_bytes[0] = static_cast<uint64_t>(rows * columns * place_bytes);
+  // Between two digits are the places once, and between more in turn.
+  call.work_bytes[1] = bits - shift > 2 * simt::kRadixBits ? call.work_bytes[0] : 0;
   call.work_bytes[2] = static_cast<uint64_t>(rows * tiles * simt::kRadixDigits) * sizeof(uint32_t);
   for (int64_t bit = shift; bit < bits; bit += simt::kRadixBits) {
     call.add({kCount, rows * tiles, 1, simt::kMoveThreads, bit});
