@@ -5,6 +5,7 @@
 
 #define RLK_SIMT_GROUPS_TEXT_(x) #x
 #define RLK_SIMT_GROUPS_TEXT(x) RLK_SIMT_GROUPS_TEXT_(x)
+#define RLK_SIMT_SMALL_GROUPS(OP)
 #define RLK_SIMT_GROUPS(OP, What, ...)                                                                   \
   namespace rlk::simt::host::groups {                                                                    \
   struct OP {                                                                                            \

@@ -75,6 +75,24 @@ int32_t team_of(int64_t samples, int wave) {
   return threads;
 }
 
+// Whether as many samples can be read and written at once.
+bool in_packs(const simt::GridTensor& tensor, int64_t samples) {
+  const auto bytes = static_cast<uintptr_t>(samples * sdk::bytes_of(static_cast<sdk::Dtype>(tensor.dtype)));
+  return tensor.row == 1 && bytes <= 16 && reinterpret_cast<uintptr_t>(tensor.data) % bytes == 0;
+}
+
+// Samples of a thread where groups are small (small_groups.cuh), or 0.
+int32_t small_pack(const GroupsCall& call, const simt::GroupArgs& args, int wave) {
+  const bool is_mean = call.baseline == simt::kBaselineMean || call.baseline == simt::kBaselineRloo ||
+                       call.baseline == simt::kBaselineGiven;
+  if (!call.has_small || call.asks_all() || !is_mean || call.dtype() == sdk::Dtype::f64 || args.group_samples > wave) {
+    return 0;
+  }
+  const bool fits =
+      args.group_samples % 4 == 0 && args.mask.data == nullptr && in_packs(args.x, 4) && in_packs(args.out, 4);
+  return fits ? 4 : 1;
+}
+
 }  // namespace
 
 sdk::Support support_of_groups(const Device& device, const GroupsCall& call) {
@@ -137,7 +155,8 @@ simt::GroupArgs arguments_of_groups(const GroupsCall& call, int wave) {
     args.grouping = simt::kGroupingFixed;
     args.group_samples = call.samples_per_prompt > 0 ? call.samples_per_prompt : args.samples;
     args.groups = args.samples > 0 ? args.samples / args.group_samples : 0;
-    args.team = team_of(args.group_samples, wave);
+    args.pack = small_pack(call, args, wave);
+    args.team = team_of(args.group_samples / std::max(args.pack, 1), wave);
   }
   return args;
 }
@@ -164,6 +183,7 @@ GroupsPlan::GroupsPlan(Device& device, const GroupsKernels& kernels, const Group
   const std::string prefix = kernels.prefix, suffix = call.dtype() == sdk::Dtype::f64 ? "f64" : "f32";
   kernel_ = device.kernel(kernels.image, prefix + suffix);
   if (call.asks_all()) parts_ = device.kernel(kernels.image, prefix + "parts_" + suffix);
+  if (call.has_small && call.dtype() != sdk::Dtype::f64) small_ = device.kernel(kernels.image, prefix + "small");
   if (call.boundaries != nullptr) check_ = device.kernel(kernels.image, prefix + "check");
   flags = RLK_PLAN_SHAREABLE | RLK_PLAN_CAPTURABLE;
   workspace_bound = UINT64_MAX;
@@ -189,7 +209,7 @@ void GroupsPlan::launch(sdk::Stream& stream, const GroupsCall& call, const sdk::
   if (call.asks_all() && args.samples > 0) run_kernel(parts_, call.rewards() * args.chunks);
   if (call.is_matrix) return run_kernel(kernel_, args.chunks);
   const int64_t groups = args.grouping == simt::kGroupingIds ? args.samples : args.groups;
-  run_kernel(kernel_, ceil_divide(groups, simt::kGroupThreads / args.team));
+  run_kernel(args.pack > 0 ? small_ : kernel_, ceil_divide(groups, simt::kGroupThreads / args.team));
 }
 
 }  // namespace rlk::simt::host

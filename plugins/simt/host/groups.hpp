@@ -27,6 +27,7 @@ struct GroupsCall {
   const rlk_tensor* out = nullptr;
   bool is_matrix = false;   // one group of all numbers,
   bool asks_matrix = true;  // of which something is asked
+  bool has_small = false;   // the operator has a kernel of small groups
   int64_t samples_per_prompt = 0;
   double eps = 0;
   int32_t std = 0, eps_mode = 0, scale = 0, baseline = 0, singleton = 0, rescale = 0, shift_mean = 0, method = 0;
@@ -96,6 +97,7 @@ GroupsCall normalised_groups(const Call& call) {
   GroupsCall groups = groups_of_rewards(call);
   groups.lengths = call.lengths;
   groups.baselines = call.baselines;
+  groups.has_small = true;
   groups.rescale = static_cast<int32_t>(call.params.rescale);
   return groups;
 }
@@ -127,7 +129,7 @@ protected:
   uint64_t workspace_of(const GroupsCall& call) const;
 
 private:
-  FunctionHandle kernel_, parts_ = nullptr, check_ = nullptr;
+  FunctionHandle kernel_, parts_ = nullptr, check_ = nullptr, small_ = nullptr;
   Place place_;
   int wave_;
 };

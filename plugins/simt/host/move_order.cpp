@@ -7,6 +7,37 @@
 
 namespace rlk::simt::host::moves {
 
+namespace {
+
+// The kernels of in_order.
+enum { kChunks, kCount, kOffset, kScatter, kPeaks, kBound, kGather, kFirst };
+
+// The lowest bit in which the orders of two numbers of the dtype differ: an order is that of the number as fp32 or
+// fp64.
+int64_t order_shift(sdk::Dtype dtype) {
+  return dtype == sdk::Dtype::bf16 ? 16 : dtype == sdk::Dtype::f16 ? 8 : 0;
+}
+
+// A long row: digit by digit.
+void add_radix(MoveCall& call, int64_t rows, int64_t columns, sdk::Dtype dtype) {
+  const bool is_wide = dtype == sdk::Dtype::f64;
+  const int64_t place_bytes = is_wide ? 16 : 8, bits = is_wide ? 64 : 32, shift = order_shift(dtype);
+  const int64_t tiles = ceil_divide(columns, simt::kRadixTileBytes / place_bytes);
+  call.args.size[simt::kOrderShift] = shift;
+  call.args.divisor[simt::kByRadixTiles] = divisor_of(tiles);
+  call.work_bytes[0] = static_cast<uint64_t>(rows * columns * place_bytes);
+  // Between two digits are the places once, and between more in turn.
+  call.work_bytes[1] = bits - shift > 2 * simt::kRadixBits ? call.work_bytes[0] : 0;
+  call.work_bytes[2] = static_cast<uint64_t>(rows * tiles * simt::kRadixDigits) * sizeof(uint32_t);
+  for (int64_t bit = shift; bit < bits; bit += simt::kRadixBits) {
+    call.add({kCount, rows * tiles, 1, simt::kMoveThreads, bit});
+    call.add({kOffset, rows, 1, simt::kOrderWideThreads, bit});
+    call.add({kScatter, rows * tiles, 1, simt::kMoveThreads, bit});
+  }
+}
+
+}  // namespace
+
 MoveCall in_order(const rlk_tensor* y, const rlk_tensor* index, const rlk_tensor* x, int64_t count, bool descending,
                   bool may_select) {
   const int64_t rows = x->shape[0], columns = x->shape[1];
@@ -17,7 +48,6 @@ MoveCall in_order(const rlk_tensor* y, const rlk_tensor* index, const rlk_tensor
   const int64_t chunks = ceil_divide(columns, simt::kOrderChunk);
   const int64_t place_bytes = sdk::dtype_of(*x) == sdk::Dtype::f64 ? 16 : 8;
   call.args.divisor[simt::kByOrderChunks] = divisor_of(chunks);
-  call.args.divisor[simt::kByOrderColumns] = divisor_of(columns);
   if (may_select && chunks > 1 && count <= simt::kOrderList) {
     // Four segments for each wanted place, if they are long enough for a wave to read them at once.
     const int64_t segment = std::max<int64_t>(
@@ -28,21 +58,19 @@ MoveCall in_order(const rlk_tensor* y, const rlk_tensor* index, const rlk_tensor
     call.work_bytes[0] = static_cast<uint64_t>(rows * segments * place_bytes);
     call.work_bytes[1] = static_cast<uint64_t>(rows * (place_bytes + 16));
     call.work_bytes[2] = static_cast<uint64_t>(rows * simt::kOrderList * place_bytes);
-    call.add({2, rows * segments, simt::kMoveThreads / 64});  // waves of any width have their segment
-    call.add({3, rows, 1});
-    call.add({4, rows * chunks, 1});
-    call.add({5, rows, 1, columns > 16384 ? simt::kOrderWideThreads : 256});
+    call.add({kPeaks, rows * segments, simt::kMoveThreads / 64});  // waves of any width have their segment
+    call.add({kBound, rows, 1});
+    call.add({kGather, rows * chunks, 1});
+    call.add({kFirst, rows, 1, columns > 16384 ? simt::kOrderWideThreads : 256});
+    return call;
+  }
+  if (chunks > 1) {
+    add_radix(call, rows, columns, sdk::dtype_of(*x));
     return call;
   }
   int threads = 64;  // whole waves of any device, each thread with two places
   while (threads < simt::kMoveThreads && 2 * threads < columns) threads *= 2;
-  call.add({0, rows * chunks, 1, threads});
-  if (chunks == 1) return call;
-  const auto bytes = static_cast<uint64_t>(rows * columns * place_bytes);
-  call.work_bytes[0] = call.work_bytes[1] = bytes;
-  for (int64_t run = simt::kOrderChunk; run < columns; run *= 2) {
-    call.add({1, rows * columns, simt::kMoveThreads, simt::kMoveThreads, run});
-  }
+  call.add({kChunks, rows, 1, threads});
   return call;
 }
 

@@ -28,6 +28,7 @@
 #define RLK_SIMT_TOKENS_TEXT(x) RLK_SIMT_TOKENS_TEXT_(x)
 
 #define RLK_SIMT_TOKEN_PASSES(...)
+#define RLK_SIMT_TOKEN_PACK_PASSES(...)
 #define RLK_SIMT_TOKENS(OP, rules_of_call, ins, more, passes)                                  \
   namespace rlk::simt::host::tokens {                                                          \
   struct OP {                                                                                  \

@@ -14,6 +14,26 @@ RLK_FORMULA LossWeights weights_of_batch(const PolicyRules& rules, const View& v
   return weights;
 }
 
+// The commonest batch: a plain one of nothing but clipped ratios. Its passes have little to do for a token.
+inline bool is_brief(const PolicyRules& rules) {
+  return rules.is_plain && !rules.has_metrics && !rules.has_reference && !rules.clamps_log_ratio &&
+         rules.delta == __builtin_huge_val();
+}
+// Tells the compiler so.
+RLK_FORMULA PolicyState<true> brief_state(PolicyState<true> state) {
+  state.rules.delta = __builtin_huge_val();
+  return state;
+}
+RLK_FORMULA PolicyTerm<double> brief_term(const PolicyState<true>& state, const double* in) {
+  const Lane<double> d;
+  const double logp = in[PolicyPlace::logp], old_logp = in[PolicyPlace::old_logp], log_ratio = Sub(logp, old_logp);
+  const double advantage = Add(in[PolicyPlace::advantages], state.sequence_advantage);
+  return ppo(d, state.rules, PolicyInput<double>{logp, old_logp, advantage, log_ratio, exp(d, log_ratio), false});
+}
+constexpr unsigned kBriefBytes = 1u << PolicyPlace::mask;
+constexpr unsigned kBriefUses =
+    1u << PolicyPlace::logp | 1u << PolicyPlace::old_logp | 1u << PolicyPlace::advantages | kBriefBytes;
+
 // The losses. Sums of active tokens are metrics in their order, but that the loss comes second.
 template <bool plain, bool metrics>
 struct PolicyLosses : PolicyPass {
@@ -46,7 +66,7 @@ struct PolicyLosses : PolicyPass {
   static constexpr bool kAgain = true;
 
   static bool is_wanted(const PolicyRules& rules) {
-    return rules.is_plain == plain && (!plain || rules.has_metrics == metrics);
+    return rules.is_plain == plain && (!plain || rules.has_metrics == metrics) && !is_brief(rules);
   }
   template <class View>
   static RLK_FORMULA PolicyState<plain> begin(const PolicyRules& rules, const View& view, int64_t b) {
@@ -138,6 +158,21 @@ private:
 using PlainPolicyLosses = PolicyLosses<true, false>;
 using PlainPolicyMetrics = PolicyLosses<true, true>;
 using AnyPolicyLosses = PolicyLosses<false, true>;
+struct BriefPolicyLosses : PlainPolicyLosses {
+  static constexpr unsigned kUses = kBriefUses, kBytes = kBriefBytes;
+
+  static bool is_wanted(const PolicyRules& rules) { return is_brief(rules); }
+  template <class View>
+  static RLK_FORMULA PolicyState<true> begin(const PolicyRules& rules, const View& view, int64_t b) {
+    return brief_state(policy_state<true>(rules, view, b));
+  }
+  static RLK_FORMULA void token(const PolicyState<true>& state, const double* in, double* sums, double* out) {
+    if (in[PolicyPlace::mask] == 0) return;
+    out[0] = brief_term(state, in).value;
+    add_to(sums[kActive], 1);
+    add_to(sums[kLoss], out[0]);
+  }
+};
 
 // What a token's gradient is made of: the gradient of its loss, and that of its entropy's bonus.
 template <bool plain, class View>
@@ -183,7 +218,7 @@ template <bool plain>
 struct PolicyGradients : PolicyPass {
   static constexpr int kOuts = plain ? 1 : 2, kSums = 0, kLargest = 0, kStep = plain ? 4 : 2;
 
-  static bool is_wanted(const PolicyRules& rules) { return rules.is_plain == plain; }
+  static bool is_wanted(const PolicyRules& rules) { return rules.is_plain == plain && !is_brief(rules); }
   template <class View>
   static RLK_FORMULA PolicyState<plain> begin(const PolicyRules& rules, const View& view, int64_t b) {
     return gradient_state<plain>(rules, view, b);
@@ -205,19 +240,35 @@ struct PolicyGradients : PolicyPass {
 };
 using PlainPolicyGradients = PolicyGradients<true>;
 using AnyPolicyGradients = PolicyGradients<false>;
+struct BriefPolicyGradients : PlainPolicyGradients {
+  static constexpr unsigned kUses = kBriefUses | 1u << PolicyPlace::grad_per_token, kBytes = kBriefBytes;
+
+  static bool is_wanted(const PolicyRules& rules) { return is_brief(rules); }
+  template <class View>
+  static RLK_FORMULA PolicyState<true> begin(const PolicyRules& rules, const View& view, int64_t b) {
+    return brief_state(gradient_state<true>(rules, view, b));
+  }
+  static RLK_FORMULA void token(const PolicyState<true>& state, const double* in, double*, double* out) {
+    if (in[PolicyPlace::mask] == 0) return;
+    out[0] = weighted(Lane<double>(), Add(state.of_loss, in[PolicyPlace::grad_per_token]),
+                      brief_term(state, in).d_log_ratio);
+  }
+};
 
 }  // namespace rlk::formula
 
 RLK_SIMT_TOKEN_PASSES(PolicyCorrections, PolicyWeights, PolicyTerms, PolicyMaskCounts, PolicyTokenCounts, PolicyThrough)
 RLK_SIMT_TOKEN_PASSES(PlainPolicyLosses, PlainPolicyMetrics, AnyPolicyLosses, PlainPolicyGradients, AnyPolicyGradients)
+RLK_SIMT_TOKEN_PACK_PASSES(BriefPolicyLosses, BriefPolicyGradients)
 RLK_SIMT_TOKENS(PolicyLoss, policy_loss_rules(call),
                 (in(logp), in_or(old_logp, logp), in(advantages), or_one(mask), in(ref_logp), in(rollout_logp),
                  in(entropy), or_one(weight), none(in)),
                 (out(per_token), put(loss), put(metrics), put(sequence_metrics), each(sequence_advantages)),
-                (PolicyCorrections, PolicyWeights, PolicyTerms, PlainPolicyLosses, PlainPolicyMetrics, AnyPolicyLosses))
+                (PolicyCorrections, PolicyWeights, PolicyTerms, BriefPolicyLosses, PlainPolicyLosses,
+                 PlainPolicyMetrics, AnyPolicyLosses))
 RLK_SIMT_TOKENS(PolicyLossBackward, policy_gradient_rules(call),
                 (in(logp), in_or(old_logp, logp), in(advantages), or_one(mask), in(ref_logp), in(rollout_logp),
                  in(entropy), or_one(weight), or_zero(grad_per_token)),
                 (out(grad_logp), out(grad_entropy), each(grad_loss), none(each), each(sequence_advantages)),
                 (PolicyCorrections, PolicyWeights, PolicyTerms, PolicyMaskCounts, PolicyTokenCounts, PolicyThrough,
-                 PlainPolicyGradients, AnyPolicyGradients))
+                 BriefPolicyGradients, PlainPolicyGradients, AnyPolicyGradients))

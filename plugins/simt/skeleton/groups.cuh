@@ -8,9 +8,9 @@
 //
 // Where something is asked of all samples, blocks leave the moments (or, in resampling.cuh, the range) of chunks in the
 // workspace, and the next launch composes them in each block. Threads of a group: as many as it has samples where all
-// groups have the same number, up to a wave, or a block; a wave where ids name the groups: that of a group's first row
-// has the group, and finds its rows by comparing ids, so the work grows with the square of their number. Sums are in an
-// order that depends on the shapes alone.
+// groups have the same number, up to a wave, or a block (small_groups.cuh has the commonest of them); a wave where ids
+// name the groups: that of a group's first row has the group, and finds its rows by comparing ids, so the work grows
+// with the square of their number. Sums are in an order that depends on the shapes alone.
 #pragma once
 
 #if !defined(RLK_SIMT_GROUPS)  // the host reads operators too, with words of its own (host/group_words.hpp)
@@ -142,6 +142,12 @@ __device__ __forceinline__ double deviation_of(const GroupArgs& args, const Mome
   return ::sqrt(moments.variance(args.std));
 }
 
+__device__ __forceinline__ double group_divisor(const GroupArgs& args, double deviation) {
+  if (args.scale == kScaleNone) return 1;
+  if (args.eps_mode == kEpsAdditive) return deviation + args.eps;
+  return deviation < args.eps ? args.eps : deviation;  // a NaN stays
+}
+
 struct OfAll {
   double deviation = 0, rescale = 1;
 };
@@ -158,7 +164,8 @@ public:
   __device__ __forceinline__ void write(int64_t first, int64_t last, int64_t id) const {
     const MemberSamples members = {args_, samples_, id};
     const Moments moments = moments_of<kLong>(team_, members, first, last);
-    const double divisor = divisor_of(args_.scale == kScaleBatch ? of_all_.deviation : deviation_of(args_, moments));
+    const double divisor =
+        group_divisor(args_, args_.scale == kScaleBatch ? of_all_.deviation : deviation_of(args_, moments));
     BestTwo two;
     double pivot = moments.pivot, offset = moments.offset;
     if (moments.count == 1 && args_.singleton == kSingletonRaw) pivot = offset = 0;
@@ -201,11 +208,6 @@ public:
   }
 
 private:
-  __device__ __forceinline__ double divisor_of(double deviation) const {
-    if (args_.scale == kScaleNone) return 1;
-    if (args_.eps_mode == kEpsAdditive) return deviation + args_.eps;
-    return deviation < args_.eps ? args_.eps : deviation;  // a NaN stays
-  }
   // The largest two; or (opo) the mean in which every reward weighs as much as its sample is long, which takes two
   // passes. Without any length it stays.
   __device__ __forceinline__ void look_again(const MemberSamples& members, const Moments& moments, int64_t first,

@@ -8,6 +8,7 @@ namespace rlk::simt {
 
 constexpr int kGroupThreads = 256;
 constexpr int kGroupItems = 8;            // samples that a thread reads at a time
+constexpr int kGroupKept = 32;            // that it keeps of a chunk
 constexpr int64_t kGroupOwnCheck = 1024;  // groups whose boundaries every block checks itself
 constexpr int kGroupFewestWave = 32;      // of any device
 
@@ -45,6 +46,7 @@ struct GroupArgs {
   int32_t grouping, std, eps_mode, scale, baseline, singleton, rescale, combine, shift_mean, method;
   int32_t team;     // threads of a group: a power of two, at most a wave; or a block's
   int32_t dtype;    // of x
+  int32_t pack;     // samples of a thread in small_groups.cuh; 0: it is not asked
   int32_t one_row;  // rows of x, mask and out follow each other without gaps
   DataErrorSink errors;
 };

@@ -165,13 +165,69 @@ __device__ __forceinline__ Moments moments_of(const Team& team, const Samples& s
   return moments;
 }
 
+// The same bits for the block, of plain samples of at most 32 bits: at most kGroupKept of a thread, which reads each
+// once.
+template <class Samples>
+__device__ __forceinline__ Moments moments_of_kept(const Samples& samples, int64_t first, int64_t last) {
+  constexpr int kReads = kGroupKept / kGroupItems;
+  const Team team(kGroupThreads);
+  const int64_t begin = first + static_cast<int>(threadIdx.x);
+  float kept[kGroupKept];
+  uint32_t counts_of = 0;
+#pragma unroll
+  for (int r = 0; r < kReads; ++r) {
+    double x[kGroupItems];
+    uint8_t counts[kGroupItems];
+    samples_at<float>(samples, begin + r * kGroupItems * kGroupThreads, kGroupThreads, last, x, counts);
+#pragma unroll
+    for (int i = 0; i < kGroupItems; ++i) {
+      kept[r * kGroupItems + i] = static_cast<float>(x[i]);
+      counts_of |= static_cast<uint32_t>(counts[i]) << (r * kGroupItems + i);
+    }
+  }
+  Counted counted;
+#pragma unroll
+  for (int i = 0; i < kGroupKept; ++i) {
+    if ((counts_of >> i & 1) == 0) continue;
+    ++counted.count;
+    counted.nonzero += kept[i] != 0 ? 1 : 0;
+    if (counted.count == 1) counted.first = begin + i * kGroupThreads;
+  }
+  counted = team.reduce(counted);
+  Moments moments;
+  moments.count = counted.count;
+  moments.nonzero = counted.nonzero;
+  moments.pivot = counted.count > 0 ? samples.read(counted.first) : 0;
+#pragma unroll 1
+  for (int pass = 1; pass < 3; ++pass) {
+    RowSum<false> sum;
+#pragma unroll
+    for (int i = 0; i < kGroupKept; ++i) {
+      if ((counts_of >> i & 1) == 0) continue;
+      const double rest = formula::Sub(formula::Sub(static_cast<double>(kept[i]), moments.pivot), moments.offset);
+      sum.add(pass == 1 ? rest : formula::Mul(rest, rest));
+    }
+    const double total = team.reduce(sum).value();
+    if (pass == 1) moments.offset = total / static_cast<double>(moments.count > 1 ? moments.count : 1);
+    if (pass == 2) moments.squares = total;
+  }
+  return moments;
+}
+
 // A block has a chunk of the samples.
 template <bool kLong, class Samples>
 __device__ __forceinline__ void write_part(const GroupArgs& args, const Samples& samples, int64_t chunk,
                                            MomentsPart& part) {
   const int64_t first = chunk * args.chunk, limit = first + args.chunk;
-  const Moments moments =
-      moments_of<kLong>(Team(kGroupThreads), samples, first, limit < args.samples ? limit : args.samples);
+  const int64_t last = limit < args.samples ? limit : args.samples;
+  Moments moments;
+  if constexpr (kLong) {
+    moments = moments_of<true>(Team(kGroupThreads), samples, first, last);
+  } else if (samples.is_plain() && last - first <= kGroupKept * kGroupThreads) {
+    moments = moments_of_kept(samples, first, last);
+  } else {
+    moments = moments_of<false>(Team(kGroupThreads), samples, first, last);
+  }
   if (threadIdx.x != 0) return;
   part = {static_cast<double>(moments.count), moments.pivot, moments.offset, moments.squares,
           static_cast<double>(moments.nonzero)};

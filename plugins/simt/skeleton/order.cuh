@@ -1,8 +1,7 @@
 // Rows in order. A number is an integer of the same order, and behind it stands its place, so that no two are equal and
 // the order is stable; a NaN is above all.
 //
-//   chunks   a block sorts a chunk of a row; where that is all of it, it writes the answer
-//   merge    pairs of sorted runs of args.argument become one; the last launch writes the answer
+//   chunks   a block sorts a row that is no longer than a chunk; longer ones are sorted by their digits (radix.cuh)
 //
 // and where few of a long row are wanted:
 //
@@ -36,6 +35,19 @@ __device__ __forceinline__ uint64_t order_of(double x) {
   __builtin_memcpy(&bits, &x, sizeof(bits));
   return (bits >> 63) != 0 ? ~bits : bits | uint64_t{1} << 63;
 }
+// The number of an order that is neither a NaN's nor that of 0 and -0: those have several.
+__device__ __forceinline__ float number_of(uint32_t order) {
+  const uint32_t bits = (order >> 31) != 0 ? order & 0x7fffffffu : ~order;
+  float x;
+  __builtin_memcpy(&x, &bits, sizeof(x));
+  return x;
+}
+__device__ __forceinline__ double number_of(uint64_t order) {
+  const uint64_t bits = (order >> 63) != 0 ? order & ~(uint64_t{1} << 63) : ~order;
+  double x;
+  __builtin_memcpy(&x, &bits, sizeof(x));
+  return x;
+}
 
 // An order and a place below 2^32, in one word or in two.
 struct ShortPlace {
@@ -48,6 +60,8 @@ struct ShortPlace {
   }
   static __device__ __forceinline__ ShortPlace last() { return {~uint64_t{0}}; }
   __device__ __forceinline__ int64_t place() const { return static_cast<int64_t>(word & 0xffffffffu); }
+  __device__ __forceinline__ uint32_t order() const { return static_cast<uint32_t>(word >> 32); }
+  __device__ __forceinline__ int byte(int bit) const { return static_cast<int>(order() >> bit & 0xff); }
   // Eleven bits each, the highest ones first.
   __device__ __forceinline__ int digit(int d) const {
     return static_cast<int>((d < 5 ? word >> (53 - 11 * d) : word << 2) & 0x7ff);
@@ -58,22 +72,24 @@ struct ShortPlace {
 struct LongPlace {
   static constexpr int kDigits = 9;
   using Order = uint64_t;
-  uint64_t order, low;
+  uint64_t high, low;
 
   static __device__ __forceinline__ LongPlace of(uint64_t order, int64_t place) {
     return {order, static_cast<uint64_t>(place)};
   }
   static __device__ __forceinline__ LongPlace last() { return {~uint64_t{0}, ~uint64_t{0}}; }
   __device__ __forceinline__ int64_t place() const { return static_cast<int64_t>(low); }
+  __device__ __forceinline__ uint64_t order() const { return high; }
+  __device__ __forceinline__ int byte(int bit) const { return static_cast<int>(high >> bit & 0xff); }
   __device__ __forceinline__ int digit(int d) const {
-    const uint64_t bits = d < 5 ? order >> (53 - 11 * d) : d == 5 ? order << 2 : low >> (11 * (8 - d));
+    const uint64_t bits = d < 5 ? high >> (53 - 11 * d) : d == 5 ? high << 2 : low >> (11 * (8 - d));
     return static_cast<int>(bits & 0x7ff);
   }
   __device__ __forceinline__ LongPlace of_lane(int lanes) const {
-    return {wave_xor(order, lanes), wave_xor(low, lanes)};
+    return {wave_xor(high, lanes), wave_xor(low, lanes)};
   }
   __device__ __forceinline__ bool operator<(const LongPlace& other) const {
-    return order != other.order ? order < other.order : low < other.low;
+    return high != other.high ? high < other.high : low < other.low;
   }
 };
 template <class T>
@@ -153,17 +169,29 @@ __device__ __forceinline__ int power_of_two(int64_t count) {
   return padded;
 }
 
+// The answer number j of a row is the number at `place`.
 template <class T>
-__device__ __forceinline__ void put_in_order(const MoveArgs& args, int64_t row, int64_t j, int64_t place) {
-  const MoveTensor &y = args.tensor[0], &index = args.tensor[1], &x = args.tensor[2];
-  static_cast<T*>(y.data)[row * y.stride[0] + j * y.stride[1]] =
-      static_cast<const T*>(x.data)[row * x.stride[0] + place * x.stride[1]];
+__device__ __forceinline__ void put_number(const MoveArgs& args, int64_t row, int64_t j, int64_t place, T number) {
+  const MoveTensor &y = args.tensor[0], &index = args.tensor[1];
+  static_cast<T*>(y.data)[row * y.stride[0] + j * y.stride[1]] = number;
   const int64_t at = row * index.stride[0] + j * index.stride[1];
   if (index.dtype == kMapI64) {
     static_cast<int64_t*>(index.data)[at] = place;
   } else {
     static_cast<int32_t*>(index.data)[at] = static_cast<int32_t>(place);
   }
+}
+template <class T>
+__device__ __forceinline__ void put_in_order(const MoveArgs& args, int64_t row, int64_t j, int64_t place) {
+  const MoveTensor& x = args.tensor[2];
+  put_number<T>(args, row, j, place, static_cast<const T*>(x.data)[row * x.stride[0] + place * x.stride[1]]);
+}
+// From its order, where that tells its bits: without a look at the row.
+template <class T>
+__device__ __forceinline__ void put_in_order(const MoveArgs& args, int64_t row, int64_t j, int64_t place,
+                                             typename PlaceOf<T>::type::Order order) {
+  if (order == ~decltype(order){0} || order == order_of(Accumulator<T>(0))) return put_in_order<T>(args, row, j, place);
+  put_number<T>(args, row, j, place, Narrow<T>::of(number_of(order)));
 }
 
 // Places of a block in shared memory, kOrderChunk or kOrderList of them: the same bytes for every dtype of a kernel.
@@ -181,64 +209,16 @@ __device__ __forceinline__ void order_chunks(const MoveArgs& args) {
   using Place = typename PlaceOf<T>::type;
   Place* const places = shared_places<Place>();
   const int me = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
-  const int64_t columns = args.size[kOrderColumns], chunks = args.divisor[kByOrderChunks].size;
-  for (int64_t block = blockIdx.x; block < args.units; block += gridDim.x) {
-    const int64_t row = move_divide(args.divisor[kByOrderChunks], block), begin = (block - row * chunks) * kOrderChunk;
-    const int64_t end = begin + kOrderChunk < columns ? begin + kOrderChunk : columns;
-    const int here = static_cast<int>(end - begin), padded = power_of_two(here);
-    for (int i = here + me; i < padded; i += threads) places[i] = Place::last();
+  const int64_t columns = args.size[kOrderColumns], count = args.size[kOrderCount];
+  const int padded = power_of_two(columns);
+  for (int64_t row = blockIdx.x; row < args.units; row += gridDim.x) {
+    for (int i = static_cast<int>(columns) + me; i < padded; i += threads) places[i] = Place::last();
     const OrderedRow<T> from(args, row);
-    from.each(begin, end, me, threads, [&](const Place& place) { places[place.place() - begin] = place; });
+    from.each(0, columns, me, threads, [&](const Place& place) { places[place.place()] = place; });
     sort_places(places, padded);
-    if (chunks == 1) {
-      const int count = static_cast<int>(args.size[kOrderCount]);
-      for (int j = me; j < count; j += threads) put_in_order<T>(args, row, j, places[j].place());
-    } else {
-      Place* const to = static_cast<Place*>(args.work[0]) + row * columns + begin;
-      for (int i = me; i < here; i += threads) to[i] = places[i];
-    }
+    for (int j = me; j < count; j += threads) put_in_order<T>(args, row, j, places[j].place());
     __syncthreads();
   }
-}
-
-template <class Place>
-__device__ __forceinline__ int64_t places_before(const Place* places, int64_t count, const Place& place) {
-  int64_t low = 0, high = count;
-  while (low < high) {
-    const int64_t middle = (low + high) / 2;
-    if (places[middle] < place) {
-      low = middle + 1;
-    } else {
-      high = middle;
-    }
-  }
-  return low;
-}
-
-template <class T>
-__device__ __forceinline__ void order_merge(const MoveArgs& args) {
-  using Place = typename PlaceOf<T>::type;
-  const int64_t columns = args.size[kOrderColumns], length = args.argument;
-  const bool is_even = (static_cast<uint64_t>(length / kOrderChunk) & 0x5555555555555555u) != 0;
-  const Place* const in = static_cast<const Place*>(args.work[is_even ? 0 : 1]);
-  Place* const out = static_cast<Place*>(args.work[is_even ? 1 : 0]);
-  const bool is_last = 2 * length >= columns;
-  move_units(args, [&](int64_t unit) {
-    const int64_t row = move_divide(args.divisor[kByOrderColumns], unit), i = unit - row * columns;
-    const int64_t run = i / length, other = (run ^ 1) * length;
-    const Place place = in[unit];
-    int64_t before = 0;
-    if (other < columns) {
-      const int64_t here = columns - other < length ? columns - other : length;
-      before = places_before(in + row * columns + other, here, place);
-    }
-    const int64_t at = (run & ~int64_t{1}) * length + (i - run * length) + before;
-    if (!is_last) {
-      out[row * columns + at] = place;
-    } else if (at < args.size[kOrderCount]) {
-      put_in_order<T>(args, row, at, place.place());
-    }
-  });
 }
 
 // What is known of a row whose first places are collected, before the list of them.

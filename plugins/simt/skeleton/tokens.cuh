@@ -27,6 +27,12 @@
 // to sequences and sequences to totals. The order depends on lengths alone. kStep tokens of a thread are read before
 // the first is computed.
 //
+// A pass of packs reads four neighbours of a tensor at once and computes one token after the other: it is for a token
+// that is little work. It says which tensors it looks at, kUses, a bit each, and of which of them bytes are expected,
+// kBytes; the others' numbers are 0. No kStep:
+//
+//   RLK_SIMT_TOKEN_PACK_PASSES(BriefSquares)
+//
 // cu_seqlens are checked by the totals of a pass. Bad ones are reported and make every output NaN; no pass reads or
 // writes beyond the tensors for them. A pass without sums must not be the first one of a packed call.
 #pragma once
@@ -42,7 +48,7 @@
 
 #include "../tokens.cuh"
 #include "each.h"
-#include "tokens.h"
+#include "token_numbers.cuh"
 
 namespace rlk::simt {
 
@@ -144,57 +150,6 @@ __device__ __forceinline__ void add_to_sum(int i, double& sum, double more) {
   }
 }
 
-// Bits of a tensor's tokens, read and then widened in two steps: nothing waits for one tensor before it asks for the
-// next.
-template <int kStep>
-__device__ __forceinline__ void read_tokens(const TokenTensor& tensor, int64_t row, const int64_t (&token)[kStep],
-                                            uint64_t (&bits)[kStep]) {
-  if (tensor.data == nullptr) return;
-  const auto read = [&](auto word) {
-    using Word = decltype(word);
-    const Word* const from = static_cast<const Word*>(tensor.data) + row * tensor.sequence;
-#pragma unroll
-    for (int s = 0; s < kStep; ++s) bits[s] = from[token[s] * tensor.token];
-  };
-  if (tensor.dtype == kMapF32) {
-    read(uint32_t{});
-  } else if (tensor.dtype == kMapF64) {
-    read(uint64_t{});
-  } else if (tensor.dtype == kMapU8 || tensor.dtype == kMapBool) {
-    read(uint8_t{});
-  } else {
-    read(uint16_t{});
-  }
-}
-template <class To, class Word>
-__device__ __forceinline__ To of_bits(Word word) {
-  To to;
-  static_assert(sizeof(to) == sizeof(word), "the same bits");
-  __builtin_memcpy(&to, &word, sizeof(to));
-  return to;
-}
-template <int kStep>
-__device__ __forceinline__ void widen_tokens(const TokenTensor& tensor, const uint64_t (&bits)[kStep],
-                                             double (&number)[kStep]) {
-  const auto widen_each = [&](auto of) {
-#pragma unroll
-    for (int s = 0; s < kStep; ++s) number[s] = of(bits[s]);
-  };
-  if (tensor.data == nullptr) {
-    widen_each([&](uint64_t) { return tensor.value; });
-  } else if (tensor.dtype == kMapF32) {
-    widen_each([](uint64_t b) { return static_cast<double>(of_bits<float>(static_cast<uint32_t>(b))); });
-  } else if (tensor.dtype == kMapF64) {
-    widen_each([](uint64_t b) { return of_bits<double>(b); });
-  } else if (tensor.dtype == kMapBf16) {
-    widen_each([](uint64_t b) { return static_cast<double>(widen(of_bits<bf16>(static_cast<uint16_t>(b)))); });
-  } else if (tensor.dtype == kMapF16) {
-    widen_each([](uint64_t b) { return static_cast<double>(widen(of_bits<f16>(static_cast<uint16_t>(b)))); });
-  } else {
-    widen_each([](uint64_t b) { return static_cast<double>(b); });
-  }
-}
-
 // By the threads of a grid, or of a block.
 __device__ inline void all_outputs_nan(const TokenArgs& args, int64_t first, int64_t step) {
   const TokenView view(args);
@@ -208,9 +163,91 @@ __device__ inline void all_outputs_nan(const TokenArgs& args, int64_t first, int
   }
 }
 
-template <class Pass>
+// The tokens [begin, end) of a sequence, by a block.
+template <class Pass, class State, int kSums>
+__device__ __forceinline__ void tokens_one_by_one(const TokenArgs& args, const State& state, int64_t row,
+                                                  int64_t sequence_begin, int64_t begin, int64_t end,
+                                                  double (&sums)[kSums]) {
+  constexpr int kIns = Pass::kIns, kOuts = Pass::kOuts, kStep = Pass::kStep;
+  const TokenView view(args);
+  const int me = static_cast<int>(threadIdx.x);
+#pragma unroll 1
+  for (int64_t first = begin + me; first < end; first += kStep * kTokenThreads) {
+    int64_t token[kStep];
+    uint64_t bits[kIns][kStep];
+    double number[kIns][kStep];
+#pragma unroll
+    for (int s = 0; s < kStep; ++s) {
+      token[s] = first + s * kTokenThreads < end ? first + s * kTokenThreads : first;
+    }
+#pragma unroll
+    for (int i = 0; i < kIns; ++i) read_tokens(args.tensor[i], row, token, bits[i]);
+#pragma unroll
+    for (int i = 0; i < kIns; ++i) widen_tokens(args.tensor[i], bits[i], number[i]);
+#pragma unroll
+    for (int s = 0; s < kStep; ++s) {
+      if (first + s * kTokenThreads >= end) continue;
+      double in[kIns + 1], out[kOuts > 0 ? kOuts : 1] = {};
+      in[kIns] = static_cast<double>(token[s] - sequence_begin);
+#pragma unroll
+      for (int i = 0; i < kIns; ++i) in[i] = number[i][s];
+      Pass::token(state, in, sums, out);
+#pragma unroll
+      for (int i = 0; i < kOuts; ++i) view.put(kIns + i, row, token[s], out[i]);
+    }
+  }
+}
+template <class Pass, class State, int kSums>
+__device__ __forceinline__ void tokens_in_packs(const TokenArgs& args, const State& state, int64_t row,
+                                                int64_t sequence_begin, int64_t begin, int64_t end,
+                                                double (&sums)[kSums]) {
+  constexpr int kIns = Pass::kIns, kOuts = Pass::kOuts;
+  const TokenView view(args);
+  // function(tensor, whether it may be of bytes) of each one that the pass looks at.
+  const auto each = [](const auto& function) {
+#pragma unroll
+    for (int i = 0; i < kIns; ++i) {
+      if ((Pass::kUses >> i & 1) == 0) continue;
+      if ((Pass::kBytes >> i & 1) != 0) {
+        function(i, TokenBytes<true>{});
+      } else {
+        function(i, TokenBytes<false>{});
+      }
+    }
+  };
+  bool is_brief = true;
+  each([&](int i, auto bytes) { is_brief = is_brief && is_brief_tensor<bytes.value>(args.tensor[i], row, begin); });
+#pragma unroll 1
+  for (int64_t first = begin + kTokenPack * static_cast<int>(threadIdx.x); first < end;
+       first += kTokenPack * kTokenThreads) {
+    const int count = end - first < kTokenPack ? static_cast<int>(end - first) : kTokenPack;
+    TokenBits bits[kIns];
+    double number[kIns][kTokenPack] = {}, result[kOuts > 0 ? kOuts : 1][kTokenPack];
+    if (is_brief && count == kTokenPack) {
+      each([&](int i, auto bytes) { read_brief<bytes.value>(args.tensor[i], row, first, bits[i]); });
+      each([&](int i, auto bytes) { widen_brief<bytes.value>(args.tensor[i], bits[i], number[i]); });
+    } else {
+      each([&](int i, auto) { read_pack(args.tensor[i], row, first, count, bits[i]); });
+      each([&](int i, auto) { widen_pack(args.tensor[i], row, first, count, bits[i], number[i]); });
+    }
+#pragma unroll
+    for (int s = 0; s < kTokenPack; ++s) {
+      double in[kIns + 1], out[kOuts > 0 ? kOuts : 1] = {};
+      in[kIns] = static_cast<double>(first + s - sequence_begin);
+#pragma unroll
+      for (int i = 0; i < kIns; ++i) in[i] = number[i][s];
+      if (s < count) Pass::token(state, in, sums, out);
+#pragma unroll
+      for (int i = 0; i < kOuts; ++i) result[i][s] = out[i];
+    }
+#pragma unroll
+    for (int i = 0; i < kOuts; ++i) put_pack(view, args.tensor[kIns + i], kIns + i, row, first, count, result[i]);
+  }
+}
+
+template <class Pass, bool kInPacks>
 __device__ __forceinline__ void token_pass(const TokenArgs& args) {
-  constexpr int kIns = Pass::kIns, kOuts = Pass::kOuts, kSums = Pass::kSums, kStep = Pass::kStep;
+  constexpr int kSums = Pass::kSums;
   const TokenView view(args);
   const auto& rules = token_rules<typename Pass::Rules>(args);
   const int me = static_cast<int>(threadIdx.x);
@@ -228,30 +265,10 @@ __device__ __forceinline__ void token_pass(const TokenArgs& args) {
     const int64_t row = view.is_packed() ? 0 : b;
     const auto state = Pass::begin(rules, view, b);
     double sums[kSums > 0 ? kSums : 1] = {};
-#pragma unroll 1
-    for (int64_t first = begin + me; first < end; first += kStep * kTokenThreads) {
-      int64_t token[kStep];
-      uint64_t bits[kIns][kStep];
-      double number[kIns][kStep];
-#pragma unroll
-      for (int s = 0; s < kStep; ++s) {
-        token[s] = first + s * kTokenThreads < end ? first + s * kTokenThreads : first;
-      }
-#pragma unroll
-      for (int i = 0; i < kIns; ++i) read_tokens(args.tensor[i], row, token, bits[i]);
-#pragma unroll
-      for (int i = 0; i < kIns; ++i) widen_tokens(args.tensor[i], bits[i], number[i]);
-#pragma unroll
-      for (int s = 0; s < kStep; ++s) {
-        if (first + s * kTokenThreads >= end) continue;
-        double in[kIns + 1], out[kOuts > 0 ? kOuts : 1] = {};
-        in[kIns] = static_cast<double>(token[s] - all.begin);
-#pragma unroll
-        for (int i = 0; i < kIns; ++i) in[i] = number[i][s];
-        Pass::token(state, in, sums, out);
-#pragma unroll
-        for (int i = 0; i < kOuts; ++i) view.put(kIns + i, row, token[s], out[i]);
-      }
+    if constexpr (kInPacks) {
+      tokens_in_packs<Pass>(args, state, row, all.begin, begin, end, sums);
+    } else {
+      tokens_one_by_one<Pass>(args, state, row, all.begin, begin, end, sums);
     }
     if constexpr (kSums > 0) {
       constexpr int kWaves = kTokenThreads / 32;
@@ -373,16 +390,21 @@ __device__ __forceinline__ void token_totals(const TokenArgs& args) {
 
 }  // namespace rlk::simt
 
-#define RLK_SIMT_TOKEN_KERNEL(PASS, suffix, function, ...)                                             \
-  RLK_SIMT_KERNEL(__VA_ARGS__)                                                                         \
-  RLK_SIMT_CAT(RLK_SIMT_IMAGE, _tokens_##PASS##suffix)(RLK_SIMT_ARGUMENT(rlk::simt::TokenArgs) args) { \
-    rlk::simt::function<rlk::formula::PASS>(args);                                                     \
+#define RLK_SIMT_TOKEN_CHUNKS(PASS, in_packs, ...)                                                      \
+  RLK_SIMT_KERNEL(__VA_ARGS__)                                                                          \
+  RLK_SIMT_CAT(RLK_SIMT_IMAGE, _tokens_##PASS##_chunks)(RLK_SIMT_ARGUMENT(rlk::simt::TokenArgs) args) { \
+    rlk::simt::token_pass<rlk::formula::PASS, in_packs>(args);                                          \
+  }                                                                                                     \
+  RLK_SIMT_KERNEL(rlk::simt::kTokenTotalThreads)                                                        \
+  RLK_SIMT_CAT(RLK_SIMT_IMAGE, _tokens_##PASS##_totals)(RLK_SIMT_ARGUMENT(rlk::simt::TokenArgs) args) { \
+    rlk::simt::token_totals<rlk::formula::PASS>(args);                                                  \
   }
 // Four blocks that read far ahead, or three, keep memory busy while others compute.
-#define RLK_SIMT_TOKEN_PASS(PASS)                                                                                   \
-  RLK_SIMT_TOKEN_KERNEL(PASS, _chunks, token_pass, rlk::simt::kTokenThreads, rlk::formula::PASS::kStep > 2 ? 4 : 3) \
-  RLK_SIMT_TOKEN_KERNEL(PASS, _totals, token_totals, rlk::simt::kTokenTotalThreads)
+#define RLK_SIMT_TOKEN_PASS(PASS) \
+  RLK_SIMT_TOKEN_CHUNKS(PASS, false, rlk::simt::kTokenThreads, rlk::formula::PASS::kStep > 2 ? 4 : 3)
+#define RLK_SIMT_TOKEN_PACK_PASS(PASS) RLK_SIMT_TOKEN_CHUNKS(PASS, true, rlk::simt::kTokenThreads, 6)
 #define RLK_SIMT_TOKEN_PASSES(...) RLK_SIMT_EACH(RLK_SIMT_TOKEN_PASS, __VA_ARGS__)
+#define RLK_SIMT_TOKEN_PACK_PASSES(...) RLK_SIMT_EACH(RLK_SIMT_TOKEN_PACK_PASS, __VA_ARGS__)
 #define RLK_SIMT_TOKENS(OP, rules, ins, others, passes)
 
 #endif

@@ -9,6 +9,7 @@ namespace rlk::simt {
 constexpr int kTokenTensors = 16;  // arguments of an operator, in the order in which its file names them
 constexpr int kTokenThreads = 128;
 constexpr int64_t kTokenChunk = 2048;    // tokens of a sequence that a block takes
+constexpr int kTokenPack = 4;            // tokens of a thread that are read at once
 constexpr int kTokenTotalThreads = 256;  // of the one block that adds chunks
 constexpr int kTokenRules = 1024;        // bytes of what a formula takes of a call
 constexpr int kTokenBatch = 256;         // and of what it takes of the whole batch
