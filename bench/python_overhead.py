@@ -77,6 +77,7 @@ def main():
               lambda: leaf.log_softmax(-1).gather(1, ids[:, None]).sum().backward()),
              ("rlk.torch.logp, with backward", lambda: rlk.torch.logp(leaf, ids).sum().backward())]
     if DEVICE != "cpu":
+        rlk.require(f"{DEVICE}:add,logp,logp_backward")  # not what is staged until they have their verdicts
         rows += of_a_vocabulary()
     print(f"on {DEVICE}; rlk.torch: {rlk.torch.served_by}")
     for name, function in rows:

@@ -103,22 +103,25 @@ def _attention(modeling):
         require(attention_mask is None or attention_mask.ndim == 2, "a mask that is more than causality and padding")
         require(sliding_window is None or key.shape[2] <= sliding_window, "a window shorter than the sequence")
         # Each layer of each token comes here: a reason is made of what it names only where it is one.
-        for what, x, holds in (("dropout", dropout, dropout == 0), ("scaling", scaling, scaling is None or scaling > 0),
-                               ("softcap", softcap, softcap is None or softcap > 0)):
-            if not holds:
-                raise Original(f"a {what} of {x}")
+        if dropout != 0:
+            raise Original(f"a dropout of {dropout}")
+        if scaling is not None and not scaling > 0:
+            raise Original(f"a scaling of {scaling}")
+        if softcap is not None and not softcap > 0:
+            raise Original(f"a softcap of {softcap}")
         packed = cu_seq_lens_q is not None or cu_seq_lens_k is not None
         if packed:
             require(cu_seq_lens_q is not None and cu_seq_lens_k is not None, "only one of cu_seq_lens_q and cu_seq_lens_k")
             require(attention_mask is None, "a mask beside cu_seq_lens")
             require(cu_seq_lens_q.dtype == cu_seq_lens_k.dtype and cu_seq_lens_q.dtype in (torch.int32, torch.int64),
                     f"cu_seq_lens of {cu_seq_lens_q.dtype} and {cu_seq_lens_k.dtype}, expected int32 or int64")
-        dtypes = {query.dtype, key.dtype, value.dtype}
-        if len(dtypes) > 1 or query.dtype not in DTYPES:
+        dtype = query.dtype
+        if dtype not in DTYPES or key.dtype != dtype or value.dtype != dtype:
             require_dtype(query, "queries")
             # Rotary embeddings leave fp32 under autocast, and values not: rlk.torch casts them.
+            dtypes = {dtype, key.dtype, value.dtype}
             if not torch.is_autocast_enabled(query.device.type) or not dtypes.issubset(DTYPES) or torch.float64 in dtypes:
-                raise Original(f"{query.dtype}, {key.dtype} and {value.dtype} side by side")
+                raise Original(f"{dtype}, {key.dtype} and {value.dtype} side by side")
         require(query.shape[3] == key.shape[3] == value.shape[3] <= 256, "heads of different sizes, or of more than 256")
         options = {"causal": "on" if _causal(module, is_causal, query) else "off", "scale": scaling or 0.0,
                    "softcap": softcap or 0.0}
