@@ -3,7 +3,7 @@
 arithmetic is nothing. In time of the processor; on a device until the work is enqueued. Needs numpy, torch and the package
 rlk (the wheel, or PYTHONPATH=build/release/python).
 
-    python3 bench/python_overhead.py [cuda]
+    python3 bench/python_overhead.py [cuda [--compiled]]            on a device, 64 x 32000 too; --compiled needs Triton
     RLK_TORCH_LIBRARY=0 python3 bench/python_overhead.py [cuda]     rlk.torch without its library, through ctypes
 """
 import sys
@@ -16,6 +16,7 @@ import torch
 from rlk import _runtime, errors
 
 DEVICE = sys.argv[1] if len(sys.argv) > 1 else "cpu"
+COMPILED = "--compiled" in sys.argv
 
 
 def microseconds(function, calls=200, rounds=40):
@@ -44,6 +45,21 @@ def on_the_host():
             ("rlk.ops.add, numpy", lambda: rlk.ops.add(x, y))]
 
 
+def of_a_vocabulary():
+    """Of logits as a decoder's are: on a device the kernels run meanwhile, and the host alone is counted."""
+    logits = torch.randn(64, 32000, device=DEVICE, requires_grad=True)
+    ids = torch.arange(64, device=DEVICE)
+    of_torch = lambda: logits.log_softmax(-1).gather(1, ids[:, None]).sum()
+    of_rlk = lambda: rlk.torch.logp(logits, ids).sum()
+    ways = [("eager", lambda f: f), *([("compiled", torch.compile)] if COMPILED else [])]
+    rows = []
+    for way, made in ways:
+        for name, function in (("torch log_softmax + gather", made(of_torch)), ("rlk.torch.logp", made(of_rlk))):
+            rows += [(f"{name}, 64 x 32000 {way}", lambda f=function: f()),
+                     (f"{name}, 64 x 32000 {way}, with backward", lambda f=function: torch.autograd.grad(f(), logits))]
+    return rows
+
+
 def main():
     torch.set_num_threads(1)
     a, b = torch.randn(4, 4, device=DEVICE), torch.randn(4, 4, device=DEVICE)
@@ -60,9 +76,12 @@ def main():
              ("torch log_softmax + gather, with backward",
               lambda: leaf.log_softmax(-1).gather(1, ids[:, None]).sum().backward()),
              ("rlk.torch.logp, with backward", lambda: rlk.torch.logp(leaf, ids).sum().backward())]
+    if DEVICE != "cpu":
+        rlk.require(f"{DEVICE}:add,logp,logp_backward")  # not what is staged until they have their verdicts
+        rows += of_a_vocabulary()
     print(f"on {DEVICE}; rlk.torch: {rlk.torch.served_by}")
     for name, function in rows:
-        print(f"{name:44} {microseconds(function):8.1f} us")
+        print(f"{name:60} {microseconds(function):8.1f} us")
 
 
 if __name__ == "__main__":

@@ -335,6 +335,16 @@ def test_autocast_makes_products_as_torch_makes_them():
     assert rlk.torch.linear(x, weight).dtype == torch.float32, "outside nothing is cast"
 
 
+def test_under_autocast_the_gradient_of_a_weight_in_fp32_is_not_rounded_to_16_bits():
+    hidden, weight = torch.randn(40, 16, requires_grad=True), torch.randn(30, 16, requires_grad=True)
+    with autocast():
+        rlk.torch.linear_logp(hidden, weight, torch.arange(40) % 30).sum().backward()
+    assert weight.grad.dtype == torch.float32 and not torch.equal(weight.grad, weight.grad.bfloat16().float())
+    rounded = [x.detach().bfloat16().requires_grad_() for x in (hidden, weight)]
+    rlk.torch.linear_logp(*rounded, torch.arange(40) % 30).sum().backward()
+    assert torch.equal(weight.grad.bfloat16(), rounded[1].grad) and torch.equal(hidden.grad.bfloat16(), rounded[0].grad)
+
+
 def test_autocast_widens_what_must_agree_and_differs():
     logp, advantages = torch.rand(2, 5).neg(), torch.randn(2, 5).bfloat16()
     with pytest.raises(rlk.InvalidArgument, match="dtype"):

@@ -4,6 +4,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed here")
 import rlk  # noqa: E402
+import rlk.torch  # noqa: E402, F401
 from rlk.integrations import _serve  # noqa: E402
 from rlk.integrations._replace import Original, Replacement  # noqa: E402
 
@@ -39,6 +40,36 @@ def test_who_computes_on_the_device_serves_and_is_asked_once(monkeypatch):
     require((LOGITS.bfloat16(), IDS), temperature=0.7)  # another dtype, and another option, are another question
     require(temperature=0.7, entropy=True)
     assert calls == ["logp"] * 3
+
+
+def required(monkeypatch, error=None):
+    calls = []
+
+    def require_of_rlk(wanted, timeout):
+        calls.append(wanted)
+        if error is not None:
+            raise error
+    monkeypatch.setattr(_serve._questions, "require", require_of_rlk)
+    return calls
+
+
+def test_an_operator_that_waits_for_its_verdict_is_waited_for_and_not_left_to_the_original_for_good(monkeypatch):
+    answers = [[{"verdict": "declined", "staged": False, "reason_code": "WAITING"}, {"verdict": "taken", "staged": True}],
+               [{"verdict": "taken", "staged": False}]]
+    monkeypatch.setattr(_serve, "explain", lambda *_, **__: {"candidates": answers.pop(0)})
+    waited = required(monkeypatch)
+    require()
+    assert waited == ["cpu:logp"] and not answers
+    require()  # and is not asked again
+
+
+def test_with_a_gradient_that_the_device_does_not_have_the_original_serves(monkeypatch):
+    asked(monkeypatch, [{"verdict": "taken", "staged": False}])
+    waited = required(monkeypatch, rlk.Unsupported("no plugin here has logp_backward"))
+    with pytest.raises(Original, match="tensors on cuda: no plugin here has logp_backward"):
+        require((LOGITS.clone().requires_grad_(), IDS))
+    assert waited == ["cpu:logp_backward"]
+    require()  # without a gradient it is another question
 
 
 @pytest.mark.parametrize("answer, reason", [

@@ -7,7 +7,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed here")
 transformers = pytest.importorskip("transformers", reason="transformers is not installed here (pip install transformers==5.23.0)")
 import rlk.integrations  # noqa: E402
-from trainers_truth import DTYPES, made, ratio, record  # noqa: E402
+from trainers_truth import DTYPES, attention_truth, made, ratio, record  # noqa: E402
 from transformers.integrations.sdpa_attention import sdpa_attention_forward  # noqa: E402
 from transformers.masking_utils import AttentionMaskInterface  # noqa: E402
 from transformers.modeling_utils import AttentionInterface  # noqa: E402
@@ -20,30 +20,6 @@ NAME = "AttentionInterface._global_mapping[rlk]"
 def enabled():
     with rlk.integrations.enable("transformers") as state:
         yield state
-
-
-def truth(q, k, v, mask, causal, scaling, softcap, g):
-    """(out, gradients of q, k and v, the condition of each) in fp64; heads repeated."""
-    q, k, v, g = (x.detach().double() for x in (q, k, v, g.transpose(1, 2)))
-    groups = q.shape[1] // k.shape[1]
-    k, v = (x.repeat_interleave(groups, 1) for x in (k, v))
-    scale = q.shape[-1]**-0.5 if scaling is None else scaling
-    x = scale * q @ k.mT
-    s = x if softcap is None else softcap * torch.tanh(x / softcap)
-    slope = scale * (1 if softcap is None else 1 - (s / softcap) ** 2)
-    seen = torch.ones(x.shape[-2:], dtype=torch.bool).tril(x.shape[-1] - x.shape[-2]) if causal else torch.ones(x.shape[-2:]) > 0
-    if mask is not None:
-        seen = seen & mask[:, None, None, :]
-    w = s.masked_fill(~seen, -torch.inf).softmax(-1).nan_to_num()
-    size = 1 + (scale * q.abs() @ k.abs().mT).amax(-1, keepdim=True)
-    out, dw = w @ v, g @ v.mT
-    ds = w * (dw - (w * dw).sum(-1, keepdim=True)) * slope
-    of_ds = w * (g.abs() @ v.abs().mT + (w * (g.abs() @ v.abs().mT)).sum(-1, keepdim=True)) * scale * size
-
-    def merged(x):
-        return x.unflatten(1, (-1, groups)).sum(2)
-    return [(out.transpose(1, 2), (w @ v.abs() * size).transpose(1, 2)), (ds @ k, of_ds @ k.abs()),
-            (merged(ds.mT @ q), merged(of_ds.mT @ q.abs())), (merged(w.mT @ g), merged((w * size).mT @ g.abs()))]
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -67,7 +43,7 @@ def test_attention_with_every_option(enabled, dtype):
             out, nothing = function(module, *leaves, mask, scaling=scaling, **more)
             assert nothing is None and out.shape == g.shape and out.dtype == kind and out.is_contiguous()
             found.append([out.detach(), *torch.autograd.grad(out, leaves, g)])
-        truths = truth(q, k, v, mask, causal and queries > 1, scaling, softcap, g)
+        truths = attention_truth(q, k, v, mask, causal and queries > 1, scaling, softcap, g)
         ratios = [max(ratio(x, t, c * (2 + weights), kind) for x, (t, c) in zip(one, truths)) for one in found]
         record("transformers", 'attn_implementation="rlk"', "attention", dtype, *ratios)
         assert max(ratios) <= 1, (heads, queries, keys, causal, scaling, softcap, padded, ratios)
@@ -91,7 +67,8 @@ def test_packed_sequences_see_only_themselves(enabled, lengths, causal, masked):
                                          max_length_k=4)
     for a, b, c, d in zip(lengths[0], lengths[0][1:], lengths[1], lengths[1][1:]):
         if a < b:
-            alone = truth(q[:, :, a:b], k[:, :, c:d], v[:, :, c:d], None, causal, None, None, torch.zeros(1, b - a, 4, 16))
+            alone = attention_truth(q[:, :, a:b], k[:, :, c:d], v[:, :, c:d], None, causal, None, None,
+                                    torch.zeros(1, b - a, 4, 16))
             torch.testing.assert_close(out[:, a:b].double(), alone[0][0], atol=1e-5, rtol=1e-5)
     out.sum().backward()
     assert all(torch.isfinite(x.grad).all() for x in leaves)

@@ -142,3 +142,32 @@ def compare_logits(trainer, name, dtype, ours, theirs, logits, ids, *, logp, ent
     record(trainer, name, "logp", dtype, max(ratios), their)
     assert max(ratios) <= 1, ratios
     assert their is None or kind != torch.float32 or their <= 1, their  # the truth is the trainer's
+
+
+# ---- attention ---------------------------------------------------------------------------------------------------
+
+def attention_truth(q, k, v, mask, causal, scaling, softcap, g):
+    """Of attention [sequences, heads, tokens, size]: (out, gradients of q, k and v, the condition of each) in fp64; heads
+    repeated."""
+    q, k, v, g = (x.detach().double() for x in (q, k, v, g.transpose(1, 2)))
+    groups = q.shape[1] // k.shape[1]
+    k, v = (x.repeat_interleave(groups, 1) for x in (k, v))
+    scale = q.shape[-1]**-0.5 if scaling is None else scaling
+    x = scale * q @ k.mT
+    s = x if softcap is None else softcap * torch.tanh(x / softcap)
+    slope = scale * (1 if softcap is None else 1 - (s / softcap) ** 2)
+    seen = torch.ones(x.shape[-2:], dtype=torch.bool, device=x.device)
+    if causal:
+        seen = seen.tril(x.shape[-1] - x.shape[-2])
+    if mask is not None:
+        seen = seen & mask[:, None, None, :]
+    w = s.masked_fill(~seen, -torch.inf).softmax(-1).nan_to_num()
+    size = 1 + (scale * q.abs() @ k.abs().mT).amax(-1, keepdim=True)
+    out, dw = w @ v, g @ v.mT
+    ds = w * (dw - (w * dw).sum(-1, keepdim=True)) * slope
+    of_ds = w * (g.abs() @ v.abs().mT + (w * (g.abs() @ v.abs().mT)).sum(-1, keepdim=True)) * scale * size
+
+    def merged(x):
+        return x.unflatten(1, (-1, groups)).sum(2)
+    return [(out.transpose(1, 2), (w @ v.abs() * size).transpose(1, 2)), (ds @ k, of_ds @ k.abs()),
+            (merged(ds.mT @ q), merged(of_ds.mT @ q.abs())), (merged(w.mT @ g), merged((w * size).mT @ g.abs()))]

@@ -11,12 +11,24 @@ _REDUCED = (torch.bfloat16, torch.float16, torch.float32)
 
 
 def register(library, function, overload):
+    """Of one that autocast casts for: casts(inputs), which a plain call uses in place of the dispatcher's entry."""
     op = function.operator
     places = [i for i, a in enumerate(op.inputs) if a.dtype == "T"]
     if not function.pure or (len(places) < 2 and not op.is_product):
-        return
+        return None
     for device_type, key in KEYS.items():
         library.impl(op.name, _kernel(overload, device_type, key, places, op.is_product), key)
+
+    def casts(inputs):
+        device_type = next(x for x in inputs if x is not None).device.type
+        if _key_of(device_type) is None or not torch.is_autocast_enabled(device_type):
+            return inputs
+        return cast(inputs, places, torch.get_autocast_dtype(device_type) if op.is_product else None)
+    return casts
+
+
+def _key_of(device_type):
+    return KEYS.get("privateuseone" if device_type == torch._C._get_privateuse1_backend_name() else device_type)
 
 
 def _kernel(overload, device_type, key, places, is_product):

@@ -9,7 +9,7 @@ from torch.autograd import forward_ad
 
 from rlk import _autocast, _torch_library
 from rlk._call import is_numpys_bool, key_of, remembered
-from rlk._gradients import Eager, Gradients, below_autograd, fakes, functions, is_plain, refuse_tangents
+from rlk._gradients import Eager, Gradients, below_autograd, fakes, functions, is_eager, refuse_tangents
 from rlk._tensors import Torch
 from rlk.errors import ArgumentTypeError, Error, InvalidArgument
 
@@ -71,7 +71,7 @@ class Function:
             torch.library.register_autograd(f"rlk::{operator.name}", self.gradients.of_graph,
                                             setup_context=self.gradients.keep_of_graph, lib=_library)
         self.overload = getattr(torch.ops.rlk, operator.name).default
-        _autocast.register(_library, self, self.overload)
+        self.casts = _autocast.register(_library, self, self.overload)
         functions[operator.name] = self
 
     def __call__(self, inputs, params, flags, pin, numerics):
@@ -147,16 +147,25 @@ class Function:
             every = wanted | self.gradients.saved(inputs, codes, wanted)
             if every != wanted:
                 wanted, names = every, self.names(codes, every)
-        # What torch.library registers for gradients is a hop through Python of some 20 us. Graphs need it; a plain call goes
-        # around it, with a Function of its own where there is a gradient.
-        if self.pure and is_plain():
+        # What torch.library registers for gradients and for autocast are hops through Python of some 20 us. Graphs need them;
+        # a plain call goes around them, with a Function of its own where there is a gradient.
+        if self.pure and is_eager():
             if differentiated:
                 return plan, names, Eager.apply(self, codes, names, real, whole, wanted, pin, numerics, *inputs)
-            with below_autograd():
-                return plan, names, self.overload(*inputs, real, whole, wanted, pin, numerics)
+            return plan, names, self.below(inputs, real, whole, wanted, pin, numerics)[1]
         if not self.pure:
             self.note_change(inputs, differentiated)
         return plan, names, self.overload(*inputs, real, whole, wanted, pin, numerics)
+
+    def below(self, inputs, *behind):
+        """(inputs as autocast has them, outputs) of a call that records no gradient."""
+        if not torch._C._is_any_autocast_enabled():
+            with below_autograd():
+                return inputs, self.overload(*inputs, *behind)
+        if self.casts is not None:
+            inputs = self.casts(inputs)
+        with below_autograd(), torch._C._DisableAutocast():
+            return inputs, self.overload(*inputs, *behind)
 
     def note_change(self, inputs, differentiated):
         """Before inputs are changed where they are. Graphs note it by themselves."""

@@ -14,10 +14,15 @@ functions = {}  # {name: Function} of every operator
 below_autograd = torch._C._AutoDispatchBelowAutograd
 
 
-def is_plain():
-    """No compiler traces this call, no torch.func transforms it, no tangents go forward, and no autocast casts."""
+def is_eager():
+    """No compiler traces this call, no torch.func transforms it, and no tangents go forward."""
     return (not torch.compiler.is_compiling() and forward_ad._current_level < 0
-            and torch._C._functorch.maybe_current_level() is None and not torch._C._is_any_autocast_enabled())
+            and torch._C._functorch.maybe_current_level() is None)
+
+
+def is_plain():
+    """Nor does autocast cast."""
+    return is_eager() and not torch._C._is_any_autocast_enabled()
 
 
 def refuse_tangents(name, inputs):
@@ -98,13 +103,14 @@ class Gradients:
 
     # ---- the forward's side --------------------------------------------------------------------------------------
 
-    def keep(self, ctx, tensors, codes, names, who, outputs):
-        """Of a forward, for its backward."""
+    def keep(self, ctx, tensors, codes, names, who, outputs, given=None):
+        """Of a forward, for its backward. given: what autocast made the tensors of, where it did."""
         ctx.codes, ctx.names, ctx.who = codes, names, who
+        given = tensors if given is None else given
+        ctx.given = [(None, None) if x is None else (x.shape, x.dtype) for x in given]
         ctx.sizes = [(x.shape, x.dtype) for x in outputs]
         ctx.rule = _composed.rule_of(self.forward.operator, tensors)
         if ctx.rule is not None:
-            ctx.given = [(None, None) if x is None else (x.shape, x.dtype) for x in tensors]
             there = {a.name: x for a, x in zip(self.forward.operator.inputs, tensors)} | dict(zip(names, outputs))
             ctx.save_for_backward(*(there[name] for name in ctx.rule[0]))
             ctx.mark_non_differentiable(*(x for x in outputs if not x.is_floating_point()))
@@ -154,12 +160,12 @@ class Gradients:
                      for name, x in ((name, given.get(name)) for name in sources)]
         results = dict(zip(names, self.run(function, arguments, lists, wanted, ctx.who)))
         grads = []
-        for a, needs in zip(op.inputs, needs_gradient):
+        for a, needs, (_, dtype) in zip(op.inputs, needs_gradient, ctx.given):
             g = results.get(f"grad_{a.name}") if needs else None
             if needs and g is None:
                 raise InvalidArgument(f"{op.name} has no gradient for {a.name}. Pass {a.name}.detach()")
-            if g is not None and g.dtype != given[a.name].dtype:  # sums of 16-bit gradients come in fp32
-                g = g.to(given[a.name].dtype)
+            if g is not None and g.dtype != dtype:  # sums of 16-bit gradients come in fp32
+                g = g.to(dtype)
             grads.append(g)
         return grads
 
@@ -246,11 +252,11 @@ class Eager(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, function, codes, names, real, whole, wanted, pin, numerics, *inputs):
-        with below_autograd():
-            outputs = function.overload(*inputs, real, whole, wanted, pin, numerics)
+        # Cast here and not before: a sum in fp32 that is the gradient of an fp32 weight is never rounded to 16 bits.
+        tensors, outputs = function.below(inputs, real, whole, wanted, pin, numerics)
         ctx.gradients = function.gradients
         ctx.set_materialize_grads(False)
-        function.gradients.keep(ctx, inputs, codes, names, (pin, numerics), outputs)
+        function.gradients.keep(ctx, tensors, codes, names, (pin, numerics), outputs, inputs)
         return tuple(outputs)
 
     @staticmethod

@@ -62,6 +62,10 @@ class _Shard:
 class _Function(torch.autograd.Function):
     @staticmethod
     def forward(ctx, hidden, weight, ids, bias, mask, shard, entropy):
+        ctx.dtypes = [None if x is None else x.dtype for x in (hidden, weight, bias)]
+        device = hidden.device.type
+        if torch.is_autocast_enabled(device):  # as rlk.torch.linear_logp, which is a product of matrices
+            hidden, weight, bias = _autocast.cast((hidden, weight, bias), range(3), torch.get_autocast_dtype(device))
         parts = ops.linear_logp(hidden, weight, ids, bias, mask, lse=True, entropy=entropy, **shard.words)
         every = shard.gathered(list(parts)).unbind(1)
         merged = ops.logp_merge(*every, lse=True, entropy=entropy)
@@ -84,8 +88,9 @@ class _Function(torch.autograd.Function):
         whole = found["grad_hidden"] if of_hidden else None
         if of_hidden and ctx.shard.ranks > 1:
             dist.all_reduce(whole, group=ctx.shard.group)  # in fp32, and rounded after the sum
-        return (whole.to(hidden.dtype) if of_hidden else None, found["grad_weight"].to(weight.dtype) if of_weight else None, None,
-                found["grad_bias"].to(bias.dtype) if of_bias else None, None, None, None)
+        sums = (whole, found.get("grad_weight") if of_weight else None, found.get("grad_bias") if of_bias else None)
+        whole, of_weight, of_bias = (None if g is None else g.to(dtype) for g, dtype in zip(sums, ctx.dtypes))
+        return whole, of_weight, None, of_bias, None, None, None
 
 
 @torch.compiler.disable
@@ -102,9 +107,5 @@ def vocab_parallel_logp(hidden, weight_shard, ids, group=None, bias_shard=None, 
     travel. Under torch.compile it is a graph break."""
     shard = _Shard(weight_shard, group, vocab_start, global_vocab,
                    {"temperature": temperature, "softcap": softcap, "ignore_index": ignore_index})
-    device = hidden.device.type
-    if torch.is_autocast_enabled(device):  # as rlk.torch.linear_logp, which is a product of matrices
-        cast = _autocast.cast((hidden, weight_shard, bias_shard), range(3), torch.get_autocast_dtype(device))
-        hidden, weight_shard, bias_shard = cast
     found = _Function.apply(hidden, weight_shard, ids, bias_shard, mask, shard, entropy)
     return VocabParallelLogp(*found) if lse or entropy else found[0]

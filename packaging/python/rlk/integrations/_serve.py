@@ -1,13 +1,16 @@
 """Calls of rlk's operators as trainers make them: rows of any shape, masks, a device that may have no plugin."""
 import torch
 
-from rlk import errors
+from rlk import _devices, _questions, errors
+from rlk._gradients import functions
 from rlk._questions import explain
-from rlk.integrations._replace import require
+from rlk._tensors import Torch
+from rlk.integrations._replace import log, require
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 # No id is ignored: trainers pass a mask, and an id of -100 is as wrong with rlk as it is with them.
 NO_IGNORED_ID = -2**62
+_LONGEST_SECONDS = 300
 _served = {}
 
 
@@ -32,18 +35,38 @@ def call(operator, *inputs, **arguments):
 def require_native(operator, device, inputs, arguments):
     """Not through the CPU and back: a trainer that has its data on a device has a function for it. Asked once for each
     operator, device, dtypes and options; what changes later is rlk's fallback, which is logged and counted."""
-    key = (operator, device, tuple(x is not None and x.dtype for x in inputs), *sorted(arguments.items()))
+    anywhere = torch._C._is_any_autocast_enabled()
+    cast = anywhere and torch.is_autocast_enabled(device.type) and torch.get_autocast_dtype(device.type)
+    gradient = torch.is_grad_enabled() and any([x is not None and x.requires_grad for x in inputs])
+    key = (operator, device, gradient, cast, tuple([x is not None and x.dtype for x in inputs]), *arguments.items())
     if key not in _served:
         try:
             given = [None if x is None else x.detach() for x in inputs]
-            taken = [c for c in explain(operator, *given, **arguments)["candidates"] if c["verdict"] == "taken"]
+            if cast and functions[operator].casts is not None:
+                given = functions[operator].casts(given)
+            candidates = explain(operator, *given, **arguments)["candidates"]
+            if any(c.get("reason_code") == "WAITING" for c in candidates):
+                wait_for(operator, given)
+                candidates = explain(operator, *given, **arguments)["candidates"]
+            taken = [c for c in candidates if c["verdict"] == "taken"]
             _served[key] = "" if taken and not taken[0]["staged"] else f"nobody here has {operator} of such tensors on it"
+            if gradient and not _served[key] and functions[operator].operator.backward is not None:
+                wait_for(functions[operator].operator.backward, given)
         except errors.Error as error:
             _served[key] = str(error)
         if len(_served) > 1024:  # what is forgotten is asked again
             _served.clear()
             return require_native(operator, device, inputs, arguments)
     require(not _served[key], f"tensors on {device.type}: {_served[key]}")
+
+
+def wait_for(operator, inputs):
+    """Until the device's plugin has its verdict on the operator: an answer of before would be remembered, and leave a whole
+    training to the original. Raises where the device has no such operator."""
+    tensor = next(x for x in inputs if x is not None)
+    wanted = f"{_devices.backend_of(Torch.device_of(tensor), tensor.data_ptr())}:{operator}"
+    log.info("waiting for the verdict on %s, at most %d s", wanted, _LONGEST_SECONDS)
+    _questions.require(wanted, timeout=_LONGEST_SECONDS)
 
 
 def rows_of(logits, *beside):

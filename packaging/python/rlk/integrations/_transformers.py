@@ -4,11 +4,10 @@ import sys
 
 import torch
 
-from rlk._autocast import cast
 from rlk.errors import Unsupported
 from rlk.integrations._hooks import Hook, Integration
-from rlk.integrations._replace import Replacement, require
-from rlk.integrations._serve import call, require_dtype
+from rlk.integrations._replace import Original, Replacement, require
+from rlk.integrations._serve import DTYPES, call, require_dtype
 
 
 def _mask(masking):
@@ -22,6 +21,7 @@ def _mask(masking):
         if plain and allow_is_causal_skip and last_is_last and covered and not kv_offset:
             if attention_mask is None or torch.compiler.is_compiling():  # a graph asks no tensor what it holds
                 return attention_mask
+            attention_mask = attention_mask != 0  # here, once for all layers
             return None if bool(attention_mask.all()) else attention_mask
         return masking.sdpa_mask(batch_size=batch_size, q_length=q_length, kv_length=kv_length, q_offset=q_offset,
                                  kv_offset=kv_offset, mask_function=mask_function, attention_mask=attention_mask,
@@ -97,24 +97,31 @@ def _torchs(modeling):
 def _attention(modeling):
     def serve(original, module, query, key, value, attention_mask, dropout=0.0, scaling=None, is_causal=None, softcap=None,
               sliding_window=None, cu_seq_lens_q=None, cu_seq_lens_k=None, **more):
-        for name in ("position_bias", "cache", "s_aux"):
-            require(more.get(name) is None, name)
+        if more:
+            for name in ("position_bias", "cache", "s_aux"):
+                require(more.get(name) is None, name)
         require(attention_mask is None or attention_mask.ndim == 2, "a mask that is more than causality and padding")
         require(sliding_window is None or key.shape[2] <= sliding_window, "a window shorter than the sequence")
-        require(dropout == 0, f"a dropout of {dropout}")
-        require(scaling is None or scaling > 0, f"a scaling of {scaling}")
-        require(softcap is None or softcap > 0, f"a softcap of {softcap}")
+        # Each layer of each token comes here: a reason is made of what it names only where it is one.
+        if dropout != 0:
+            raise Original(f"a dropout of {dropout}")
+        if scaling is not None and not scaling > 0:
+            raise Original(f"a scaling of {scaling}")
+        if softcap is not None and not softcap > 0:
+            raise Original(f"a softcap of {softcap}")
         packed = cu_seq_lens_q is not None or cu_seq_lens_k is not None
         if packed:
             require(cu_seq_lens_q is not None and cu_seq_lens_k is not None, "only one of cu_seq_lens_q and cu_seq_lens_k")
             require(attention_mask is None, "a mask beside cu_seq_lens")
             require(cu_seq_lens_q.dtype == cu_seq_lens_k.dtype and cu_seq_lens_q.dtype in (torch.int32, torch.int64),
                     f"cu_seq_lens of {cu_seq_lens_q.dtype} and {cu_seq_lens_k.dtype}, expected int32 or int64")
-        device = query.device.type
-        if torch.is_autocast_enabled(device):  # which rotary embeddings leave in fp32, and values not
-            query, key, value = cast((query, key, value), range(3), torch.get_autocast_dtype(device))
-        require_dtype(query, "queries")
-        require(query.dtype == key.dtype == value.dtype, f"{query.dtype}, {key.dtype} and {value.dtype} side by side")
+        dtype = query.dtype
+        if dtype not in DTYPES or key.dtype != dtype or value.dtype != dtype:
+            require_dtype(query, "queries")
+            # Rotary embeddings leave fp32 under autocast, and values not: rlk.torch casts them.
+            dtypes = {dtype, key.dtype, value.dtype}
+            if not torch.is_autocast_enabled(query.device.type) or not dtypes.issubset(DTYPES) or torch.float64 in dtypes:
+                raise Original(f"{dtype}, {key.dtype} and {value.dtype} side by side")
         require(query.shape[3] == key.shape[3] == value.shape[3] <= 256, "heads of different sizes, or of more than 256")
         options = {"causal": "on" if _causal(module, is_causal, query) else "off", "scale": scaling or 0.0,
                    "softcap": softcap or 0.0}
@@ -122,8 +129,10 @@ def _attention(modeling):
             rows = (x.transpose(1, 2).flatten(0, 1) for x in (query, key, value))
             out = call("attention", *rows, cu_seq_lens_q, cu_seq_lens_k, None, layout="packed", **options)
             return out.unflatten(0, (query.shape[0], query.shape[2])), None
-        out = call("attention", query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), None, None,
-                   None if attention_mask is None else attention_mask != 0, **options)
+        if attention_mask is not None and attention_mask.dtype != torch.bool:
+            attention_mask = attention_mask != 0
+        out = call("attention", query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), None, None, attention_mask,
+                   **options)
         return out, None
     return Replacement("transformers attention rlk", _torchs(modeling), serve)
 

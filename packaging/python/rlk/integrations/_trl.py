@@ -20,18 +20,18 @@ def _chunked(utils):
         require(softcap is None or softcap > 0, f"a softcap of {softcap}, expected None or more than 0")
         require(hidden.ndim == 2 and weight.ndim == 2, "hidden or weight that are no matrices")
         require(not any(hasattr(x, "ds_status") for x in (weight, bias)), "a weight that DeepSpeed shards (ZeRO-3)")
-        device = hidden.device.type
-        dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
+        cast = torch.is_autocast_enabled(hidden.device.type)  # which rlk.torch does, and keeps the sums that gradients are in fp32
         for x, what in ((hidden, "hidden"), (weight, "weight"), (bias, "bias")):
             if x is not None:
                 require_dtype(x, what)
+                require(not cast or x.dtype != torch.float64, f"{what} of fp64 under autocast")
         require_ids(targets, hidden.shape[:1], "targets")
         # The scale is inside the cap and the temperature outside: cap(c, s x) = s cap(c / s, x).
         words = {"temperature": temperature / logit_scale, "softcap": 0.0 if softcap is None else softcap / logit_scale,
                  "ignore_index": NO_IGNORED_ID, "entropy": "entropy" in outputs, "sum_p2": "log_sum_sq_probs" in outputs}
-        with torch.autocast(device, enabled=False):
-            inputs = [None if x is None else x.to(dtype) for x in (hidden, weight, bias)]
-            result = call("linear_logp", inputs[0], inputs[1], targets, inputs[2], **words)
+        if not cast:
+            hidden, weight, bias = (None if x is None else x.to(hidden.dtype) for x in (hidden, weight, bias))
+        result = call("linear_logp", hidden, weight, targets, bias, **words)
         found = result._asdict() if hasattr(result, "_fields") else {"logp": result}
         sum_p2 = found.get("sum_p2")
         return (found["logp"].float(), found["entropy"].float() if "entropy" in found else None,
