@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -42,18 +43,11 @@ bool has_moved(const PluginRecord& before, const PluginRecord& after) {
   return waiting_operators(after).size() < waiting_operators(before).size() || put_off(after) > put_off(before);
 }
 
-}  // namespace
-
-bool try_more(std::vector<ProbedPlugin>* found, ProbeOptions options) {
-  options.trial = Trial::more;
-  options.waiting.clear();
+// Of the plugins that options.waiting names.
+bool try_more_of(std::vector<ProbedPlugin>* found, const ProbeOptions& options) {
   std::set<std::string> backends;
-  for (const ProbedPlugin& plugin : *found) {
-    std::vector<std::string> waiting = waiting_operators(plugin.record);
-    if (waiting.empty() || !may_run(plugin.record)) continue;
-    options.waiting[plugin.record.id] = std::move(waiting);
-    backends.insert(plugin.record.backend);
-  }
+  for (const ProbedPlugin& plugin : *found)
+    if (options.waiting.count(plugin.record.id) > 0) backends.insert(plugin.record.backend);
   // One backend's plugins come together, as when they were found.
   std::vector<PluginRecord> records;
   std::vector<size_t> places;
@@ -91,6 +85,32 @@ bool try_more(std::vector<ProbedPlugin>* found, ProbeOptions options) {
     known = std::move(tried[i]);
   }
   return go_on;
+}
+
+}  // namespace
+
+bool try_more(std::vector<ProbedPlugin>* found, ProbeOptions options) {
+  options.trial = Trial::more;
+  options.waiting.clear();
+  for (const ProbedPlugin& plugin : *found) {
+    std::vector<std::string> waiting = waiting_operators(plugin.record);
+    if (!waiting.empty() && may_run(plugin.record)) options.waiting[plugin.record.id] = std::move(waiting);
+  }
+  const auto of_wanted = [&] {
+    std::map<std::string, std::vector<std::string>> wanted;
+    for (const auto& [id, waiting] : options.waiting)
+      if (options.demand != nullptr && !options.demand->wanted_of(id, waiting).empty()) wanted[id] = waiting;
+    return wanted;
+  };
+  std::map<std::string, std::vector<std::string>> wanted = of_wanted();
+  // A plugin that takes its time does not keep what is wanted of another.
+  options.yields_to_wanted = wanted.empty();
+  if (!wanted.empty() && wanted.size() < options.waiting.size()) {
+    ProbeOptions first = options;
+    first.waiting = std::move(wanted);
+    if (try_more_of(found, first)) return true;
+  }
+  return try_more_of(found, options) || (options.yields_to_wanted && !of_wanted().empty());
 }
 
 std::vector<ProbedPlugin> find_plugins(const SearchOptions& search, ProbeOptions options) {

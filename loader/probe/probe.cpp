@@ -36,7 +36,7 @@ namespace rlk::loader {
 namespace {
 
 // For the operators of a plugin at the first start: all of a small one. Scaled, as the phases are.
-constexpr double kFirstLookSeconds = 2.0;
+constexpr double kFirstLookSeconds = 1.5;
 // How often what another process found out becomes this one's, where no call waits for it.
 constexpr int64_t kSecondsToPublish = 10;
 using Clock = std::chrono::steady_clock;
@@ -309,6 +309,13 @@ private:
   }
 
   // `stands` is asked once a child has found a verdict: one that does not stand is not stored.
+  bool is_wanted_elsewhere(const std::string& id) const {
+    return options_.yields_to_wanted &&
+           std::any_of(options_.waiting.begin(), options_.waiting.end(), [&](const auto& other) {
+             return other.first != id && !wanted_of(other.first, other.second).empty();
+           });
+  }
+
   void probe(const Job& job, const std::function<bool()>& stands) {
     PluginRecord& record = job.plugin->record;
     if (options_.mode == ProbeMode::off)
@@ -336,7 +343,7 @@ private:
       if (Clock::now() - looked < kBetweenLooks) return false;
       looked = Clock::now();
       const bool is_interrupted = options_.interrupt != nullptr && options_.interrupt->load(std::memory_order_relaxed);
-      return verdict.remembered() || is_interrupted;
+      return verdict.remembered() || is_interrupted || is_wanted_elsewhere(record.id);
     };
     const double wait_seconds = total_seconds();
     const auto lock = FileLock::acquire(lock_path(*options_.store, record.id), wait_seconds, options_.cancel, waiting);
@@ -431,7 +438,7 @@ private:
       if (options_.interrupt != nullptr && options_.interrupt->load(std::memory_order_relaxed)) return true;
       if (are_wanted || Clock::now() - asked < kBetweenQuestions) return false;
       asked = Clock::now();
-      return !wanted_of(id, waiting).empty();
+      return !wanted_of(id, waiting).empty() || is_wanted_elsewhere(id);
     };
   }
 

@@ -51,7 +51,8 @@ struct ProbeOptions {
   // The plugins that the caller has verdicts of, with the operators that wait. `more` tries no other, and of `all`
   // these are left out: a first look is enough for them.
   std::map<std::string, std::vector<std::string>> waiting;
-  unsigned max_children = 0;                     // at the same time; 0: as many as processors() says
+  bool yields_to_wanted = false;  // `more`: stops as soon as an operator of another plugin in `waiting` is wanted
+  unsigned max_children = 0;      // at the same time; 0: as many as processors() says
   const std::atomic<bool>* cancel = nullptr;     // ends what is running; undone records become deferred
   const std::atomic<bool>* interrupt = nullptr;  // `more`: enough was tried for now
   // Once, before the first probe: the ids of those of which nothing is remembered. Not called without any.

@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <stdexcept>
@@ -13,10 +14,12 @@
 #include "framework/process.hpp"
 #include "loader/loader.hpp"
 #include "loader/probe/child_probe.hpp"
+#include "loader/probe/demand.hpp"
 #include "loader/probe/examine.hpp"
 #include "loader/probe/guard.hpp"
 #include "loader/probe/process.hpp"
 #include "loader/probe/protocol.hpp"
+#include "loader/store/cache.hpp"
 #include "tests/loader/staged_loader.hpp"
 
 namespace rlk::loader {
@@ -332,6 +335,30 @@ TEST_F(Probe, AnOperatorsOnlyPluginWithoutItsOwnerSaysWhoIsMissing) {
   ASSERT_EQ(plugins.size(), 2u);
   EXPECT_EQ(plugins[1].record.reason_code, "NO_DEVICE");
   EXPECT_NE(plugins[1].record.reason.find("backend acme"), std::string::npos) << plugins[1].record.reason;
+}
+
+// While another process tries one plugin's operators, for minutes maybe, a call here wants one of another plugin.
+TEST_F(Probe, WaitingForOnePluginEndsWhenAnOperatorOfAnotherIsWanted) {
+  folder.copy(RLK_TEST_FAULT_PLUGIN, "plugins/librlk_plugin_fault.so");
+  add_plugin("fault_second_acme");
+  Demand demand(&store);
+  options.trial = Trial::more;
+  options.demand = &demand;
+  options.waiting = {{"fault", {"add"}}, {"a-second-acme", {"add"}}};
+  options.yields_to_wanted = true;
+  const auto held = FileLock::acquire(lock_path(store, "fault"), 1);
+  ASSERT_TRUE(held);
+  std::thread call([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    demand.want("a-second-acme", "add");
+  });
+  const std::vector<ProbedPlugin> plugins = probe();
+  call.join();
+  const auto fault = std::find_if(plugins.begin(), plugins.end(),
+                                  [](const ProbedPlugin& plugin) { return plugin.record.id == "fault"; });
+  ASSERT_NE(fault, plugins.end());
+  EXPECT_EQ(fault->record.state, State::deferred);
+  EXPECT_EQ(fault->record.reason_code, reason::kProbeBusy.code);
 }
 
 TEST_F(Probe, FinishedRecordsAreReportedOnceEach) {
