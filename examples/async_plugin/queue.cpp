@@ -61,20 +61,21 @@ struct Relu {
   using Op = rlk::sdk::ops::Relu;
   static constexpr const char* kName = "loop";
 
-  static Support query(Device&, const Call<Op>& call) {
-    if (auto no = refuse_tensor(call.input(RLK_RELU_IN_X), "x")) return *no;
-    if (auto no = refuse_tensor(call.output(RLK_RELU_OUT_Y), "y")) return *no;
+  static Support query(Device&, const Call<Op>& described) {
+    const auto call = rlk::sdk::arguments_of(described);
+    if (auto no = refuse_tensor(call.x, "x")) return *no;
+    if (auto no = refuse_tensor(call.y, "y")) return *no;
     return Support::yes("loop", kClasses);
   }
 
   class Plan : public rlk::sdk::Plan {
   public:
-    Plan() { numerics = kClasses, variant = "loop"; }
     void enqueue(rlk::sdk::Stream& stream, const Run& run) override {
       // Read here: `run` and its arrays are the caller's, and gone when the work is done.
-      const auto* x = rlk::sdk::data_of<const float>(run.input(RLK_RELU_IN_X));
-      auto* y = rlk::sdk::data_of<float>(run.output(RLK_RELU_OUT_Y));
-      const int64_t count = rlk::sdk::element_count(*run.output(RLK_RELU_OUT_Y));
+      const auto call = rlk::sdk::arguments_of<Op>(run, Op::defaults());
+      const auto* x = rlk::sdk::data_of<const float>(call.x);
+      auto* y = rlk::sdk::data_of<float>(call.y);
+      const int64_t count = rlk::sdk::element_count(*call.y);
       static_cast<Stream&>(stream).enqueue([=] {
         for (int64_t i = 0; i < count; ++i) y[i] = x[i] < 0 ? 0 : x[i];
       });
@@ -88,22 +89,22 @@ struct Logp {
   using Op = rlk::sdk::ops::Logp;
   static constexpr const char* kName = "rows";
 
-  static Support query(Device&, const Call<Op>& call) {
+  static Support query(Device&, const Call<Op>& described) {
     using P = Op::Params;
-    if (auto no = rlk::sdk::refuse_other_params(call, &P::temperature, &P::ignore_index)) return *no;
-    for (const uint32_t i : {RLK_LOGP_IN_BIAS, RLK_LOGP_IN_MASK, RLK_LOGP_IN_ROW_INDICES, RLK_LOGP_IN_KEEP_MASK})
-      if (auto no = rlk::sdk::refuse_input(call.input(i), "one of bias, mask, row_indices and keep_mask")) return *no;
-    for (const uint32_t i : {RLK_LOGP_OUT_ENTROPY, RLK_LOGP_OUT_SUM_P2})
-      if (auto no = rlk::sdk::refuse_output(call.output(i), "one of entropy and sum_p2")) return *no;
-    const rlk_tensor* ids = call.input(RLK_LOGP_IN_IDS);
-    if (auto no = rlk::sdk::refuse_dtype(ids, "ids", {rlk::sdk::Dtype::i64})) return *no;
-    if (auto no = rlk::sdk::refuse_gaps(ids, "ids")) return *no;
-    if (auto no = refuse_tensor(call.input(RLK_LOGP_IN_LOGITS), "logits")) return *no;
-    if (auto no = refuse_tensor(call.output(RLK_LOGP_OUT_LOGP), "logp")) return *no;
-    if (auto no = refuse_tensor(call.output(RLK_LOGP_OUT_LSE), "lse")) return *no;
+    if (auto no = rlk::sdk::refuse_other_params(described, &P::temperature, &P::ignore_index)) return *no;
+    const auto call = rlk::sdk::arguments_of(described);
+    for (const rlk_tensor* absent : {call.bias, call.mask, call.row_indices, call.keep_mask})
+      if (auto no = rlk::sdk::refuse_input(absent, "one of bias, mask, row_indices and keep_mask")) return *no;
+    for (const rlk_tensor* absent : {call.entropy, call.sum_p2})
+      if (auto no = rlk::sdk::refuse_output(absent, "one of entropy and sum_p2")) return *no;
+    if (auto no = rlk::sdk::refuse_dtype(call.ids, "ids", {rlk::sdk::Dtype::i64})) return *no;
+    if (auto no = rlk::sdk::refuse_gaps(call.ids, "ids")) return *no;
+    if (auto no = refuse_tensor(call.logits, "logits")) return *no;
+    if (auto no = refuse_tensor(call.logp, "logp")) return *no;
+    if (auto no = refuse_tensor(call.lse, "lse")) return *no;
     Support yes = Support::yes("rows", kClasses);
     // Stated here alone. This plan has no dynamic symbols: it is of one size, and so is the workspace.
-    yes.workspace_bound = static_cast<uint64_t>(call.symbol(RLK_LOGP_SYM_N)) * sizeof(double);
+    yes.workspace_bound = static_cast<uint64_t>(call.N) * sizeof(double);
     return yes;
   }
 
@@ -161,15 +162,14 @@ struct Logp {
 
   class Plan : public rlk::sdk::Plan {
   public:
-    explicit Plan(const Call<Op>& call) : params_(call.params()) { numerics = kClasses, variant = "rows"; }
+    explicit Plan(const Call<Op>& call) : params_(call.params()) {}
     void enqueue(rlk::sdk::Stream& stream, const Run& run) override {
-      static_cast<Stream&>(stream).enqueue(Work{rlk::sdk::data_of<const float>(run.input(RLK_LOGP_IN_LOGITS)),
-                                                rlk::sdk::data_of<const int64_t>(run.input(RLK_LOGP_IN_IDS)),
-                                                rlk::sdk::data_of<float>(run.output(RLK_LOGP_OUT_LOGP)),
-                                                rlk::sdk::data_of<float>(run.output(RLK_LOGP_OUT_LSE)),
-                                                static_cast<double*>(run.workspace()), run.symbol(RLK_LOGP_SYM_N),
-                                                run.symbol(RLK_LOGP_SYM_V), params_.ignore_index, params_.temperature,
-                                                run.data_error_record(), run.tag()});
+      const auto call = rlk::sdk::arguments_of<Op>(run, params_);
+      static_cast<Stream&>(stream).enqueue(
+          Work{rlk::sdk::data_of<const float>(call.logits), rlk::sdk::data_of<const int64_t>(call.ids),
+               rlk::sdk::data_of<float>(call.logp), rlk::sdk::data_of<float>(call.lse),
+               static_cast<double*>(run.workspace()), call.N, call.V, params_.ignore_index, params_.temperature,
+               run.data_error_record(), run.tag()});
     }
 
   private:
