@@ -5,6 +5,7 @@
 #include "attention_gradients_mma.hpp"
 #include "attention_mma.hpp"
 #include "attention_parts_mma.hpp"
+#include "attention_wgmma.hpp"
 #include "cublaslt.hpp"
 #include "driver.hpp"
 #include "probe.hpp"
@@ -18,7 +19,7 @@ public:
       std::declval<std::tuple<simt::host::Logp, simt::host::LogpBackward>>(), std::declval<simt::host::Maps>(),
       std::declval<products::Implementations<CublasLt>>(),
       std::declval<
-          std::tuple<AttentionMma, AttentionMmaAccurate, AttentionSplit, PrefixSharedAttentionMma,
+          std::tuple<AttentionWgmma, AttentionMma, AttentionMmaAccurate, AttentionSplit, PrefixSharedAttentionMma,
                      PrefixSharedAttentionMmaAccurate, AttentionBackwardMma, PrefixSharedAttentionBackwardMma>>(),
       std::declval<simt::host::AttentionOperators>(),
       std::declval<std::tuple<simt::host::GroupedGemmSimt, simt::host::GroupedGemmBackwardSimt>>()))>;
