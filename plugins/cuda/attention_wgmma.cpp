@@ -41,6 +41,7 @@ public:
     }
     const int64_t blocks = ceil_divide(sizes.queries, kWgmmaRows) * sizes.q_heads * sizes.sequences;
     if (blocks == 0) return;
+    const PlaceScope scope(place_);  // the driver makes tensor maps of a current context
     AttentionWgmmaArgs args{};
     const auto map = [&](const simt::AttentionTensor& tensor, int64_t heads, int64_t tokens, int rows) {
       return tensor_map(tensor, dtype_, sizes.head_size, heads, tokens, sizes.sequences, rows);
@@ -61,7 +62,6 @@ public:
     args.window_left = near_bound(sizes.window_left);
     args.window_right = near_bound(sizes.window_right);
     args.scale = static_cast<float>(sizes.scale * 1.4426950408889634074);
-    const PlaceScope scope(place_);
     launch_grid(kernel_, std::min(blocks, multiprocessors_), kWgmmaThreads, tiles_.shared_bytes(), own(stream).handle(),
                 args);
   }
