@@ -2,10 +2,7 @@
 // mask.
 #include "attention_wgmma.hpp"
 
-#include "images.hpp"
-#include "tensor_map.hpp"
-
-#include <algorithm>
+#include "hopper.hpp"
 
 namespace rlk::cuda {
 namespace {
@@ -13,11 +10,6 @@ namespace {
 using namespace simt::host;
 
 constexpr const char* kImage = "attention_wgmma";
-constexpr const char* kArch = "sm_90";
-
-int32_t near_bound(int64_t window) {
-  return static_cast<int32_t>(window < 0 ? kWgmmaMostTokens : std::min(window, kWgmmaMostTokens));
-}
 
 class AttentionWgmmaPlan final : public AttentionPlan {
 public:
@@ -33,12 +25,7 @@ public:
 
   void enqueue(sdk::Stream& stream, const sdk::Run& run) override {
     const simt::AttentionArgs sizes = arguments(run);
-    if (sizes.queries > kWgmmaMostTokens || sizes.keys > kWgmmaMostTokens) {
-      throw sdk::Error(RLK_UNSUPPORTED,
-                       sdk::format("sequences of %lld queries and %lld keys; these kernels take up to "
-                                   "2^29 tokens",
-                                   static_cast<long long>(sizes.queries), static_cast<long long>(sizes.keys)));
-    }
+    expect_near(sizes.queries, sizes.keys);
     const int64_t blocks = ceil_divide(sizes.queries, kWgmmaRows) * sizes.q_heads * sizes.sequences;
     if (blocks == 0) return;
     const PlaceScope scope(place_);  // the driver makes tensor maps of a current context
@@ -77,11 +64,7 @@ private:
 
 sdk::Support AttentionWgmma::query(Device& device, const sdk::Call<Op>& call) {
   if (auto refused = refuse_attention(device, call)) return *refused;
-  if (device.arch() != kArch) {
-    return sdk::Support::no("ARCH", sdk::format("the device is %s; these kernels are made of instructions that only %s "
-                                                "has",
-                                                device.arch().c_str(), kArch));
-  }
+  if (auto refused = refuse_other_than_hopper(device)) return *refused;
   const sdk::Dtype dtype = sdk::dtype_of(*call.input(RLK_ATTENTION_IN_Q));
   if (auto refused = sdk::refuse_dtype(call.input(RLK_ATTENTION_IN_Q), "q", {sdk::Dtype::bf16, sdk::Dtype::f16})) {
     return *refused;
@@ -106,12 +89,7 @@ sdk::Support AttentionWgmma::query(Device& device, const sdk::Call<Op>& call) {
     }
     if (auto refused = refuse_tensor_map(*tensors[i], kNames[i])) return *refused;
   }
-  if (image_of(kImage, 0) == nullptr) {
-    return sdk::Support::no("KERNELS_NOT_BUILT",
-                            "this plugin was built without the kernels for sm_90a; rebuild it "
-                            "with 90 in RLK_CUDA_ARCHITECTURES and nvcc 12 or later");
-  }
-  if (auto refused = refuse_tensor_maps()) return *refused;
+  if (auto refused = refuse_without(kImage)) return *refused;
   sdk::Support answer = sdk::Support::yes(kName, kAttentionNumerics & ~RLK_NUMERICS_ACCURATE, RLK_SUPPORT_PREFERRED);
   // Whole tiles of queries are computed; where they are fewer than multiprocessors, the others have nothing to do.
   const int64_t tiles = std::max<int64_t>(ceil_divide(sizes.queries, kWgmmaRows), 1);

@@ -1,6 +1,7 @@
 // The host side of attention on warpgroup products: what it declines, and what it tells its kernels. The driver's
 // tensor maps and the compiled kernels are this test's own.
 #include "plugins/cuda/attention_wgmma.hpp"
+#include "plugins/cuda/attention_gradients_wgmma.hpp"
 #include "plugins/cuda/images.hpp"
 #include "plugins/cuda/tensor_map.hpp"
 #include "tests/unit/simt_host/operator_calls.hpp"
@@ -93,6 +94,7 @@ TEST_F(AttentionWgmmaTest, AMissingImageOrDriverFunctionTurnsItOffByName) {
   EXPECT_EQ(declined(attention({})), "");
   cuda::has_tensor_maps = false;
   EXPECT_EQ(declined(attention({})), "TENSOR_MAPS");
+  cuda::has_tensor_maps = true;
   cuda::has_image = false;
   EXPECT_EQ(declined(attention({})), "KERNELS_NOT_BUILT");
 }
@@ -186,6 +188,67 @@ TEST_F(AttentionWgmmaTest, TheMapsCarryTheTensorsSizesAndTheKernelsTiles) {
   EXPECT_TRUE(cuda::mapped == expected);
   told({3, 500, 0, 8, 2, 80}, causal());
   EXPECT_EQ(cuda::mapped.size(), 2u) << "no map can be made of no keys";
+}
+
+// --- The gradients ---------------------------------------------------------------------------------------------------
+
+using cuda::AttentionBackwardWgmma;
+
+Arranged<sdk::ops::AttentionBackward> gradients(const Shape& s) {
+  rlk_attention_backward_params params = RLK_ATTENTION_BACKWARD_PARAMS_INIT;
+  params.causal = RLK_ATTENTION_BACKWARD_CAUSAL_ON;
+  Arranged<sdk::ops::AttentionBackward> call(params,
+                                             {s.batch, s.queries, s.keys, -1, -1, s.q_heads, s.kv_heads, s.head});
+  const std::vector<int64_t> rows = {s.batch, s.queries, s.q_heads, s.head},
+                             keys = {s.batch, s.keys, s.kv_heads, s.head};
+  call.input(RLK_ATTENTION_BACKWARD_IN_Q, s.dtype, rows);
+  call.input(RLK_ATTENTION_BACKWARD_IN_K, s.dtype, keys);
+  call.input(RLK_ATTENTION_BACKWARD_IN_V, s.dtype, keys);
+  call.input(RLK_ATTENTION_BACKWARD_IN_OUT, s.dtype, rows);
+  call.input(RLK_ATTENTION_BACKWARD_IN_LSE, kF32, {s.batch, s.queries, s.q_heads});
+  call.input(RLK_ATTENTION_BACKWARD_IN_GRAD_OUT, s.dtype, rows);
+  call.output(RLK_ATTENTION_BACKWARD_OUT_GRAD_Q, s.dtype, rows);
+  call.output(RLK_ATTENTION_BACKWARD_OUT_GRAD_K, s.dtype, keys);
+  call.output(RLK_ATTENTION_BACKWARD_OUT_GRAD_V, s.dtype, keys);
+  return call;
+}
+
+TEST_F(AttentionWgmmaTest, GradientsPromiseNoOrderOfSummation) {
+  Device device(0);
+  const sdk::Support support = gradients({}).query<AttentionBackwardWgmma>(device);
+  ASSERT_NE(support.level, RLK_SUPPORT_NO) << support.reason;
+  EXPECT_EQ(support.numerics & (RLK_NUMERICS_DETERMINISTIC | RLK_NUMERICS_BATCH_INVARIANT | RLK_NUMERICS_ACCURATE), 0u);
+}
+
+TEST_F(AttentionWgmmaTest, GradientsDeclineWhatTheirKernelsLack) {
+  const auto reason = [](const Shape& shape) {
+    Device device(0);
+    return gradients(shape).query<AttentionBackwardWgmma>(device).reason_code;
+  };
+  Shape shape;
+  shape.head = 136;
+  EXPECT_EQ(reason(shape), "HEAD_SIZE");
+  shape = {};
+  shape.dtype = kF32;
+  EXPECT_EQ(reason(shape), "DTYPE");
+  EXPECT_EQ(reason({19045, 7, 7, 2, 2, 16}), "WORKSPACE");
+  EXPECT_EQ(reason({1904, 7, 7, 2, 2, 16}), "");
+  EXPECT_EQ(reason({64, 16384, 16384, 32, 8, 128}), "") << "large tensors, and no more than as large sums";
+  cuda::has_tensor_maps = false;
+  EXPECT_EQ(reason({}), "TENSOR_MAPS");
+  device_arch = "sm_89";
+  EXPECT_EQ(reason({}), "ARCH");
+}
+
+TEST_F(AttentionWgmmaTest, GradientsOfNoQueriesAndOfNoKeysLaunchWhatWritesZeros) {
+  Device device(0);
+  using Names = std::vector<std::string>;
+  const std::string image = "attention_gradients_wgmma_";
+  EXPECT_EQ(gradients({}).launch<AttentionBackwardWgmma>(device),
+            (Names{image + "terms_bf16", image + "bf16", image + "rows_bf16"}));
+  EXPECT_EQ(gradients({2, 0, 512, 8, 2, 128}).launch<AttentionBackwardWgmma>(device), (Names{image + "bf16"}));
+  EXPECT_EQ(gradients({2, 512, 0, 8, 2, 128}).launch<AttentionBackwardWgmma>(device),
+            (Names{image + "terms_bf16", image + "rows_bf16"}));
 }
 
 }  // namespace
