@@ -3,8 +3,10 @@
 #include "../simt/host/grouped.hpp"
 
 #include "attention_gradients_mma.hpp"
+#include "attention_gradients_wgmma.hpp"
 #include "attention_mma.hpp"
 #include "attention_parts_mma.hpp"
+#include "attention_wgmma.hpp"
 #include "cublaslt.hpp"
 #include "driver.hpp"
 #include "probe.hpp"
@@ -17,9 +19,9 @@ public:
   using Implementations = simt::host::PackStrided<decltype(std::tuple_cat(
       std::declval<std::tuple<simt::host::Logp, simt::host::LogpBackward>>(), std::declval<simt::host::Maps>(),
       std::declval<products::Implementations<CublasLt>>(),
-      std::declval<
-          std::tuple<AttentionMma, AttentionMmaAccurate, AttentionSplit, PrefixSharedAttentionMma,
-                     PrefixSharedAttentionMmaAccurate, AttentionBackwardMma, PrefixSharedAttentionBackwardMma>>(),
+      std::declval<std::tuple<AttentionWgmma, AttentionMma, AttentionMmaAccurate, AttentionSplit,
+                              PrefixSharedAttentionMma, PrefixSharedAttentionMmaAccurate, AttentionBackwardWgmma,
+                              AttentionBackwardMma, PrefixSharedAttentionBackwardMma>>(),
       std::declval<simt::host::AttentionOperators>(),
       std::declval<std::tuple<simt::host::GroupedGemmSimt, simt::host::GroupedGemmBackwardSimt>>()))>;
   explicit Plugin(const sdk::Host&) {}

@@ -60,6 +60,20 @@ class Cuda(simt_vendor.Vendor):
                                            "prefix_shared_attention": ("f32", 5)})
         self.expect_operators_verified("fake_cuda")
 
+    def test_warpgroup_products_say_what_the_emulated_device_lacks(self):
+        if not HAS_KERNELS:
+            self.skipTest("built without nvcc: the plugin has no kernels to launch")
+        for op, arch, code, text in (("attention", "80", "ARCH", "sm_80"),
+                                     ("attention", "90", "TENSOR_MAPS", "cuTensorMapEncodeTiled"),
+                                     ("attention_backward", "90", "TENSOR_MAPS", "cuTensorMapEncodeTiled")):
+            with self.subTest(op=op, arch=arch):
+                plugin = self.json("conformance", self.plugin_path(), "--op", op, "--dtype", "bf16", "--case",
+                                   "bf16 B=2,Sq=7,Sk=7,Hq=2,Hkv=2,D=16", **self.VARIABLES, LD_LIBRARY_PATH=EMULATED,
+                                   RLK_FAKE_CUDA_ARCH=arch)["plugin"]
+                units = [unit for unit in plugin["units"] if unit["implementation"] == "wgmma" and not unit["feature"]]
+                self.assertEqual({(unit["verdict"], unit["reason_code"]) for unit in units}, {("declined", code)})
+                self.assertIn(text, units[0]["reason"])
+
     def test_the_prefix_of_no_sample_has_gradients_of_zero(self):
         if not HAS_KERNELS:
             self.skipTest("built without nvcc: the plugin has no kernels to launch")

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <memory>
 #include <set>
 #include <string>
@@ -16,7 +17,9 @@ namespace rlk::simt::host {
 
 enum Attribute { kWidth, kMultiprocessors, kShared };
 inline int device_has[3];
+inline std::string device_arch;
 inline std::vector<std::string> launched;
+inline std::function<void(unsigned blocks, const void* arguments)> on_launch;
 inline int64_t block_segments;  // of the last launch of a kernel of logp's segments
 
 // A kernel is known by its name.
@@ -34,7 +37,11 @@ inline Driver make_table() {
   table.device_attribute = [](int* value, int which, int) { return *value = device_has[which], 0; };
   table.device_current = [](int* device) { return *device = 0, 0; };
   table.device_set = [](int) { return 0; };
-  table.profile = [](int) { return Profile(); };
+  table.profile = [](int) {
+    Profile profile;
+    profile.arch = device_arch;
+    return profile;
+  };
   table.image = [](const char* name, int) -> const void* { return name; };
   table.module_load = [](ModuleHandle*, const void*) { return 0; };
   table.module_unload = [](ModuleHandle) { return 0; };
@@ -44,9 +51,10 @@ inline Driver make_table() {
     return *function = static_cast<FunctionHandle>(const_cast<void*>(kept)), 0;
   };
   table.function_set_attribute = [](FunctionHandle, int, int bytes) { return bytes <= device_has[kShared] ? 0 : 1; };
-  table.launch_kernel = [](FunctionHandle function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+  table.launch_kernel = [](FunctionHandle function, unsigned blocks, unsigned, unsigned, unsigned, unsigned, unsigned,
                            unsigned shared_bytes, StreamHandle, void** parameters, void**) {
     launched.push_back(name_of(function));
+    if (on_launch) on_launch(blocks, parameters[0]);
     if (launched.back().find("plain") != std::string::npos) {
       block_segments = static_cast<const simt::LogpArgs*>(parameters[0])->block_segments;
     }

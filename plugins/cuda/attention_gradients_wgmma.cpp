@@ -1,0 +1,171 @@
+// The gradients of attention on warpgroup products (kernels/attention_gradients_wgmma.cuh): dense 16-bit tensors of
+// sm_90, heads up to 128, without softcap and mask.
+#include "attention_gradients_wgmma.hpp"
+
+#include "../simt/host/attention_gradients.hpp"
+#include "attention_mma.hpp"
+#include "hopper.hpp"
+#include "kernels/attention_gradients_wgmma.h"
+
+namespace rlk::cuda {
+namespace {
+
+using namespace simt::host;
+using Op = sdk::ops::AttentionBackward;
+
+constexpr const char* kImage = "attention_gradients_wgmma";
+
+// grad_q is summed in the order in which blocks come.
+constexpr uint32_t kNumerics =
+    kAttentionNumerics & ~(RLK_NUMERICS_ACCURATE | RLK_NUMERICS_DETERMINISTIC | RLK_NUMERICS_BATCH_INVARIANT);
+
+struct Layout {
+  Layout(int64_t sequences, int64_t queries, int64_t q_heads)
+      : tiles(ceil_divide(queries, kGradientWgmmaQueries)), all(sequences * q_heads * tiles) {}
+  int64_t tiles, all;  // of queries: of a head, and of all
+  uint64_t terms() const { return static_cast<uint64_t>(all) * kGradientWgmmaQueries * sizeof(float); }  // one of two
+  uint64_t sums() const { return static_cast<uint64_t>(all) * kGradientWgmmaSums * sizeof(float); }
+  uint64_t total() const { return 2 * align_256(terms()) + align_256(sums()); }
+};
+
+// Tiles of a few queries are mostly empty: many short sequences would need sums many times as large as their tensors.
+// A caller can be expected to have 1 GiB, or four times its tensors.
+sdk::Refusal refuse_workspace(const sdk::Arguments<Op>& call) {
+  constexpr uint64_t kPlain = uint64_t{1} << 30;
+  const uint64_t needed = Layout(call.B, call.Sq, call.Hq).total();
+  const int64_t rows = call.B * (call.Sq * call.Hq + call.Sk * call.Hkv);  // of four tensors each
+  const uint64_t tensors = static_cast<uint64_t>(4 * rows * call.D) * sizeof(uint16_t);
+  if (needed <= std::max(kPlain, 4 * tensors)) return std::nullopt;
+  return sdk::Support::no(
+      "WORKSPACE", sdk::format("%lld sequences of %lld queries take tiles of %d: %llu bytes of workspace for %llu "
+                               "of tensors; these kernels ask for 1 GiB, or four times the tensors, at most",
+                               static_cast<long long>(call.B), static_cast<long long>(call.Sq), kGradientWgmmaQueries,
+                               static_cast<unsigned long long>(needed), static_cast<unsigned long long>(tensors)));
+}
+
+class AttentionBackwardWgmmaPlan final : public sdk::Plan {
+public:
+  AttentionBackwardWgmmaPlan(Device& device, const sdk::Call<Op>& call)
+      : params_(call.params()), place_(device.place()), dtype_(sdk::dtype_of(*call.input(0))) {
+    const std::string name = sdk::name_of(dtype_), image = kImage;
+    terms_ = device.kernel(kImage, image + "_terms_" + name);
+    blocks_ = device.kernel(kImage, image + "_" + name, GradientWgmmaShared::kBytes);
+    rows_ = device.kernel(kImage, image + "_rows_" + name);
+    flags = RLK_PLAN_SHAREABLE | RLK_PLAN_CAPTURABLE;
+    dynamic_symbols = kSampleSymbols;
+    workspace_bound = UINT64_MAX;
+    numerics = kNumerics;
+    variant = AttentionBackwardWgmma::kName;
+  }
+
+  uint64_t prepare(const sdk::Run& run) override {
+    const auto call = sdk::arguments_of<Op>(run, params_);
+    return Layout(call.B, call.Sq, call.Hq).total();
+  }
+
+  void enqueue(sdk::Stream& stream, const sdk::Run& run) override {
+    const simt::AttentionGradientArgs sizes = gradients_of<Op>(sdk::arguments_of<Op>(run, params_));
+    expect_near(sizes.queries, sizes.keys);
+    const Layout layout(sizes.batches, sizes.queries, sizes.q_heads);
+    Workspace workspace(run.workspace());
+    AttentionGradientWgmmaArgs args{};
+    args.lse = workspace.take<float>(layout.terms());
+    args.offset = workspace.take<float>(layout.terms());
+    args.sums = workspace.take<float>(layout.sums());
+    args.out = sizes.out;
+    args.grad_out_rows = sizes.grad_out;
+    args.lse_rows = sizes.lse;
+    args.grad_lse = sizes.grad_lse;
+    args.grad_q = sizes.grad_q;
+    args.sequences = static_cast<int32_t>(sizes.batches);
+    args.queries = static_cast<int32_t>(sizes.queries);
+    args.keys = static_cast<int32_t>(sizes.keys);
+    args.q_heads = sizes.q_heads;
+    args.kv_heads = sizes.kv_heads;
+    args.head_size = sizes.head_size;
+    args.query_tiles = static_cast<int32_t>(layout.tiles);
+    args.diagonal = sizes.top_left != 0 ? 0 : args.keys - args.queries;
+    args.window_left = near_bound(sizes.window_left);
+    args.window_right = near_bound(sizes.window_right);
+    args.scale = static_cast<float>(sizes.scale);
+    args.scale_log2 = static_cast<float>(sizes.scale * 1.4426950408889634074);
+
+    const PlaceScope scope(place_);  // the driver makes tensor maps of a current context
+    const StreamHandle handle = own(stream).handle();
+    const auto map = [&](const simt::SampleTensor& tensor, int64_t heads, int64_t tokens, int rows) {
+      return tensor_map({tensor.data, tensor.batch_stride, tensor.token_stride, tensor.head_stride}, dtype_,
+                        sizes.head_size, heads, tokens, sizes.batches, rows);
+    };
+    if (layout.all > 0) {
+      constexpr int64_t kWarps = simt::kGradientThreads / 32;
+      fill(args.sums, 0, layout.sums(), handle);
+      launch_grid(terms_, ceil_divide(layout.all * kGradientWgmmaQueries, kWarps), simt::kGradientThreads, 0, handle,
+                  args);
+      args.q = map(sizes.q, sizes.q_heads, sizes.queries, kGradientWgmmaQueries);
+      args.grad_out = map(sizes.grad_out, sizes.q_heads, sizes.queries, kGradientWgmmaQueries);
+    }
+    const int64_t blocks = ceil_divide(sizes.keys, kGradientWgmmaKeys) * sizes.kv_heads * sizes.batches;
+    if (blocks > 0) {
+      args.k = map(sizes.k, sizes.kv_heads, sizes.keys, kGradientWgmmaKeys);
+      args.v = map(sizes.v, sizes.kv_heads, sizes.keys, kGradientWgmmaKeys);
+      args.grad_k = map(sizes.grad_k, sizes.kv_heads, sizes.keys, kWgmmaWarpgroupRows);
+      args.grad_v = map(sizes.grad_v, sizes.kv_heads, sizes.keys, kWgmmaWarpgroupRows);
+      launch_grid(blocks_, blocks, kWgmmaThreads, GradientWgmmaShared::kBytes, handle, args);
+    }
+    if (layout.all > 0) launch_grid(rows_, layout.all, simt::kGradientThreads, 0, handle, args);
+  }
+
+private:
+  const rlk_attention_backward_params params_;
+  Place place_;
+  sdk::Dtype dtype_;
+  FunctionHandle terms_ = nullptr, blocks_ = nullptr, rows_ = nullptr;
+};
+
+}  // namespace
+
+sdk::Support AttentionBackwardWgmma::query(Device& device, const sdk::Call<Op>& described) {
+  const auto call = sdk::arguments_of(described);
+  if (auto refused = refuse_gradients<Op>(device, call)) return *refused;
+  if (auto refused = refuse_other_than_hopper(device)) return *refused;
+  if (auto refused = sdk::refuse_dtype(call.q, "q", {sdk::Dtype::bf16, sdk::Dtype::f16})) return *refused;
+  if (is_packed<Op>(call)) return sdk::Support::no("LAYOUT", "packed sequences; these kernels take dense batches");
+  if (call.params.softcap != 0) return sdk::Support::no("SOFTCAP", "these kernels have no softcap");
+  if (call.key_mask != nullptr) return sdk::Support::no("KEY_MASK", "these kernels have no key_mask");
+  if (call.D % 8 != 0 || call.D > kGradientWgmmaHead) {
+    return sdk::Support::no("HEAD_SIZE", sdk::format("head size %lld; these kernels take multiples of 8 up to %d",
+                                                     static_cast<long long>(call.D), kGradientWgmmaHead));
+  }
+  constexpr const char* kNames[] = {"q", "k", "v", "out", "grad_out", "grad_q", "grad_k", "grad_v"};
+  const rlk_tensor* const tensors[] = {call.q,        call.k,      call.v,      call.out,
+                                       call.grad_out, call.grad_q, call.grad_k, call.grad_v};
+  for (int i = 0; i < 8; ++i) {
+    if (!is_wide(*tensors[i])) {
+      return sdk::Support::no("ALIGNMENT",
+                              "tensors of keys and queries, and their gradients, must start on 16 bytes, with strides "
+                              "of multiples of 8",
+                              RLK_SUPPORT_IF_CONTIGUOUS);
+    }
+    if (auto refused = refuse_tensor_map(*tensors[i], kNames[i])) return *refused;
+  }
+  if (auto refused = refuse_workspace(call)) return *refused;
+  if (auto refused = refuse_without(kImage)) return *refused;
+  sdk::Support answer = sdk::Support::yes(kName, kNumerics, RLK_SUPPORT_PREFERRED);
+  const Layout layout(call.B, call.Sq, call.Hq);
+  answer.workspace_bound = layout.total();
+  // Five products of whole panels, measured against the rate of mma.sync instructions; blocks of 128 keys and all heads
+  // of a group, where they are fewer than multiprocessors, leave the others without work.
+  const bool halved = call.params.causal != decltype(call.params.causal)::off;
+  const double operations = 10.0 * gradient_pairs<Op>(call) * kGradientWgmmaHead * (halved ? 0.5 : 1.0);
+  const double blocks =
+      static_cast<double>(std::max<int64_t>(ceil_divide(call.Sk, kGradientWgmmaKeys) * call.Hkv * call.B, 1));
+  const double alone = std::max(static_cast<double>(device.multiprocessors()) / blocks, 1.0);
+  answer.cost_us = 4 * kLaunchUs + alone * device.matrix_us(0.65 * operations) +
+                   device.bytes_us(2.0 * static_cast<double>(layout.sums()));
+  return answer;
+}
+std::unique_ptr<sdk::Plan> AttentionBackwardWgmma::plan(Device& device, const sdk::Call<Op>& call) {
+  return std::make_unique<AttentionBackwardWgmmaPlan>(device, call);
+}
+
+}  // namespace rlk::cuda

@@ -1,0 +1,42 @@
+// What the host passes to attention_gradients_wgmma.cuh.
+#pragma once
+
+#include "../../simt/attention_samples.h"
+#include "attention_wgmma.h"
+
+namespace rlk::cuda {
+
+constexpr int kGradientWgmmaHead = 128;                                         // padded
+constexpr int kGradientWgmmaKeys = 128, kGradientWgmmaQueries = 64;             // of a block; of a tile
+constexpr int kGradientWgmmaSums = kGradientWgmmaQueries * kGradientWgmmaHead;  // of a tile of queries
+
+// Where a block's shared memory has what, in bytes.
+struct GradientWgmmaShared {
+  static constexpr int kStages = 2;
+  static constexpr int kKeyBytes = 2 * kGradientWgmmaKeys * kGradientWgmmaHead;
+  static constexpr int kQueryBytes = 2 * kGradientWgmmaQueries * kGradientWgmmaHead;
+  static constexpr int kWeightBytes = 2 * kGradientWgmmaKeys * kGradientWgmmaQueries;
+  static constexpr int kTermBytes = 4 * kGradientWgmmaQueries;
+  static constexpr int kKeys = 0, kValues = kKeyBytes, kQueries = 2 * kKeyBytes;
+  static constexpr int kGradOut = kQueries + kStages * kQueryBytes;
+  static constexpr int kWeights = kGradOut + kStages * kQueryBytes;  // two
+  static constexpr int kLse = kWeights + 2 * kWeightBytes, kOffset = kLse + kStages * kTermBytes;
+  static constexpr int kBarriers = kOffset + kStages * kTermBytes;
+  static constexpr int kBytes = kBarriers + 8 * (1 + 4 * kStages) + 1024;  // 1024: to align
+};
+
+struct AttentionGradientWgmmaArgs {
+  TensorMap q, grad_out, k, v, grad_k, grad_v;  // columns, heads, tokens, sequences
+  simt::SampleTensor out, grad_out_rows, lse_rows, grad_lse, grad_q;
+  // [sequences, q_heads, query_tiles, kGradientWgmmaQueries]: lse in powers of 2, +inf for a query that sees no key or
+  // does not exist; grad_lse - sum over d of grad_out out.
+  float *lse, *offset;
+  // [sequences, q_heads, query_tiles, kGradientWgmmaSums] of grad_q without scale, in the order of the products'
+  // registers: half of the columns, 8 columns, thread, element.
+  float* sums;
+  int32_t sequences, queries, keys, q_heads, kv_heads, head_size, query_tiles;
+  int32_t diagonal, window_left, window_right;  // as in AttentionWgmmaArgs
+  float scale_log2, scale;
+};
+
+}  // namespace rlk::cuda

@@ -1,0 +1,20 @@
+// The kernels of attention on warpgroup products: attention_wgmma_<dtype>_<padded head size>. Compiled for sm_90a
+// alone.
+#include "attention_wgmma.cuh"
+
+using namespace rlk::cuda_kernels;
+
+#define RLK_WGMMA_KERNEL(T, head, turns)                                     \
+  RLK_SIMT_KERNEL(rlk::cuda::kWgmmaThreads, 1)                               \
+  attention_wgmma_##T##_##head(RLK_SIMT_ARGUMENT(AttentionWgmmaArgs) args) { \
+    attention_wgmma<T, WgmmaShape<head>, turns>(args);                       \
+  }
+// Turns cost narrow heads more than they bring.
+#define RLK_WGMMA_KERNELS(T)     \
+  RLK_WGMMA_KERNEL(T, 64, false) \
+  RLK_WGMMA_KERNEL(T, 96, true)  \
+  RLK_WGMMA_KERNEL(T, 128, true) \
+  RLK_WGMMA_KERNEL(T, 192, true) \
+  RLK_WGMMA_KERNEL(T, 256, true)
+RLK_WGMMA_KERNELS(bf16)
+RLK_WGMMA_KERNELS(f16)

@@ -1,0 +1,373 @@
+// attention for 16-bit tensors on the warpgroup products of sm_90a, as FlashAttention-3 divides the work.
+//
+// A block is a warpgroup that copies and two that compute 64 query rows each of one head. Keys and values arrive in
+// rings of kStages tiles. A computing warpgroup issues the scores of the next tile and the output of this one together,
+// and computes the next weights while the tensor cores work on the latter. Where kTurns, two barriers make the
+// warpgroups issue in turn: one's weights are computed beside the other's products. Blocks stay on the device and walk
+// over the tiles of queries, the longest first, in rounds of alternating direction: the sums of their work are alike,
+// and no counter in memory is needed. A row meets its tiles of keys in one order, whatever its neighbours are.
+// Cost: 4 Lq Lk D operations a head; 128 queries x 128 keys of D 128 keep the tensor cores busy for 2048 cycles, the
+// exponential unit for 1024.
+#pragma once
+
+#include "wgmma.cuh"
+
+namespace rlk::cuda_kernels {
+
+using cuda::AttentionWgmmaArgs;
+
+template <int kPadded>
+struct WgmmaShape {
+  static constexpr cuda::WgmmaTiles kTiles = cuda::wgmma_tiles(kPadded);
+  static constexpr int kHead = kTiles.head, kKeys = kTiles.keys, kStages = kTiles.stages, kPanels = kTiles.panels();
+  static constexpr bool kOwnOut = kTiles.own_out;
+  static constexpr int kQueryBytes = kTiles.query_bytes(), kKeyBytes = kTiles.key_bytes(), kKeysAt = kTiles.keys_at();
+  static constexpr int kValuesAt = kTiles.values_at(), kOutAt = kTiles.out_at(), kBarriersAt = kTiles.barriers_at();
+  static constexpr int kQueryPanel = 128 * cuda::kWgmmaRows, kKeyPanel = 128 * kKeys;      // bytes
+  static constexpr int kOutColumns = kHead == 192 ? 64 : kHead > 128 ? kHead / 2 : kHead;  // of one product
+  static constexpr int kOutParts = kHead / kOutColumns;
+  static_assert(kOutParts == 1 || kOutColumns % cuda::kWgmmaPanelColumns == 0, "a part begins with a panel");
+};
+
+// Warps that arrive at an empty barrier: all that compute.
+constexpr int kWgmmaReaders = 8;
+// Numbered barriers: a turn and the output of either computing warpgroup.
+constexpr int kTurnBarrier = 1, kOutBarrier = 3;
+
+// The barriers of a block: of the queries, then of the rings.
+template <class S>
+struct WgmmaBarriers {
+  uint32_t at;
+  __device__ __forceinline__ uint32_t query_full() const { return at; }
+  __device__ __forceinline__ uint32_t query_empty() const { return at + 8; }
+  __device__ __forceinline__ uint32_t keys() const { return at + 16; }
+  __device__ __forceinline__ uint32_t values() const { return at + 16 + 16 * S::kStages; }
+  __device__ __forceinline__ void init() const {
+    barrier_init(query_full(), 1);
+    // The output takes the place of the queries: one thread of each warpgroup knows when that is free.
+    barrier_init(query_empty(), S::kOwnOut ? kWgmmaReaders : 2);
+    for (int i = 0; i < S::kStages; ++i) {
+      for (const uint32_t ring : {keys(), values()}) {
+        barrier_init(ring + 8 * i, 1);
+        barrier_init(ring + 8 * (S::kStages + i), kWgmmaReaders);
+      }
+    }
+  }
+};
+
+// A tile of queries, and the tiles of keys that its rows see.
+struct WgmmaTile {
+  int head, sequence, first_query, first, count;  // count -1: there is no such tile
+};
+template <class S>
+__device__ __forceinline__ WgmmaTile tile_of(const AttentionWgmmaArgs& args, int round) {
+  const int blocks = static_cast<int>(gridDim.x), block = static_cast<int>(blockIdx.x);
+  const int at = round * blocks + (round % 2 != 0 ? blocks - 1 - block : block);
+  const int heads = args.q_heads * args.sequences, rows = (args.queries + cuda::kWgmmaRows - 1) / cuda::kWgmmaRows;
+  WgmmaTile tile{};
+  tile.count = -1;
+  if (at >= heads * rows) return tile;
+  tile.head = at % heads % args.q_heads;
+  tile.sequence = at % heads / args.q_heads;
+  tile.first_query = (rows - 1 - at / heads) * cuda::kWgmmaRows;
+  const int last_query = min(tile.first_query + cuda::kWgmmaRows, args.queries) - 1;
+  const int high = min(args.keys - 1, last_query + args.diagonal + args.window_right);
+  const int low = max(0, tile.first_query + args.diagonal - args.window_left);
+  tile.first = low / S::kKeys;
+  tile.count = high < low ? 0 : high / S::kKeys + 1 - tile.first;
+  return tile;
+}
+
+// One thread's work: every copy in, in the order in which the tiles are needed.
+template <class S>
+__device__ __forceinline__ void copy_tiles(const AttentionWgmmaArgs& args, uint32_t shared,
+                                           const WgmmaBarriers<S>& barriers) {
+  RingPlace<S::kStages> keys(barriers.keys(), 1), values(barriers.values(), 1);
+  uint32_t query_parity = 1;
+  const auto load = [&](RingPlace<S::kStages>& ring, const cuda::TensorMap& map, int ring_at, int head, int token,
+                        int sequence) {
+    barrier_wait(ring.empty_barrier(), ring.parity);
+    barrier_expect(ring.full_barrier(), S::kKeyBytes);
+#pragma unroll
+    for (int p = 0; p < S::kPanels; ++p) {
+      copy_panel(shared + ring_at + ring.stage * S::kKeyBytes + p * S::kKeyPanel, map, p * cuda::kWgmmaPanelColumns,
+                 head, token, sequence, ring.full_barrier());
+    }
+    ring.advance();
+  };
+  for (int round = 0;; ++round) {
+    const WgmmaTile tile = tile_of<S>(args, round);
+    if (tile.count < 0) return;
+    const int kv_head = tile.head / (args.q_heads / args.kv_heads);
+    barrier_wait(barriers.query_empty(), query_parity);
+    query_parity ^= 1;
+    barrier_expect(barriers.query_full(), S::kQueryBytes);
+#pragma unroll
+    for (int p = 0; p < S::kPanels; ++p) {
+      copy_panel(shared + p * S::kQueryPanel, args.q, p * cuda::kWgmmaPanelColumns, tile.head, tile.first_query,
+                 tile.sequence, barriers.query_full());
+    }
+    // From the last tile to the first, the values one step behind the keys.
+    for (int i = tile.count - 1; i >= -1; --i) {
+      const int token = (tile.first + i) * S::kKeys;
+      if (i >= 0) load(keys, args.k, S::kKeysAt, kv_head, token, tile.sequence);
+      if (i + 1 < tile.count) load(values, args.v, S::kValuesAt, kv_head, token + S::kKeys, tile.sequence);
+    }
+  }
+}
+
+// The rows of a warpgroup: this thread's are 16 warp + lane / 4 and the one 8 below.
+template <class T, class S>
+struct WgmmaRows {
+  static constexpr int kKeys = S::kKeys;
+  // Weights are kept times 2^kHeadroom: small f16 weights would otherwise lose bits to subnormals.
+  static constexpr float kHeadroom = simt::kIsBf16<T> ? 0.0f : 10.0f;
+  float scores[kKeys / 2];
+  uint32_t weights[kKeys / 4];
+  float out[S::kOutParts][S::kOutColumns / 2];
+  float top[2], sum[2];  // what the exponents have subtracted; of this thread's weights
+
+  __device__ __forceinline__ void clear() {
+#pragma unroll
+    for (auto& part : out) {
+#pragma unroll
+      for (float& element : part) element = 0.0f;
+    }
+    top[0] = top[1] = -INFINITY;
+    sum[0] = sum[1] = 0.0f;
+  }
+  __device__ __forceinline__ void pin_out() {
+#pragma unroll
+    for (auto& part : out) pin(part);
+  }
+
+  __device__ __forceinline__ void multiply_keys(uint64_t queries, uint64_t keys) {
+#pragma unroll
+    for (int k = 0; k < S::kHead / 16; ++k) {  // 4 to a panel
+      WarpgroupProduct<T, kKeys>::multiply(scores, operand_at(queries, k / 4 * S::kQueryPanel + k % 4 * 32),
+                                           operand_at(keys, k / 4 * S::kKeyPanel + k % 4 * 32), k != 0);
+    }
+  }
+  __device__ __forceinline__ void add_values(uint64_t values) {
+#pragma unroll
+    for (int k = 0; k < kKeys / 16; ++k) {
+#pragma unroll
+      for (int n = 0; n < S::kOutParts; ++n) {
+        WarpgroupProduct<T, S::kOutColumns>::multiply_registers(
+            out[n], weights + 4 * k,
+            operand_at(values, k * 16 * 128 + n * (S::kOutColumns / cuda::kWgmmaPanelColumns) * S::kKeyPanel));
+      }
+    }
+  }
+
+  // From row h all keys but least .. most of the tile. Both are counted from the lane's first column.
+  __device__ __forceinline__ void hide(int h, int least, int most) {
+#pragma unroll
+    for (int j = 0; j < kKeys / 8; ++j) {
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        if (8 * j + e > most || 8 * j + e < least) scores[4 * j + 2 * h + e] = -INFINITY;
+      }
+    }
+  }
+
+  // Scores, times scale in powers of 2, become weights in fp32. shrink: what the sums so far are to be multiplied by.
+  __device__ __forceinline__ void weigh(float scale, float (&shrink)[2]) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      float highest = -INFINITY;
+#pragma unroll
+      for (int j = 0; j < kKeys / 8; ++j) {
+        highest = fmaxf(highest, fmaxf(scores[4 * j + 2 * h], scores[4 * j + 2 * h + 1]));
+      }
+      highest = fmaxf(highest, simt::wave_xor(highest, 1));
+      highest = fmaxf(highest, simt::wave_xor(highest, 2));
+      const float base = fmaxf(top[h], __fadd_rn(__fmul_rn(highest, scale), -kHeadroom));
+      const float subtract = base == -INFINITY ? 0.0f : base;
+      shrink[h] = simt::exp2_fast(top[h] - subtract);
+      top[h] = base;
+      float total = 0.0f;
+#pragma unroll
+      for (int j = 0; j < kKeys / 8; ++j) {
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+          float& score = scores[4 * j + 2 * h + e];
+          score = simt::exp2_fast(fmaf(score, scale, -subtract));
+          total += score;
+        }
+      }
+      sum[h] = fmaf(sum[h], shrink[h], total);
+    }
+  }
+  __device__ __forceinline__ void round_weights() {
+#pragma unroll
+    for (int i = 0; i < kKeys / 4; ++i) weights[i] = pack_pair<T>(scores[2 * i], scores[2 * i + 1]);
+  }
+  __device__ __forceinline__ void shrink_out(const float (&shrink)[2]) {
+#pragma unroll
+    for (auto& part : out) {
+#pragma unroll
+      for (int i = 0; i < S::kOutColumns / 2; ++i) part[i] *= shrink[i / 2 % 2];
+    }
+  }
+};
+
+// The work of warpgroup 0 or 1 of those that compute.
+template <class T, class S, bool kTurns>
+__device__ __forceinline__ void compute_tiles(const AttentionWgmmaArgs& args, uint32_t shared,
+                                              const WgmmaBarriers<S>& barriers, int warpgroup) {
+  constexpr int kKeys = S::kKeys, kRows = cuda::kWgmmaWarpgroupRows;
+  const int thread = static_cast<int>(threadIdx.x) % 128, lane = thread % 32;
+  const int row = thread / 32 * 16 + lane / 4, column = lane % 4 * 2;
+  RingPlace<S::kStages> keys(barriers.keys(), 0), values(barriers.values(), 0);
+  uint32_t query_parity = 0;
+  const uint64_t query_panels = panel_descriptor(shared + warpgroup * kRows * 128, 0);
+  const uint64_t key_panels = panel_descriptor(shared + S::kKeysAt, 0);
+  const uint64_t value_panels = panel_descriptor(shared + S::kValuesAt, S::kKeyPanel);
+  const auto release = [&](uint32_t barrier) {
+    if (lane == 0) barrier_arrive(barrier);
+  };
+  const auto done_with = [&](RingPlace<S::kStages>& ring) {
+    release(ring.empty_barrier());
+    ring.advance();
+  };
+  WgmmaRows<T, S> rows;
+
+  if (kTurns && warpgroup == 1) named_arrive<256>(kTurnBarrier);
+  for (int round = 0;; ++round) {
+    const WgmmaTile tile = tile_of<S>(args, round);
+    if (tile.count < 0) break;
+    const int first_query = tile.first_query + warpgroup * kRows;
+    const int right = first_query + args.diagonal + args.window_right;  // of the warpgroup's first row
+    const int left = first_query + args.diagonal - args.window_left;
+    const auto hide = [&](int i) {
+      const int first_key = (tile.first + i) * kKeys;
+      if (first_key >= left + kRows - 1 && first_key + kKeys - 1 <= min(args.keys - 1, right)) return;
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const int shift = first_key + column;
+        rows.hide(h, left + row + 8 * h - shift, min(args.keys - 1, right + row + 8 * h) - shift);
+      }
+    };
+
+    rows.clear();
+    float shrink[2];
+    barrier_wait(barriers.query_full(), query_parity);
+    query_parity ^= 1;
+    if (tile.count > 0) {
+      barrier_wait(keys.full_barrier(), keys.parity);
+      products_begin();
+      rows.multiply_keys(query_panels, operand_at(key_panels, keys.stage * S::kKeyBytes));
+      products_commit();
+      products_wait<0>();
+      pin(rows.scores);
+      done_with(keys);
+      hide(tile.count - 1);
+      rows.weigh(args.scale, shrink);
+      rows.round_weights();
+    }
+    for (int i = tile.count - 2; i >= 0; --i) {
+      barrier_wait(keys.full_barrier(), keys.parity);
+      if (kTurns) named_wait<256>(kTurnBarrier + warpgroup);
+      pin(rows.scores);
+      rows.pin_out();
+      products_begin();
+      rows.multiply_keys(query_panels, operand_at(key_panels, keys.stage * S::kKeyBytes));
+      products_commit();
+      barrier_wait(values.full_barrier(), values.parity);
+      products_begin();
+      rows.add_values(operand_at(value_panels, values.stage * S::kKeyBytes));
+      products_commit();
+      if (kTurns) named_arrive<256>(kTurnBarrier + 1 - warpgroup);
+      products_wait<1>();
+      pin(rows.scores);
+      done_with(keys);
+      hide(i);
+      rows.weigh(args.scale, shrink);
+      // Never true. Without a branch here the compiler waits first and computes the weights beside idle tensor cores.
+      if (rows.sum[0] + rows.sum[1] < 0.0f) __trap();
+      products_wait<0>();
+      rows.pin_out();
+      done_with(values);
+      rows.shrink_out(shrink);
+      rows.round_weights();
+    }
+    if (S::kOwnOut) release(barriers.query_empty());
+    if (tile.count > 0) {
+      barrier_wait(values.full_barrier(), values.parity);
+      rows.pin_out();
+      products_begin();
+      rows.add_values(operand_at(value_panels, values.stage * S::kKeyBytes));
+      products_commit();
+      products_wait<0>();
+      rows.pin_out();
+      done_with(values);
+    }
+
+    // Out through panels of this warpgroup's rows, once the copies from there, or the products, have read them.
+    constexpr int kOutPanel = S::kOwnOut ? kRows * 128 : S::kQueryPanel;
+    const uint32_t out_at = shared + S::kOutAt + warpgroup * kRows * 128 * (S::kOwnOut ? S::kPanels : 1);
+    if (S::kOwnOut && thread == 0) wait_panels_read();
+    named_wait<128>(kOutBarrier + warpgroup);
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      float total = rows.sum[h];
+      total += simt::wave_xor(total, 1);
+      total += simt::wave_xor(total, 2);
+      const float inverse = total == 0.0f ? 0.0f : 1.0f / total;
+      const uint32_t to = out_at + (row + 8 * h) * 128 + 2 * column;
+#pragma unroll
+      for (int j = 0; j < S::kHead / 8; ++j) {
+        const float* from = &rows.out[8 * j / S::kOutColumns][8 * j % S::kOutColumns / 2 + 2 * h];
+        asm volatile("st.shared.b32 [%0], %1;" ::"r"(to + j / 8 * kOutPanel + ((j % 8 ^ row % 8) << 4)),
+                     "r"(pack_pair<T>(from[0] * inverse, from[1] * inverse))
+                     : "memory");
+      }
+      const int query = first_query + row + 8 * h;
+      if (args.lse != nullptr && column == 0 && query < args.queries) {
+        args.lse[(static_cast<int64_t>(tile.sequence) * args.queries + query) * args.q_heads + tile.head] =
+            total == 0.0f ? -INFINITY
+                          : static_cast<float>((double(rows.top[h]) + double(log2f(total))) * 0.69314718055994530942);
+      }
+    }
+    shared_stores_ready();
+    named_wait<128>(kOutBarrier + warpgroup);
+    if (thread == 0) {
+      if (first_query < args.queries) {
+#pragma unroll
+        for (int p = 0; p < S::kPanels; ++p) {
+          copy_panel_out(args.out, p * cuda::kWgmmaPanelColumns, tile.head, first_query, tile.sequence,
+                         out_at + p * kOutPanel);
+        }
+      }
+      commit_panels_out();
+      if (!S::kOwnOut) {
+        wait_panels_read();
+        barrier_arrive(barriers.query_empty());
+      }
+    }
+  }
+  if (thread == 0) wait_panels_read();
+}
+
+template <class T, class S, bool kTurns>
+__device__ __forceinline__ void attention_wgmma(const AttentionWgmmaArgs& args) {
+  const uint32_t shared = (shared_address(simt::dynamic_shared()) + 1023) & ~1023u;
+  const WgmmaBarriers<S> barriers{shared + S::kBarriersAt};
+  if (threadIdx.x == 0) {
+    barriers.init();
+    barriers_ready();
+  }
+  __syncthreads();
+  // 40 + 2 x 232 registers are the 3 x 168 of the launch.
+  const int warpgroup = static_cast<int>(threadIdx.x) / 128;
+  if (warpgroup == 0) {
+    give_registers<40>();
+    if (threadIdx.x == 0) copy_tiles<S>(args, shared, barriers);
+  } else {
+    take_registers<232>();
+    compute_tiles<T, S, kTurns>(args, shared, barriers, warpgroup - 1);
+  }
+}
+
+}  // namespace rlk::cuda_kernels

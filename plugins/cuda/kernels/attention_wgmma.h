@@ -1,0 +1,56 @@
+// What the host passes to attention_wgmma.cuh, and the tiles that both agree on.
+#pragma once
+
+#include <cstdint>
+
+namespace rlk::cuda {
+
+// A CUtensorMap: the driver writes it, the copy engine reads it.
+struct alignas(64) TensorMap {
+  uint64_t words[16];
+};
+
+constexpr int kWgmmaThreads = 384;
+constexpr int kWgmmaWarpgroupRows = 64, kWgmmaRows = 2 * kWgmmaWarpgroupRows;  // of queries
+constexpr int kWgmmaPanelColumns = 64;  // of a row in shared memory, 128 bytes, the most that a swizzled copy takes
+// Any token count and any window; the kernels' sums of three stay in 32 bits.
+constexpr int64_t kWgmmaMostTokens = int64_t{1} << 29;
+
+struct AttentionWgmmaArgs {
+  TensorMap q, k, v, out;  // columns, heads, tokens, sequences
+  float* lse;              // [sequences, queries, q_heads], nullptr: not wanted
+  int32_t sequences, queries, keys, q_heads, kv_heads;
+  int32_t diagonal;                   // query i stands at key i + diagonal
+  int32_t window_left, window_right;  // kWgmmaMostTokens: all
+  float scale;                        // of scores in powers of 2
+};
+
+// The head size of the kernel that computes this one.
+constexpr int wgmma_padded(int64_t head) {
+  return head <= 64 ? 64 : head <= 96 ? 96 : head <= 128 ? 128 : head <= 192 ? 192 : 256;
+}
+
+// Of one padded head size. Scores and output of a warpgroup, and the weights as T, share a thread's 232 registers; the
+// rings, the queries and, where there is room, the output on its way out share 227 KiB.
+struct WgmmaTiles {
+  int head, keys, stages;
+  bool own_out;  // the output leaves through shared memory of its own, not through that of the queries
+
+  constexpr int panels() const { return (head + kWgmmaPanelColumns - 1) / kWgmmaPanelColumns; }
+  constexpr int query_bytes() const { return 128 * kWgmmaRows * panels(); }
+  constexpr int key_bytes() const { return 128 * keys * panels(); }  // of one stage
+  constexpr int keys_at() const { return query_bytes(); }
+  constexpr int values_at() const { return keys_at() + stages * key_bytes(); }
+  constexpr int out_at() const { return own_out ? values_at() + stages * key_bytes() : 0; }
+  constexpr int barriers_at() const { return values_at() + stages * key_bytes() + (own_out ? query_bytes() : 0); }
+  constexpr int shared_bytes() const { return barriers_at() + 8 * (2 + 4 * stages) + 1024; }  // 1024: to align
+};
+constexpr WgmmaTiles wgmma_tiles(int padded) {
+  return padded == 64    ? WgmmaTiles{64, 128, 4, true}
+         : padded == 96  ? WgmmaTiles{96, 128, 2, true}
+         : padded == 128 ? WgmmaTiles{128, 128, 2, true}
+         : padded == 192 ? WgmmaTiles{192, 112, 2, false}
+                         : WgmmaTiles{256, 80, 2, false};
+}
+
+}  // namespace rlk::cuda

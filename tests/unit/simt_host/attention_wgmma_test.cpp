@@ -1,0 +1,255 @@
+// The host side of attention on warpgroup products: what it declines, and what it tells its kernels. The driver's
+// tensor maps and the compiled kernels are this test's own.
+#include "plugins/cuda/attention_wgmma.hpp"
+#include "plugins/cuda/attention_gradients_wgmma.hpp"
+#include "plugins/cuda/images.hpp"
+#include "plugins/cuda/tensor_map.hpp"
+#include "tests/unit/simt_host/operator_calls.hpp"
+
+namespace rlk::cuda {
+namespace {
+
+struct Mapped {
+  int64_t columns, heads, tokens, sequences, token_stride;
+  int rows;
+  bool operator==(const Mapped& other) const {
+    return columns == other.columns && heads == other.heads && tokens == other.tokens && sequences == other.sequences &&
+           token_stride == other.token_stride && rows == other.rows;
+  }
+};
+std::vector<Mapped> mapped;  // since the last launch began
+bool has_tensor_maps = true, has_image = true;
+
+}  // namespace
+
+const void* image_of(const char* name, int) {
+  return has_image ? name : nullptr;
+}
+sdk::Refusal refuse_tensor_maps() {
+  if (has_tensor_maps) return std::nullopt;
+  return sdk::Support::no("TENSOR_MAPS", "this test's driver makes none");
+}
+TensorMap tensor_map(const simt::AttentionTensor& tensor, sdk::Dtype, int64_t columns, int64_t heads, int64_t tokens,
+                     int64_t sequences, int rows) {
+  mapped.push_back({columns, heads, tokens, sequences, tensor.token_stride, rows});
+  return {};
+}
+
+}  // namespace rlk::cuda
+
+namespace rlk::simt::host {
+namespace {
+
+using cuda::AttentionWgmma;
+
+class AttentionWgmmaTest : public OperatorTest {
+protected:
+  void SetUp() override {
+    OperatorTest::SetUp();
+    set_device(132, 232448);
+    device_arch = "sm_90";
+    cuda::has_tensor_maps = cuda::has_image = true;
+  }
+  void TearDown() override {
+    device_arch.clear();
+    on_launch = nullptr;
+    OperatorTest::TearDown();
+  }
+};
+
+struct Shape {
+  int64_t batch = 2, queries = 512, keys = 512, q_heads = 8, kv_heads = 2, head = 128;
+  rlk_dtype dtype = kBf16;
+};
+rlk_attention_params causal() {
+  rlk_attention_params params = RLK_ATTENTION_PARAMS_INIT;
+  params.causal = RLK_ATTENTION_CAUSAL_ON;
+  return params;
+}
+Arranged<sdk::ops::Attention> attention(const Shape& s, const rlk_attention_params& params = causal()) {
+  Arranged<sdk::ops::Attention> call(params, {s.batch, s.queries, s.keys, -1, -1, s.q_heads, s.kv_heads, s.head});
+  call.input(RLK_ATTENTION_IN_Q, s.dtype, {s.batch, s.queries, s.q_heads, s.head});
+  call.input(RLK_ATTENTION_IN_K, s.dtype, {s.batch, s.keys, s.kv_heads, s.head});
+  call.input(RLK_ATTENTION_IN_V, s.dtype, {s.batch, s.keys, s.kv_heads, s.head});
+  call.output(RLK_ATTENTION_OUT_OUT, s.dtype, {s.batch, s.queries, s.q_heads, s.head});
+  return call;
+}
+std::string declined(Arranged<sdk::ops::Attention> call) {
+  Device device(0);
+  const sdk::Support support = call.query<AttentionWgmma>(device);
+  return support.level == RLK_SUPPORT_NO ? support.reason_code : "";
+}
+
+TEST_F(AttentionWgmmaTest, ADeviceThatIsNotSm90IsDeclinedByName) {
+  for (const char* arch : {"sm_80", "sm_100", "sm_120"}) {
+    device_arch = arch;
+    Device device(0);
+    const sdk::Support support = attention({}).query<AttentionWgmma>(device);
+    EXPECT_EQ(support.reason_code, "ARCH");
+    EXPECT_NE(support.reason.find(arch), std::string::npos) << support.reason;
+  }
+}
+
+TEST_F(AttentionWgmmaTest, AMissingImageOrDriverFunctionTurnsItOffByName) {
+  EXPECT_EQ(declined(attention({})), "");
+  cuda::has_tensor_maps = false;
+  EXPECT_EQ(declined(attention({})), "TENSOR_MAPS");
+  cuda::has_tensor_maps = true;
+  cuda::has_image = false;
+  EXPECT_EQ(declined(attention({})), "KERNELS_NOT_BUILT");
+}
+
+TEST_F(AttentionWgmmaTest, WhatItsKernelsLackIsDeclined) {
+  Shape shape;
+  shape.dtype = kF32;
+  EXPECT_EQ(declined(attention(shape)), "DTYPE");
+  for (const int64_t head : {33, 100, 264}) {
+    shape = {};
+    shape.head = head;
+    EXPECT_EQ(declined(attention(shape)), "HEAD_SIZE") << head;
+  }
+  rlk_attention_params capped = causal();
+  capped.softcap = 30;
+  EXPECT_EQ(declined(attention({}, capped)), "SOFTCAP");
+  auto masked = attention({});
+  masked.input(RLK_ATTENTION_IN_KEY_MASK, {RLK_DTYPE_UINT, 8, 1}, {2, 512});
+  EXPECT_EQ(declined(std::move(masked)), "KEY_MASK");
+  auto odd = attention({});
+  odd.input(RLK_ATTENTION_IN_K).tensor.alignment = 8;
+  EXPECT_EQ(declined(std::move(odd)), "ALIGNMENT");
+  auto backward = attention({});
+  backward.input(RLK_ATTENTION_IN_K).strides[0] *= -1;
+  EXPECT_EQ(declined(std::move(backward)), "STRIDES");
+  auto repeated = attention({});
+  repeated.input(RLK_ATTENTION_IN_K).strides[0] = 0;
+  EXPECT_EQ(declined(std::move(repeated)), "");
+}
+
+TEST_F(AttentionWgmmaTest, EveryHeadSizeFitsInABlocksSharedMemory) {
+  Device device(0);
+  for (const rlk_dtype dtype : {kBf16, kF16}) {
+    for (const int64_t head : {8, 64, 72, 96, 104, 128, 136, 192, 200, 256}) {
+      Shape shape;
+      shape.head = head;
+      shape.dtype = dtype;
+      const std::string padded = std::to_string(cuda::wgmma_padded(head));
+      EXPECT_EQ(attention(shape).launch<AttentionWgmma>(device),
+                std::vector<std::string>{std::string("attention_wgmma_") +
+                                         (dtype.bits == 16 && dtype.code == kBf16.code ? "bf16_" : "f16_") + padded});
+    }
+  }
+}
+
+// What the kernel is told of one execution.
+struct Told {
+  unsigned blocks = 0;
+  cuda::AttentionWgmmaArgs args{};
+};
+Told told(const Shape& shape, const rlk_attention_params& params) {
+  Told seen;
+  on_launch = [&seen](unsigned blocks, const void* arguments) {
+    seen = {blocks, *static_cast<const cuda::AttentionWgmmaArgs*>(arguments)};
+  };
+  cuda::mapped.clear();
+  Device device(0);
+  attention(shape, params).launch<AttentionWgmma>(device);
+  on_launch = nullptr;
+  return seen;
+}
+
+TEST_F(AttentionWgmmaTest, BlocksStayOnTheDeviceUnlessTheTilesAreFewer) {
+  EXPECT_EQ(told({2, 512, 512, 8, 2, 128}, causal()).blocks, 64u);
+  EXPECT_EQ(told({2, 513, 512, 8, 2, 128}, causal()).blocks, 80u);
+  EXPECT_EQ(told({1, 16384, 16384, 32, 8, 128}, causal()).blocks, 132u);
+  EXPECT_EQ(told({2, 0, 512, 8, 2, 128}, causal()).blocks, 0u);
+}
+
+TEST_F(AttentionWgmmaTest, TheDiagonalAndTheWindowsAreThoseOfTheCall) {
+  rlk_attention_params params = causal();
+  Told seen = told({1, 100, 300, 2, 2, 128}, params);
+  EXPECT_EQ(seen.args.diagonal, 200);
+  EXPECT_EQ(seen.args.window_left, cuda::kWgmmaMostTokens);
+  EXPECT_EQ(seen.args.window_right, 0);
+  params.causal_alignment = RLK_ATTENTION_CAUSAL_ALIGNMENT_TOP_LEFT;
+  EXPECT_EQ(told({1, 100, 300, 2, 2, 128}, params).args.diagonal, 0);
+  params = RLK_ATTENTION_PARAMS_INIT;
+  params.window_left = 7;
+  params.window_right = int64_t{1} << 62;
+  seen = told({1, 300, 100, 2, 2, 128}, params);
+  EXPECT_EQ(seen.args.diagonal, -200);
+  EXPECT_EQ(seen.args.window_left, 7);
+  EXPECT_EQ(seen.args.window_right, cuda::kWgmmaMostTokens);
+}
+
+TEST_F(AttentionWgmmaTest, TheMapsCarryTheTensorsSizesAndTheKernelsTiles) {
+  told({3, 500, 700, 8, 2, 80}, causal());
+  const std::vector<cuda::Mapped> expected = {
+      {80, 8, 500, 3, 640, 128}, {80, 2, 700, 3, 160, 128}, {80, 2, 700, 3, 160, 128}, {80, 8, 500, 3, 640, 64}};
+  EXPECT_TRUE(cuda::mapped == expected);
+  told({3, 500, 0, 8, 2, 80}, causal());
+  EXPECT_EQ(cuda::mapped.size(), 2u) << "no map can be made of no keys";
+}
+
+// --- The gradients ---------------------------------------------------------------------------------------------------
+
+using cuda::AttentionBackwardWgmma;
+
+Arranged<sdk::ops::AttentionBackward> gradients(const Shape& s) {
+  rlk_attention_backward_params params = RLK_ATTENTION_BACKWARD_PARAMS_INIT;
+  params.causal = RLK_ATTENTION_BACKWARD_CAUSAL_ON;
+  Arranged<sdk::ops::AttentionBackward> call(params,
+                                             {s.batch, s.queries, s.keys, -1, -1, s.q_heads, s.kv_heads, s.head});
+  const std::vector<int64_t> rows = {s.batch, s.queries, s.q_heads, s.head},
+                             keys = {s.batch, s.keys, s.kv_heads, s.head};
+  call.input(RLK_ATTENTION_BACKWARD_IN_Q, s.dtype, rows);
+  call.input(RLK_ATTENTION_BACKWARD_IN_K, s.dtype, keys);
+  call.input(RLK_ATTENTION_BACKWARD_IN_V, s.dtype, keys);
+  call.input(RLK_ATTENTION_BACKWARD_IN_OUT, s.dtype, rows);
+  call.input(RLK_ATTENTION_BACKWARD_IN_LSE, kF32, {s.batch, s.queries, s.q_heads});
+  call.input(RLK_ATTENTION_BACKWARD_IN_GRAD_OUT, s.dtype, rows);
+  call.output(RLK_ATTENTION_BACKWARD_OUT_GRAD_Q, s.dtype, rows);
+  call.output(RLK_ATTENTION_BACKWARD_OUT_GRAD_K, s.dtype, keys);
+  call.output(RLK_ATTENTION_BACKWARD_OUT_GRAD_V, s.dtype, keys);
+  return call;
+}
+
+TEST_F(AttentionWgmmaTest, GradientsPromiseNoOrderOfSummation) {
+  Device device(0);
+  const sdk::Support support = gradients({}).query<AttentionBackwardWgmma>(device);
+  ASSERT_NE(support.level, RLK_SUPPORT_NO) << support.reason;
+  EXPECT_EQ(support.numerics & (RLK_NUMERICS_DETERMINISTIC | RLK_NUMERICS_BATCH_INVARIANT | RLK_NUMERICS_ACCURATE), 0u);
+}
+
+TEST_F(AttentionWgmmaTest, GradientsDeclineWhatTheirKernelsLack) {
+  const auto reason = [](const Shape& shape) {
+    Device device(0);
+    return gradients(shape).query<AttentionBackwardWgmma>(device).reason_code;
+  };
+  Shape shape;
+  shape.head = 136;
+  EXPECT_EQ(reason(shape), "HEAD_SIZE");
+  shape = {};
+  shape.dtype = kF32;
+  EXPECT_EQ(reason(shape), "DTYPE");
+  EXPECT_EQ(reason({19045, 7, 7, 2, 2, 16}), "WORKSPACE");
+  EXPECT_EQ(reason({1904, 7, 7, 2, 2, 16}), "");
+  EXPECT_EQ(reason({64, 16384, 16384, 32, 8, 128}), "") << "large tensors, and no more than as large sums";
+  cuda::has_tensor_maps = false;
+  EXPECT_EQ(reason({}), "TENSOR_MAPS");
+  device_arch = "sm_89";
+  EXPECT_EQ(reason({}), "ARCH");
+}
+
+TEST_F(AttentionWgmmaTest, GradientsOfNoQueriesAndOfNoKeysLaunchWhatWritesZeros) {
+  Device device(0);
+  using Names = std::vector<std::string>;
+  const std::string image = "attention_gradients_wgmma_";
+  EXPECT_EQ(gradients({}).launch<AttentionBackwardWgmma>(device),
+            (Names{image + "terms_bf16", image + "bf16", image + "rows_bf16"}));
+  EXPECT_EQ(gradients({2, 0, 512, 8, 2, 128}).launch<AttentionBackwardWgmma>(device), (Names{image + "bf16"}));
+  EXPECT_EQ(gradients({2, 512, 0, 8, 2, 128}).launch<AttentionBackwardWgmma>(device),
+            (Names{image + "terms_bf16", image + "rows_bf16"}));
+}
+
+}  // namespace
+}  // namespace rlk::simt::host
