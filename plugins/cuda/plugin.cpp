@@ -7,6 +7,7 @@
 #include "attention_parts_mma.hpp"
 #include "cublaslt.hpp"
 #include "driver.hpp"
+#include "grouped_mma.hpp"
 #include "probe.hpp"
 
 namespace rlk::cuda {
@@ -21,7 +22,8 @@ public:
           std::tuple<AttentionMma, AttentionMmaAccurate, AttentionSplit, PrefixSharedAttentionMma,
                      PrefixSharedAttentionMmaAccurate, AttentionBackwardMma, PrefixSharedAttentionBackwardMma>>(),
       std::declval<simt::host::AttentionOperators>(),
-      std::declval<std::tuple<simt::host::GroupedGemmSimt, simt::host::GroupedGemmBackwardSimt>>()))>;
+      std::declval<std::tuple<GroupedGemmWgmma, GroupedGemmBackwardWgmma, GroupedGemmMma, GroupedGemmBackwardMma,
+                              simt::host::GroupedGemmSimt, simt::host::GroupedGemmBackwardSimt>>()))>;
   explicit Plugin(const sdk::Host&) {}
   sdk::Verdict probe(sdk::Evidence& evidence) override { return cuda::probe(evidence); }
 };

@@ -18,6 +18,7 @@ CPU_ALONE = {"logp": ("keep_mask", "sum_p2"), "logp_backward": ("keep_mask",), "
              "linear_logp_backward": ("keep_mask",), "policy_loss": OF_WHOLE_BATCH, "policy_loss_backward": OF_WHOLE_BATCH}
 # Implementations on matrix units, which take 16 bits and decline some features.
 CHOOSY = {"attention": ("mma_split",), "attention_backward": ("mma",),
+          "grouped_gemm": ("mma", "wgmma"), "grouped_gemm_backward": ("mma", "wgmma"),
           "prefix_shared_attention": ("mma", "mma_accurate"), "prefix_shared_attention_backward": ("mma",)}
 # Of operators with some thousand cases, or long ones, those that an ordinary run tries, by words of their titles. Of the
 # others it tries large sizes too: 65536 rows are as many blocks, which the fibers of a host run one after another.

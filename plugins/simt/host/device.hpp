@@ -38,6 +38,7 @@ public:
 
   // Why no operator runs on this device.
   const sdk::Refusal& refusal() const noexcept { return refusal_; }
+  const std::string& arch() const noexcept { return arch_; }  // "sm_90", as the profile has it
   int simt_width() const noexcept { return simt_width_; }
   int64_t multiprocessors() const noexcept { return multiprocessors_; }
   int shared_limit() const noexcept { return shared_limit_; }  // bytes that a block may have
@@ -51,6 +52,7 @@ private:
   int device_ = 0;
   Place place_;
   sdk::Refusal refusal_;
+  std::string arch_;
   int simt_width_ = 0, shared_limit_ = 0;
   int64_t multiprocessors_ = 1;
   bool memory_pools_ = false;
