@@ -9,6 +9,7 @@
 #include "attention_wgmma.hpp"
 #include "cublaslt.hpp"
 #include "driver.hpp"
+#include "grouped_mma.hpp"
 #include "probe.hpp"
 
 namespace rlk::cuda {
@@ -23,7 +24,8 @@ public:
                               PrefixSharedAttentionMma, PrefixSharedAttentionMmaAccurate, AttentionBackwardWgmma,
                               AttentionBackwardMma, PrefixSharedAttentionBackwardMma>>(),
       std::declval<simt::host::AttentionOperators>(),
-      std::declval<std::tuple<simt::host::GroupedGemmSimt, simt::host::GroupedGemmBackwardSimt>>()))>;
+      std::declval<std::tuple<GroupedGemmWgmma, GroupedGemmBackwardWgmma, GroupedGemmMma, GroupedGemmBackwardMma,
+                              simt::host::GroupedGemmSimt, simt::host::GroupedGemmBackwardSimt>>()))>;
   explicit Plugin(const sdk::Host&) {}
   sdk::Verdict probe(sdk::Evidence& evidence) override { return cuda::probe(evidence); }
 };

@@ -14,10 +14,10 @@ DTYPES = ("f32", "bf16", "f16", "f64")
 DTYPES_OF = {"logp_merge": ("f32", "f64"), "moe_align_block_size": ("i32", "i64")}  # of operators that have others
 # What devices decline; of policy_loss where tokens are chosen among those of the whole batch.
 OF_WHOLE_BATCH = ("kind=clip_cov", "kind=kl_cov", "top_entropy_quantile")
-CPU_ALONE = {"logp": ("keep_mask", "sum_p2"), "logp_backward": ("keep_mask",), "linear_logp": ("keep_mask", "sum_p2"),
-             "linear_logp_backward": ("keep_mask",), "policy_loss": OF_WHOLE_BATCH, "policy_loss_backward": OF_WHOLE_BATCH}
+CPU_ALONE = {"policy_loss": OF_WHOLE_BATCH, "policy_loss_backward": OF_WHOLE_BATCH}
 # Implementations on matrix units, which take 16 bits and decline some features, or every simulated device.
 CHOOSY = {"attention": ("mma_split", "wgmma"), "attention_backward": ("mma", "wgmma"),
+          "grouped_gemm": ("mma", "wgmma"), "grouped_gemm_backward": ("mma", "wgmma"),
           "prefix_shared_attention": ("mma", "mma_accurate"), "prefix_shared_attention_backward": ("mma",)}
 # Of operators with some thousand cases, or long ones, those that an ordinary run tries, by words of their titles. Of the
 # others it tries large sizes too: 65536 rows are as many blocks, which the fibers of a host run one after another.

@@ -33,6 +33,12 @@ __device__ __forceinline__ void copy_async_16(uint32_t to, const void* from) {
 __device__ __forceinline__ void zero_16(uint32_t to) {
   asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};" ::"r"(to), "r"(0) : "memory");
 }
+// 16 bytes of registers, at once.
+__device__ __forceinline__ void store_16(uint32_t to, const uint32_t (&word)[4]) {
+  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(word[0]), "r"(word[1]), "r"(word[2]),
+               "r"(word[3])
+               : "memory");
+}
 __device__ __forceinline__ void commit_copies() {
   asm volatile("cp.async.commit_group;" ::: "memory");
 }

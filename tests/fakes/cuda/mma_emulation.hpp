@@ -26,6 +26,9 @@ inline void copy_async_16(uint32_t to, const void* from) {
 inline void zero_16(uint32_t to) {
   std::memset(at_shared(to), 0, 16);
 }
+inline void store_16(uint32_t to, const uint32_t (&word)[4]) {
+  std::memcpy(at_shared(to), word, 16);
+}
 inline void commit_copies() {
   emulation::commit_copies();
 }

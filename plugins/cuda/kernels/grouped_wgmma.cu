@@ -1,0 +1,29 @@
+// The kernels of grouped products by wgmma. Names: grouped_wgmma_<form>_<dtype>.
+#include "grouped_wgmma.cuh"
+
+using namespace rlk::cuda_kernels;
+using namespace rlk::cuda;
+
+// blocks of a multiprocessor; sums, how operands lie (kInner of a and b), wide, columns, threads, stages
+#define RLK_GROUPED_WGMMA_KERNEL(form, suffix, T, blocks, ...)              \
+  RLK_SIMT_KERNEL((GroupedForm<__VA_ARGS__>::kThreads), blocks)             \
+  grouped_wgmma_##form##_##suffix(RLK_SIMT_ARGUMENT(GroupedMmaArgs) args) { \
+    grouped_wgmma<T, GroupedForm<__VA_ARGS__>>(args);                       \
+  }
+// Two small blocks at a time write sums of few rows: one multiplies while the other writes.
+#define RLK_GROUPED_WGMMA_KERNELS(suffix, T)                                                                    \
+  RLK_GROUPED_WGMMA_KERNEL(rows_inner, suffix, T, 1, false, true, true, true, kGroupedMmaColumns, 256,          \
+                           kGroupedWgmmaStages)                                                                 \
+  RLK_GROUPED_WGMMA_KERNEL(rows_outer, suffix, T, 1, false, true, false, true, kGroupedMmaColumns, 256,         \
+                           kGroupedWgmmaStages)                                                                 \
+  RLK_GROUPED_WGMMA_KERNEL(rows_any, suffix, T, 1, false, true, true, false, kGroupedMmaColumns, 256,           \
+                           kGroupedWgmmaStages)                                                                 \
+  RLK_GROUPED_WGMMA_KERNEL(sums_outer, suffix, T, 1, true, false, false, true, kGroupedMmaColumns, 256,         \
+                           kGroupedWgmmaStages)                                                                 \
+  RLK_GROUPED_WGMMA_KERNEL(sums_outer_small, suffix, T, 2, true, false, false, true, kGroupedSmallColumns, 128, \
+                           kGroupedSmallStages)                                                                 \
+  RLK_GROUPED_WGMMA_KERNEL(sums_any, suffix, T, 1, true, true, true, false, kGroupedMmaColumns, 256,            \
+                           kGroupedWgmmaStages)
+
+RLK_GROUPED_WGMMA_KERNELS(bf16, bf16)
+RLK_GROUPED_WGMMA_KERNELS(f16, f16)
