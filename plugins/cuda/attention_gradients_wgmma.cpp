@@ -46,16 +46,14 @@ sdk::Refusal refuse_workspace(const sdk::Arguments<Op>& call) {
 class AttentionBackwardWgmmaPlan final : public sdk::Plan {
 public:
   AttentionBackwardWgmmaPlan(Device& device, const sdk::Call<Op>& call)
-      : params_(call.params()), place_(device.place()), dtype_(sdk::dtype_of(*call.input(0))) {
+      : params_(call.params()), place_(device.place()), dtype_(sdk::dtype_of(*sdk::arguments_of(call).grad_out)) {
     const std::string name = sdk::name_of(dtype_), image = kImage;
     terms_ = device.kernel(kImage, image + "_terms_" + name);
     blocks_ = device.kernel(kImage, image + "_" + name, GradientWgmmaShared::kBytes);
     rows_ = device.kernel(kImage, image + "_rows_" + name);
     flags = RLK_PLAN_SHAREABLE | RLK_PLAN_CAPTURABLE;
-    dynamic_symbols = kSampleSymbols;
+    dynamic_symbols = sample_symbols<Op>();
     workspace_bound = UINT64_MAX;
-    numerics = kNumerics;
-    variant = AttentionBackwardWgmma::kName;
   }
 
   uint64_t prepare(const sdk::Run& run) override {

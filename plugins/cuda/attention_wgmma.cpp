@@ -16,7 +16,7 @@ public:
   AttentionWgmmaPlan(Device& device, const sdk::Call<sdk::ops::Attention>& call)
       : AttentionPlan(device, call, AttentionWgmma::kName),
         multiprocessors_(device.multiprocessors()),
-        dtype_(sdk::dtype_of(*call.input(RLK_ATTENTION_IN_Q))),
+        dtype_(sdk::dtype_of(*sdk::arguments_of(call).q)),
         tiles_(wgmma_tiles(wgmma_padded(attention_sizes(call).head))) {
     numerics = kAttentionNumerics & ~RLK_NUMERICS_ACCURATE;
     kernel_ = device.kernel(kImage, sdk::format("%s_%s_%d", kImage, sdk::name_of(dtype_), tiles_.head),
@@ -62,26 +62,22 @@ private:
 
 }  // namespace
 
-sdk::Support AttentionWgmma::query(Device& device, const sdk::Call<Op>& call) {
-  if (auto refused = refuse_attention(device, call)) return *refused;
+sdk::Support AttentionWgmma::query(Device& device, const sdk::Call<Op>& described) {
+  if (auto refused = refuse_attention(device, described)) return *refused;
   if (auto refused = refuse_other_than_hopper(device)) return *refused;
-  const sdk::Dtype dtype = sdk::dtype_of(*call.input(RLK_ATTENTION_IN_Q));
-  if (auto refused = sdk::refuse_dtype(call.input(RLK_ATTENTION_IN_Q), "q", {sdk::Dtype::bf16, sdk::Dtype::f16})) {
-    return *refused;
-  }
-  const AttentionSizes sizes = attention_sizes(call);
+  const auto call = sdk::arguments_of(described);
+  const sdk::Dtype dtype = sdk::dtype_of(*call.q);
+  if (auto refused = sdk::refuse_dtype(call.q, "q", {sdk::Dtype::bf16, sdk::Dtype::f16})) return *refused;
+  const AttentionSizes sizes = attention_sizes(described);
   if (sizes.packed) return sdk::Support::no("LAYOUT", "packed sequences; these kernels take dense batches");
-  if (call.params().softcap != 0) return sdk::Support::no("SOFTCAP", "these kernels have no softcap");
-  if (call.input(RLK_ATTENTION_IN_KEY_MASK) != nullptr) {
-    return sdk::Support::no("KEY_MASK", "these kernels have no key_mask");
-  }
+  if (call.params.softcap != 0) return sdk::Support::no("SOFTCAP", "these kernels have no softcap");
+  if (call.key_mask != nullptr) return sdk::Support::no("KEY_MASK", "these kernels have no key_mask");
   if (sizes.head % 8 != 0 || sizes.head > 256) {
     return sdk::Support::no("HEAD_SIZE", sdk::format("head size %lld; these kernels take multiples of 8 up to 256",
                                                      static_cast<long long>(sizes.head)));
   }
   constexpr const char* kNames[] = {"q", "k", "v", "out"};
-  const rlk_tensor* const tensors[] = {call.input(RLK_ATTENTION_IN_Q), call.input(RLK_ATTENTION_IN_K),
-                                       call.input(RLK_ATTENTION_IN_V), call.output(RLK_ATTENTION_OUT_OUT)};
+  const rlk_tensor* const tensors[] = {call.q, call.k, call.v, call.out};
   for (int i = 0; i < 4; ++i) {
     if (!is_wide(*tensors[i])) {
       return sdk::Support::no("ALIGNMENT", "q, k, v and out must start on 16 bytes, with strides of multiples of 8",
@@ -98,8 +94,9 @@ sdk::Support AttentionWgmma::query(Device& device, const sdk::Call<Op>& call) {
   const double padding =
       static_cast<double>(tiles * kWgmmaRows) / static_cast<double>(std::max<int64_t>(sizes.queries, 1));
   // Measured against the rate of mma.sync instructions.
-  answer.cost_us = kLaunchUs + alone * std::max(device.matrix_us(0.55 * padding * attention_operations(call, sizes)),
-                                                attention_bytes_us(device, sizes, dtype));
+  answer.cost_us =
+      kLaunchUs + alone * std::max(device.matrix_us(0.55 * padding * attention_operations(described, sizes)),
+                                   attention_bytes_us(device, sizes, dtype));
   return answer;
 }
 std::unique_ptr<sdk::Plan> AttentionWgmma::plan(Device& device, const sdk::Call<Op>& call) {

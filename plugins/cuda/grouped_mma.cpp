@@ -115,9 +115,7 @@ public:
     rows_ = kernel_of(device, kernels, rows_form(*tensors.x, *tensors.weight, kWeightK, kWeightM, *tensors.y),
                       sdk::dtype_of(*tensors.x));
     flags = RLK_PLAN_SHAREABLE | RLK_PLAN_CAPTURABLE;
-    dynamic_symbols = uint64_t{1} << RLK_GROUPED_GEMM_SYM_R;
-    variant = kernels.name;
-    numerics = kRowNumerics;
+    dynamic_symbols = sdk::bits_of(&sdk::Arguments<sdk::ops::GroupedGemm>::R);
   }
   void enqueue(sdk::Stream& stream, const sdk::Run& run) override {
     const auto call = sdk::arguments_of<sdk::ops::GroupedGemm>(run, params_);
@@ -147,9 +145,7 @@ public:
       if (wide && kernels.has_small_sums) small_sums_ = small_sums_of(device, kernels, dtype);
     }
     flags = RLK_PLAN_SHAREABLE | RLK_PLAN_CAPTURABLE;
-    dynamic_symbols = uint64_t{1} << RLK_GROUPED_GEMM_BACKWARD_SYM_R;
-    variant = kernels.name;
-    numerics = sums ? kSumNumerics : kRowNumerics;
+    dynamic_symbols = sdk::bits_of(&sdk::Arguments<sdk::ops::GroupedGemmBackward>::R);
   }
   void enqueue(sdk::Stream& stream, const sdk::Run& run) override {
     const auto call = sdk::arguments_of<sdk::ops::GroupedGemmBackward>(run, params_);
@@ -219,7 +215,7 @@ sdk::Support forward_support(Device& device, const sdk::Call<sdk::ops::GroupedGe
 }
 sdk::Support backward_support(Device& device, const sdk::Call<sdk::ops::GroupedGemmBackward>& call,
                               const Kernels& kernels) {
-  const bool sums = call.output(RLK_GROUPED_GEMM_BACKWARD_OUT_GRAD_WEIGHT) != nullptr;
+  const bool sums = sdk::arguments_of(call).grad_weight != nullptr;
   return support_of(device, call, kernels, sums ? 2 : 1, sums ? kSumNumerics : kRowNumerics);
 }
 
