@@ -1,5 +1,5 @@
-// The products of plugins/cuda/kernels/warpgroup_products.cuh on the host, by the documented layouts of operands in shared memory.
-// They happen at once: what is filled while a device would still read it is not noticed here.
+// The products of plugins/cuda/kernels/warpgroup_products.cuh on the host, by the documented layouts of operands in
+// shared memory. They happen at once: what is filled while a device would still read it is not noticed here.
 #pragma once
 
 #include "mma_emulation.hpp"
