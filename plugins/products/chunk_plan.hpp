@@ -34,7 +34,9 @@ public:
     Inner inner(Parts::inner_params(arguments));
     Parts(nullptr, of, arguments, 0, 0).describe(inner, arguments, of, 0, of.rows);
     const rlk_call_desc desc = inner.description();
-    inner_ = Parts::Serving::plan(device, sdk::Call<typename Parts::Serving::Op>(desc));
+    const sdk::Call<typename Parts::Serving::Op> served(desc);
+    inner_ = Parts::Serving::plan(device, served);
+    sdk::detail::take_bound(Parts::Serving::query(device, served), *inner_);
     flags = RLK_PLAN_SHAREABLE | RLK_PLAN_CAPTURABLE;
     dynamic_symbols = sdk::bits_of(&Arguments::N);
     workspace_bound = UINT64_MAX;

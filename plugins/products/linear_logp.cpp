@@ -59,7 +59,6 @@ struct ForwardParts {
     logp_of.input(&Named::logits, scores, of.score, rows, of.V);
     give(logp_of, &Named::ids, call.ids, first, rows);
     give(logp_of, &Named::mask, call.mask, first, rows);
-    give_rows(logp_of, &Named::keep_mask, call.keep_mask, first, rows);
     if (sdk::dtype_of(*call.logp) != of.score) {
       logp_of.output(&Named::logp, logp, of.score, rows);
     } else {
@@ -67,7 +66,6 @@ struct ForwardParts {
     }
     take(logp_of, &Named::lse, call.lse, first, rows);
     take(logp_of, &Named::entropy, call.entropy, first, rows);
-    take(logp_of, &Named::sum_p2, call.sum_p2, first, rows);
     logp_of.symbol(&Named::N, rows);
     logp_of.symbol(&Named::R, rows);
     logp_of.symbol(&Named::V, of.V);
@@ -131,7 +129,6 @@ struct BackwardParts : GradientBuffers {
     give(logp_of, &Named::grad_entropy, call.grad_entropy, first, rows);
     give(logp_of, &Named::entropy, call.entropy, first, rows);
     give(logp_of, &Named::mask, call.mask, first, rows);
-    give_rows(logp_of, &Named::keep_mask, call.keep_mask, first, rows);
     logp_of.output_in_place(&Named::grad_logits, &Named::logits);
     if (call.grad_bias != nullptr) {
       logp_of.output(&Named::grad_bias, first == 0 ? sdk::data_of(call.grad_bias) : grad_bias, of.score, of.V);
@@ -160,9 +157,9 @@ sdk::Support query(Device& device, const sdk::Call<Forward>& call) {
   const ForwardParts::Arguments arguments = sdk::arguments_of(call);
   if (auto refused = refuse_scores(device, arguments)) return *refused;
   if (auto refused = sdk::refuse_gaps(arguments.ids, "ids")) return *refused;
-  if (auto refused = sdk::refuse_gaps(arguments.keep_mask, "keep_mask")) return *refused;
+  if (auto refused = sdk::refuse_input(arguments.keep_mask, "keep_mask")) return *refused;
   if (auto refused = sdk::refuse_gaps(arguments.entropy, "entropy")) return *refused;
-  if (auto refused = sdk::refuse_gaps(arguments.sum_p2, "sum_p2")) return *refused;
+  if (auto refused = sdk::refuse_output(arguments.sum_p2, "sum_p2")) return *refused;
   if (auto refused = sdk::refuse_gaps(arguments.logp, "logp")) return *refused;
   const Scores of(arguments);
   // Seen on an H200: matrix units cut the sums of f16 products, which have 22 bits, at every step; a logp of fp32 may
@@ -182,7 +179,7 @@ sdk::Support query(Device& device, const sdk::Call<Backward>& call) {
   const BackwardParts::Arguments arguments = sdk::arguments_of(call);
   if (auto refused = refuse_scores(device, arguments)) return *refused;
   if (auto refused = sdk::refuse_gaps(arguments.ids, "ids")) return *refused;
-  if (auto refused = sdk::refuse_gaps(arguments.keep_mask, "keep_mask")) return *refused;
+  if (auto refused = sdk::refuse_input(arguments.keep_mask, "keep_mask")) return *refused;
   if (auto refused = sdk::refuse_gaps(arguments.entropy, "entropy")) return *refused;
   if (auto refused = sdk::refuse_gaps(arguments.grad_logp, "grad_logp")) return *refused;
   if (auto refused = sdk::refuse_gaps(arguments.grad_lse, "grad_lse")) return *refused;

@@ -120,15 +120,7 @@ void give(Inner& inner, typename Inner::Argument argument, const rlk_tensor* ten
   if (tensor != nullptr) inner.input(argument, from_row(tensor, row), sdk::dtype_of(*tensor), rows);
 }
 
-// Likewise of two.
-template <class Inner>
-void give_rows(Inner& inner, typename Inner::Argument argument, const rlk_tensor* tensor, int64_t row, int64_t rows) {
-  if (tensor != nullptr) {
-    inner.input(argument, from_row(tensor, row), sdk::dtype_of(*tensor), rows, tensor->shape[1]);
-  }
-}
-
-// A result of one dimension.
+// Likewise a result.
 template <class Inner>
 void take(Inner& inner, typename Inner::Argument argument, const rlk_tensor* tensor, int64_t row, int64_t rows) {
   if (tensor != nullptr) {

@@ -14,7 +14,8 @@ DTYPES = ("f32", "bf16", "f16", "f64")
 DTYPES_OF = {"logp_merge": ("f32", "f64"), "moe_align_block_size": ("i32", "i64")}  # of operators that have others
 # What devices decline; of policy_loss where tokens are chosen among those of the whole batch.
 OF_WHOLE_BATCH = ("kind=clip_cov", "kind=kl_cov", "top_entropy_quantile")
-CPU_ALONE = {"policy_loss": OF_WHOLE_BATCH, "policy_loss_backward": OF_WHOLE_BATCH}
+CPU_ALONE = {"linear_logp": ("keep_mask", "sum_p2"), "linear_logp_backward": ("keep_mask",), "policy_loss": OF_WHOLE_BATCH,
+             "policy_loss_backward": OF_WHOLE_BATCH}
 # Implementations on matrix units, which take 16 bits and decline some features, or every simulated device.
 CHOOSY = {"attention": ("mma_split", "wgmma"), "attention_backward": ("mma", "wgmma"),
           "grouped_gemm": ("mma", "wgmma"), "grouped_gemm_backward": ("mma", "wgmma"),

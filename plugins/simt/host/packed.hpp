@@ -66,8 +66,11 @@ struct Packed : T {
     if (!would_take_contiguous(T::query(device, call))) return T::plan(device, call);
     const std::vector<PackedSlot> slots = packed_slots(call.desc());
     const PackedArguments arguments(slots, call.desc(), nullptr);
-    const rlk_call_desc contiguous_call = described(call, arguments);
-    return plan_of_packed(device, slots, arguments, T::plan(device, sdk::Call<Op>(contiguous_call)));
+    const rlk_call_desc desc = described(call, arguments);
+    const sdk::Call<Op> contiguous(desc);
+    std::unique_ptr<sdk::Plan> inner = T::plan(device, contiguous);
+    if (inner != nullptr) sdk::detail::take_bound(T::query(device, contiguous), *inner);
+    return plan_of_packed(device, slots, arguments, std::move(inner));
   }
 
 private:
