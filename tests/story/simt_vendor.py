@@ -40,7 +40,7 @@ def mapped_operators():
     names = []
     for file in sorted(glob.glob(os.path.join(os.environ["RLK_TEST_ROOT"], "plugins/simt/operators/*.cuh"))):
         with open(file) as text:
-            names += re.findall(r"^RLK_SIMT_(?!PART|TOKEN_PASSES)\w+\(\s*([A-Z]\w*)", text.read(), re.M)
+            names += re.findall(r"^RLK_SIMT_(?!PART|TOKEN_PASSES|TOKEN_PACK_PASSES)\w+\(\s*([A-Z]\w*)", text.read(), re.M)
     return [re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower() for name in names]
 
 

@@ -183,6 +183,29 @@ TEST(Api, ParametersOptionsAndTheirOlderForms) {
   EXPECT_THROW(again.run(stream, &params, &options), Exception);
 }
 
+TEST(Api, ADataErrorNamesTheLengthsThatAreWrongAndTheNumberWhereTheyMustEnd) {
+  std::vector<float> q(3 * 2 * 8, 0.5f), k(4 * 2 * 8, 0.25f), out(3 * 2 * 8);
+  for (const bool is_q : {true, false}) {
+    const std::vector<int64_t> q_ends = {0, 1, is_q ? 4711 : 3}, k_ends = {0, 2, is_q ? 4 : 4711};
+    std::vector<Tensor> inputs(RLK_ATTENTION_N_INPUTS);
+    inputs[RLK_ATTENTION_IN_Q] = Tensor(q.data(), kF32, {3, 2, 8});
+    inputs[RLK_ATTENTION_IN_K] = inputs[RLK_ATTENTION_IN_V] = Tensor(k.data(), kF32, {4, 2, 8});
+    inputs[RLK_ATTENTION_IN_CU_SEQLENS_Q] = Tensor(q_ends.data(), kI64, {3});
+    inputs[RLK_ATTENTION_IN_CU_SEQLENS_K] = Tensor(k_ends.data(), kI64, {3});
+    rlk_attention_params params = RLK_ATTENTION_PARAMS_INIT;
+    params.layout = RLK_ATTENTION_LAYOUT_PACKED;
+    const Stream stream = runtime().stream("cpu");
+    call(stream, "attention", &params, inputs, {Tensor(out.data(), kF32, {3, 2, 8})});
+    try {
+      stream.synchronize();
+      ADD_FAILURE() << "no data error";
+    } catch (const DataError& error) {
+      EXPECT_TRUE(contains(error.what(), is_q ? "'cu_seqlens_q' is 4711" : "'cu_seqlens_k' is 4711")) << error.what();
+      EXPECT_TRUE(contains(error.what(), is_q ? "ends at 3 (Tq)" : "ends at 4 (Tk)")) << error.what();
+    }
+  }
+}
+
 TEST(Api, ACallTellsWhoServedIt) {
   const Stream stream = runtime().stream("cpu");
   Logp logp;

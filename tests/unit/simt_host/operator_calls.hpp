@@ -112,7 +112,9 @@ public:
   // Plans and enqueues; the kernels that were launched.
   template <class Implementation>
   std::vector<std::string> launch(Device& device) {
-    const std::unique_ptr<sdk::Plan> plan = Implementation::plan(device, sdk::Call<Op>(description()));
+    const sdk::Call<Op> described(description());
+    const std::unique_ptr<sdk::Plan> plan = Implementation::plan(device, described);
+    sdk::detail::take_bound(Implementation::query(device, described), *plan);
     rlk_run run{};
     run.struct_size = sizeof(run);
     run.n_inputs = Op::kInputs;
