@@ -224,11 +224,10 @@ rlk_status select(const Snapshot& snapshot, const Policy& policy, const CallRequ
       option.staged = candidate.on != request.on;
       option.verdict = Verdict::filtered;
       option.reason_code = pinned_away ? "PINNED" : required_away ? "PRIVATE_PARAMS" : "OFF";
-      option.reason = pinned_away ? "the call is pinned to " + pin.text()
-                      : required_away
-                          ? "private parameters for " + std::string(request.required_plugin) + " alone"
-                          : fmt::format("{} ({}; a wish for this operator by name turns it on)", exclusion->reason,
-                                        exclusion->source);
+      option.reason = pinned_away     ? "the call is pinned to " + pin.text()
+                      : required_away ? "private parameters for " + std::string(request.required_plugin) + " alone"
+                                      : fmt::format("{} ({}; a wish for this operator by name turns it on)",
+                                                    exclusion->reason, exclusion->source);
       options.push_back(std::move(option));
       continue;
     }
