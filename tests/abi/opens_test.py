@@ -24,7 +24,7 @@ ALLOWED = {
     ("loader/probe/process.cpp", "pipe2"): "each end is moved up at once",
     ("core/conformance/device_extension_checks.cpp", "pipe2"): "each end is moved at once",
     ("loader/screen/closure.cpp", "accept"): "a function of its own, of that name",
-    ("loader/api/config.cpp", "directory_iterator"): "closed before anything else is opened",
+    ("loader/api/policy_files.cpp", "directory_iterator"): "closed before anything else is opened",
     ("plugin_api/include/rlk/sdk/symbols.hpp", "open"): "a function of its own, of that name: dlopen",
 }
 

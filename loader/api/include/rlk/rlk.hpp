@@ -107,19 +107,26 @@ inline std::string take(char* text) {
 
 }  // namespace detail
 
-// Sizes or strides: a list in braces, a std::vector, a std::array. Borrowed while a Tensor is made of them.
+// Sizes or strides: a list in braces, a std::vector, a std::array. Copied, as far as a tensor has dimensions.
 class Extents {
 public:
-  Extents(std::initializer_list<int64_t> list) noexcept : data_(list.begin()), size_(list.size()) {}
+  Extents(std::initializer_list<int64_t> list) noexcept { copy(list.begin(), list.size()); }
   template <class Container, class = decltype(std::declval<const Container&>().data()[0] + int64_t{})>
-  Extents(const Container& container) noexcept : data_(container.data()), size_(container.size()) {}
+  Extents(const Container& container) noexcept {
+    copy(container.data(), container.size());
+  }
   size_t size() const noexcept { return size_; }
   bool empty() const noexcept { return size_ == 0; }
-  int64_t operator[](size_t i) const noexcept { return data_[i]; }
+  int64_t operator[](size_t i) const noexcept { return values_[i]; }
 
 private:
-  const int64_t* data_;
-  size_t size_;
+  template <class Number>
+  void copy(const Number* from, size_t size) noexcept {
+    size_ = size;
+    for (size_t i = 0; i < size && i < values_.size(); ++i) values_[i] = from[i];
+  }
+  std::array<int64_t, RLK_MAX_NDIM> values_{};
+  size_t size_ = 0;
 };
 
 // A view of memory that the caller owns; a default-constructed one is an absent optional argument.
@@ -127,10 +134,10 @@ class Tensor {
 public:
   Tensor() = default;
   // Row-major without gaps.
-  Tensor(const void* data, rlk_dtype dtype, Extents shape) : Tensor(data, dtype, shape, Extents({})) {}
+  Tensor(const void* data, rlk_dtype dtype, const Extents& shape) : Tensor(data, dtype, shape, Extents({})) {}
   // strides in elements; empty means row-major. Throws std::invalid_argument for more than RLK_MAX_NDIM dimensions or
   // for strides of another length.
-  Tensor(const void* data, rlk_dtype dtype, Extents shape, Extents strides)
+  Tensor(const void* data, rlk_dtype dtype, const Extents& shape, const Extents& strides)
       : data_(const_cast<void*>(data)), dtype_(dtype), ndim_(static_cast<int32_t>(shape.size())), present_(true) {
     if (shape.size() > RLK_MAX_NDIM) throw std::invalid_argument("a tensor has at most 8 dimensions");
     if (!strides.empty() && strides.size() != shape.size()) {
