@@ -91,7 +91,7 @@ class Commands(command.Case):
         values = {name: "" if name in unset else "1" for name in names}
         values.update(RLK_PLUGIN_PATH=None, RLK_WHEEL_PLUGINS=None, RLK_ADD_PLUGIN_PATH=self.plugins, RLK_CACHE_DIR=None,
                       RLK_PROBE="isolated", RLK_LOG="off", RLK_FALLBACK="warn", RLK_ALLOW="off", RLK_PROBE_TIMEOUT="60", RLK_PLUGINS_SELECT="*",
-                      RLK_PLUGINS_DISABLE="none", RLK_THREAD_POOL="own", RLK_VERIFY="eager")
+                      RLK_PLUGINS_DISABLE="none", RLK_THREAD_POOL="own", RLK_VERIFY="eager", RLK_REPORTS="ignore")
         checks = self.json("doctor", **values)["checks"]
         self.assertEqual([check for check in checks if "reads no such variable" in check["text"]], [])
 
