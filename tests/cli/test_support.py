@@ -28,7 +28,8 @@ class Tier(command.Case):
             library = library.replace(name, b"\0x" + name[2:])
         with open(os.path.join(neuware, "libcnnl.so"), "wb") as file:
             file.write(library)
-        cls.world = {"RLK_PLUGIN_PATH": cls.folder, "LD_LIBRARY_PATH": neuware}
+        # A report that could stand for the smoke test is part of a verdict's key: each change of one would try all anew.
+        cls.world = {"RLK_PLUGIN_PATH": cls.folder, "LD_LIBRARY_PATH": neuware, "RLK_REPORTS": "ignore"}
 
     def report(self):
         """A report as `conformance` writes it, as if it had seen a card."""
