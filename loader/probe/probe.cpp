@@ -308,7 +308,6 @@ private:
     return options_.demand != nullptr ? options_.demand->wanted_of(id, waiting) : std::vector<std::string>();
   }
 
-  // `stands` is asked once a child has found a verdict: one that does not stand is not stored.
   bool is_wanted_elsewhere(const std::string& id) const {
     return options_.yields_to_wanted &&
            std::any_of(options_.waiting.begin(), options_.waiting.end(), [&](const auto& other) {
@@ -316,6 +315,7 @@ private:
            });
   }
 
+  // Asks `stands` once a child has found a verdict, and does not store one that does not stand.
   void probe(const Job& job, const std::function<bool()>& stands) {
     PluginRecord& record = job.plugin->record;
     if (options_.mode == ProbeMode::off)

@@ -28,7 +28,7 @@ class Tier(command.Case):
             library = library.replace(name, b"\0x" + name[2:])
         with open(os.path.join(neuware, "libcnnl.so"), "wb") as file:
             file.write(library)
-        # A report that could stand for the smoke test is part of a verdict's key: each change of one would try all anew.
+        # A report that could stand for the smoke test is part of a verdict's key: `list` would try all anew at each.
         cls.world = {"RLK_PLUGIN_PATH": cls.folder, "LD_LIBRARY_PATH": neuware, "RLK_REPORTS": "ignore"}
 
     def report(self):
