@@ -39,6 +39,7 @@ stage() {
   else
     printf '%-28s FAILED  %4d s  see %s\n' "$name" $((SECONDS - start)) "$log"
     grep -E -A 25 'WARNING: ThreadSanitizer|ERROR: AddressSanitizer|runtime error:' "$log" | head -n 80
+    grep -E -A 6 'AssertionError|: Failure$' "$log" | cut -c 1-600 | head -n 60
     grep -E 'error:|\(Failed\)|\(Timeout\)|Not Run|FAILED' "$log" | head -n 20
     echo "  ..."
     tail -n 40 "$log"

@@ -21,6 +21,18 @@ namespace queue {
 
 using Clock = std::chrono::steady_clock;
 
+// Whether `is_true` became true within the time. A time of 0 asks once.
+template <typename IsTrue>
+bool wait_until(std::condition_variable& changed, std::unique_lock<std::mutex>& lock, uint64_t timeout_ns,
+                IsTrue is_true) {
+  // The longest times do not fit the clock.
+  if (timeout_ns > uint64_t{1} << 62) {
+    changed.wait(lock, is_true);
+    return true;
+  }
+  return changed.wait_for(lock, std::chrono::nanoseconds(timeout_ns), is_true);
+}
+
 // A point of a stream, once the stream has passed it.
 class Mark {
 public:
@@ -37,13 +49,7 @@ public:
   // False when the time is over first.
   bool wait(uint64_t timeout_ns) {
     std::unique_lock<std::mutex> lock(mutex_);
-    const auto is_passed = [this] { return passed_; };
-    // The longest times do not fit the clock.
-    if (timeout_ns > uint64_t{1} << 62) {
-      changed_.wait(lock, is_passed);
-      return true;
-    }
-    return changed_.wait_for(lock, std::chrono::nanoseconds(timeout_ns), is_passed);
+    return wait_until(changed_, lock, timeout_ns, [this] { return passed_; });
   }
   Clock::time_point time() {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -97,6 +103,7 @@ public:
   void enqueue(Work work) {
     const std::lock_guard<std::mutex> lock(mutex_);
     work_.push_back(std::move(work));
+    ++enqueued_;
     changed_.notify_all();
   }
 
@@ -104,13 +111,14 @@ public:
   rlk_status query(rlk_data_error&) override {
     const std::lock_guard<std::mutex> lock(mutex_);
     tell_failure();
-    return is_idle() ? RLK_OK : RLK_NOT_READY;
+    return done_ == enqueued_ ? RLK_OK : RLK_NOT_READY;
   }
+  // Waits for what was enqueued before it and for nothing later: other threads may go on enqueueing. A stream that has
+  // done all of it answers RLK_OK at once, whatever the time, without a turn of the thread.
   rlk_status synchronize(uint64_t timeout_ns, rlk_data_error&) override {
-    const auto mark = std::make_shared<Mark>();
-    enqueue([mark] { mark->pass(); });
-    if (!mark->wait(timeout_ns)) return RLK_TIMEOUT;
-    const std::lock_guard<std::mutex> lock(mutex_);
+    std::unique_lock<std::mutex> lock(mutex_);
+    const uint64_t last = enqueued_;
+    if (!wait_until(changed_, lock, timeout_ns, [this, last] { return done_ >= last; })) return RLK_TIMEOUT;
     tell_failure();
     return RLK_OK;
   }
@@ -135,7 +143,6 @@ private:
       const Work work = std::move(work_.front());
       work_.pop_front();
       if (work == nullptr) return;
-      is_working_ = true;
       lock.unlock();
       std::string failure;
       try {
@@ -144,12 +151,12 @@ private:
         failure = error.what();
       }
       lock.lock();
-      is_working_ = false;
       if (failure_.empty()) failure_ = failure;
+      ++done_;
+      changed_.notify_all();
     }
   }
-  bool is_idle() const { return work_.empty() && !is_working_; }
-  // What failed behind is told by the next question, as an asynchronous failure of a device is.
+  // The next question tells what failed behind the caller, as a device tells an asynchronous failure.
   void tell_failure() {
     if (!failure_.empty()) throw rlk::sdk::Error(RLK_BACKEND_ERROR, std::exchange(failure_, {}), 0, "queue");
   }
@@ -157,7 +164,7 @@ private:
   std::mutex mutex_;  // of what follows
   std::condition_variable changed_;
   std::deque<Work> work_;
-  bool is_working_ = false;
+  uint64_t enqueued_ = 0, done_ = 0;  // pieces of work since the stream is there
   std::string failure_;
   std::thread thread_;
 };
