@@ -105,24 +105,24 @@ class Together(simt_vendor.Vendor):
                     RLK_PLUGINS_SELECT="rocm,maca,ascend,cambricon,cuda", RLK_FAKE_CUDA_NAME="MetaX C500")
 
     def test_each_finds_its_own_and_they_serve_calls_in_one_process(self):
-        # A part of the smoke test is enough here; the vendors' own stories verify.
-        environment = self.environment(RLK_PROBE_TIMEOUT="20", RLK_CACHE_DIR=self.cache)
+        # The vendors' own stories verify: `add` alone is tried here, when DEVICE_TEST asks.
+        environment = self.environment(RLK_VERIFY="lazy", RLK_CACHE_DIR=self.cache)
         plugins = {p["id"]: p for p in self.json("list", **environment)["plugins"]}
         self.assertEqual(plugins["cuda"]["reason_code"], "FOREIGN_RUNTIME")
         for name, device in (("rocm", "Simulated Instinct"), ("maca", "MetaX C500 (simulated)"), ("ascend", "Ascend"),
                              ("cambricon", "MLU")):
             with self.subTest(name=name):
-                self.assertIn(plugins[name]["state"], ("registered", "partial"), plugins[name]["reason"])
+                self.assertEqual(plugins[name]["state"], "registered", plugins[name]["reason"])
                 self.assertIn(device, plugins[name]["devices"][0]["name"])
-                self.assertGreater(plugins[name]["ops"]["verified"] + plugins[name]["ops"]["partial"], 0)
 
         # Streams, copies, staging and data errors on every one of them through the public API. What was not verified is
         # staged, which a capture forbids: graphs are the vendors' own stories'.
         whole = {k: v for k, v in os.environ.items() if not k.startswith("RLK_")}
-        whole.update(environment, GTEST_FILTER="-*.Graphs")
+        whole.update(environment, GTEST_FILTER="-*.Graphs", RLK_TEST_OPERATORS="add")
         done = subprocess.run([DEVICE_TEST], env=whole, capture_output=True, text=True, timeout=600)
         self.assertEqual(done.returncode, 0, done.stdout[-3000:] + done.stderr[-1000:])
         self.assertNotIn("SKIPPED", done.stdout)
+        self.assertNotIn("not verified", done.stdout)
         for name in ("rocm", "maca", "ascend", "cambricon"):
             self.assertIn("backend " + name, done.stdout)
 
