@@ -12,8 +12,7 @@ namespace rlk::loader {
 namespace {
 
 bool is_in_use(const PluginRecord& record) {
-  return !record.is_place &&
-         (record.state == State::registered || record.state == State::partial || record.state == State::smoke_tested);
+  return !record.is_place && (serves(record) || may_run(record));
 }
 
 // "" where the implementation is there, or where its name is like none that is.

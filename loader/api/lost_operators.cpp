@@ -10,8 +10,7 @@ namespace {
 std::set<std::string> verified_of(const std::vector<PluginRecord>& records, const std::string& plugin) {
   std::set<std::string> names;
   for (const PluginRecord& record : records) {
-    const bool serves = record.state == State::registered || record.state == State::partial;
-    if (record.id != plugin || !serves) continue;
+    if (record.id != plugin || !serves(record)) continue;
     for (const core::UnitResult& unit : record.units)
       if (unit.verdict == core::UnitResult::Verdict::verified) names.insert(unit.op);
   }

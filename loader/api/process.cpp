@@ -91,10 +91,6 @@ void warn_of_time_out(const PluginRecord& record) {
 }
 
 // Of several records of one id: that of the file that is published.
-bool serves(const PluginRecord& record) {
-  return record.state == State::registered || record.state == State::partial;
-}
-
 void log_change(const Registrar::Change& change) {
   using Kind = Registrar::Change::Kind;
   const PluginRecord& record = change.record;

@@ -11,6 +11,16 @@
 #include "loader/api/process.hpp"
 
 namespace rlk::loader {
+namespace {
+
+// "simple: TIMED_OUT, phase smoke took longer"; each implementation once, though it is on several devices.
+void add_reason(const core::UnitResult& unit, std::string* reasons) {
+  const std::string reason = unit.implementation + ": " + unit.reason_code + ", " + unit.reason;
+  if (reasons->find(reason) != std::string::npos) return;
+  *reasons += (reasons->empty() ? "" : "; ") + reason;
+}
+
+}  // namespace
 
 rlk_status Process::check_required(rlk_error* error) {
   const auto required = environment_.get("RLK_REQUIRE");
@@ -69,17 +79,23 @@ rlk_status Process::require_operator(const std::string& backend, const std::stri
   for (;;) {
     const bool is_last_look = std::chrono::steady_clock::now() >= deadline;
     bool is_there = false, waits = false;
-    std::string why;
+    std::string failures, others;  // of each implementation the first
     const auto now = registry_.current();
     for (const core::Candidate& candidate : now->candidates) {
       if (candidate.on->backend != backend || candidate.decl->name != op) continue;
       is_there = true;
       waits |= is_untried(candidate) && registry_.want(candidate);
+      const core::UnitResult* worst = nullptr;
       for (const core::UnitResult* unit : candidate.units) {
         if (unit->verdict == core::UnitResult::Verdict::verified) return RLK_OK;
-        if (why.empty()) why = unit->reason_code + ", " + unit->reason;
+        const bool is_worse = unit->verdict == core::UnitResult::Verdict::failed &&
+                              (worst == nullptr || worst->verdict != core::UnitResult::Verdict::failed);
+        if (worst == nullptr || is_worse) worst = unit;
       }
+      if (worst != nullptr)
+        add_reason(*worst, worst->verdict == core::UnitResult::Verdict::failed ? &failures : &others);
     }
+    const std::string why = failures + (failures.empty() || others.empty() ? "" : "; ") + others;
     if (waits && is_last_look) {
       return core::failf(error, RLK_TIMEOUT,
                          "%s: '%s' of '%s' has not been tried yet; more time, or what is known of it: "

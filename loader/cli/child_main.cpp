@@ -57,8 +57,9 @@ loader::SearchOptions search_options(const loader::Config& config) {
   return {config.plugin_path, loader::default_folders()};
 }
 
-// That these plugins, with these verdicts, were loaded into one process and what became of them: it is remembered for
-// an hour, because a vendor's runtime takes a tenth of a second and more to start, for every line of `list`.
+// That these plugins, with these verdicts, were loaded into one process and serve there: it is remembered for an hour,
+// because a vendor's runtime takes a tenth of a second and more to start, for every line of `list`. What failed is not:
+// the next process tries again, and so does the next `list`.
 class Registration {
 public:
   static constexpr int64_t kSeconds = 3600;
@@ -149,11 +150,16 @@ std::string judge(ChildChannel* channel, const json& request) {
     channel->send(FrameKind::beat, fmt::format("{} of plugin {}", use.phase, use.plugin));
     return first_uses->leave(use);
   });
+  const std::vector<loader::ProbedPlugin> passed = plugins;
   loader::Registrar(&registry, options.host).publish(&plugins);
   core::set_tracer({});
   first_uses->end();
   const std::string result = records_of(plugins);
-  registration.remember(result);
+  const bool all_serve = std::equal(passed.begin(), passed.end(), plugins.begin(), plugins.end(),
+                                    [](const loader::ProbedPlugin& before, const loader::ProbedPlugin& now) {
+                                      return !may_run(before.record) || serves(now.record);
+                                    });
+  if (all_serve) registration.remember(result);
   return result;
 }
 

@@ -173,8 +173,7 @@ void check_plugins(const Environment& environment, const Judgement& judgement, C
           {Status::problem, "RLK_REQUIRE", "there is no operator '" + op + "'", "rlk-plugins ops lists them"});
     }
     const bool there = std::any_of(judgement.records.begin(), judgement.records.end(), [&](const PluginRecord& record) {
-      return record.backend == backend &&
-             (record.state == loader::State::registered || record.state == loader::State::partial);
+      return record.backend == backend && serves(record);
     });
     if (there) continue;
     checks->push_back({Status::problem, "RLK_REQUIRE", "no usable plugin for the backend " + backend,

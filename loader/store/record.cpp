@@ -80,6 +80,10 @@ bool may_run(const PluginRecord& record) {
   return record.state == State::smoke_tested || record.state == State::partial;
 }
 
+bool serves(const PluginRecord& record) {
+  return record.state == State::registered || record.state == State::partial;
+}
+
 OperatorCounts count_operators(const PluginRecord& record) {
   struct Seen {
     bool verified = false;

@@ -108,6 +108,8 @@ inline constexpr std::string_view kTriedCanary = "canary";
 
 // Whether something of it passed its test, or waits for one: it may be loaded.
 bool may_run(const PluginRecord& record);
+// Whether it is loaded and answers calls.
+bool serves(const PluginRecord& record);
 
 // How many operators are in which condition; an operator is counted once.
 struct OperatorCounts {

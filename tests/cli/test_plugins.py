@@ -379,6 +379,17 @@ class LaterFaults(command.Case):
         self.assertEqual(json.loads(clear("--json"))["staying"], [os.path.join(folder, name)])
         self.output("quarantine", "clear")
 
+    def test_a_registration_that_took_too_long_is_tried_again_by_the_next_list(self):
+        self.assertEqual(self.fault()["state"], "registered")
+        release = self.path("release")
+        held = {"RLK_FAULT_UNDECLARED": "create:hold", "RLK_FAULT_RELEASE_FILE": release, "RLK_PROBE_TIMEOUT": "2"}
+        [plugin] = [p for p in self.json("list", code=1, **held)["plugins"] if p["id"] == "fault"]
+        self.assertEqual(plugin["reason_code"], "TIMED_OUT", plugin["reason"])
+        self.output("quarantine", "clear")
+        open(release, "w").close()
+        [plugin] = [p for p in self.json("list", **held)["plugins"] if p["id"] == "fault"]
+        self.assertEqual(plugin["state"], "registered", plugin["reason"])
+
     def test_outputs_go_where_the_caller_stood(self):
         self.assertEqual(self.fault()["state"], "registered")
         self.assertIn("fault/", self.add(RLK_FAULT_UNDECLARED="create:chdir").stdout)
