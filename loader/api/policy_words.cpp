@@ -53,7 +53,7 @@ std::string problem_of_operator(const std::string& which) {
   const std::string near = core::near_name(op, known);
   return fmt::format(
       "has the operator '{}'{}", op,
-      near.empty() ? ", which there is not; `rlk-plugins ops` lists them" : ", did you mean '" + near + "'?");
+      near.empty() ? ", which rlk does not have; `rlk-plugins ops` lists them" : ", did you mean '" + near + "'?");
 }
 
 std::string problem_of_evidence(const std::string& kind) {

@@ -120,7 +120,7 @@ void require_named_folder(const loader::Store& store) {
   throw Failure(
       fmt::format("RLK_CACHE_DIR is '{}', which is passed over for {}: nothing was removed. Let RLK_CACHE_DIR name a "
                   "folder that is "
-                  "yours, that you can write and nobody else can, and that has room; or unset it to empty {}",
+                  "yours, that you and no other user can write, and that has room; or unset it to empty {}",
                   named, store.folder(), store.folder()));
 }
 
@@ -162,7 +162,7 @@ Verb verb_cache() {
       "`cache export FILE` writes a seed: verdicts and kernels in one file that an image carries. Processes read it\n"
       "where RLK_CACHE_SEED names it, or as share/rlk/cache.seed of the installation. It serves the machines and\n"
       "containers that look as this one does: the same processor and accelerators, drivers, kernel, and files\n"
-      "at the same paths. It must belong to root or the user, and nobody else may write it. --report puts a report of\n"
+      "at the same paths. It must belong to root or the user, and no other user may write it. --report puts a report of\n"
       "`rlk-plugins conformance` in it, which stands for the smoke test of that file on every machine with such a "
       "card.",
       "rlk-plugins cache export /opt/rlk/cache.seed",

@@ -1,4 +1,4 @@
-// Who is believed, what must be the same, and what a unit of a report says here.
+// Whose reports rlk believes, what must be the same, and what a unit of a report says here.
 #include "loader/probe/standing_report.hpp"
 
 #include <fmt/core.h>

@@ -28,7 +28,7 @@ public:
   // All outlive the shelf. The allow-list, where it is required, must name a report too.
   ReportShelf(const Environment& environment, const Identity& identity, const AllowList& allowed, Store* store);
 
-  // A line for each report that is believed, which changes when its content does: verdicts depend on them.
+  // A line for each report that rlk believes, which changes when its content does: verdicts depend on them.
   std::vector<std::string> identities(const PluginRecord& record) const;
   // Those that are about this very file and count. `notes` gets a line for each that is passed over for its owner.
   std::vector<StandingReport> reports_of(const PluginRecord& record, const HostIdentity& host,

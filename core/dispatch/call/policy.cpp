@@ -128,7 +128,7 @@ std::vector<std::string> problems_of(const std::vector<PolicyEntry>& entries) {
       if (!parse_call_timeout(entry.value, &rate)) problems.push_back(call_timeout_problem(entry.value, entry.source));
     } else if (!entry.op.empty() && find_declaration(entry.op) == nullptr) {
       problems.push_back(
-          fmt::format("{} names the operator \"{}\", which there is not{}", entry.source, entry.op,
+          fmt::format("{} names the operator \"{}\", which rlk does not have{}", entry.source, entry.op,
                       meant_operator(entry.op, [](const OpDecl& decl) { return std::string(decl.name); })));
     } else if (!entry.off.empty()) {
       if (!entry.value.empty() && !is_name(entry.value)) {

@@ -151,7 +151,7 @@ TEST_F(ConfigTest, AWordOfKnownBadThatIsMistypedIsAnError) {
   };
   EXPECT_NE(refusal(with("runtime_version", "logpp")).find("rlk.toml:1: known_bad has the operator 'logpp', did you"),
             std::string::npos);
-  EXPECT_NE(refusal(with("runtime_version", "frobnicate:fused")).find("'frobnicate', which there is not"),
+  EXPECT_NE(refusal(with("runtime_version", "frobnicate:fused")).find("'frobnicate', which rlk does not have"),
             std::string::npos);
   EXPECT_NE(refusal(with("runtime_verzion", "logp")).find("'runtime_verzion', did you mean 'runtime_version'?"),
             std::string::npos);
