@@ -162,9 +162,9 @@ Verb verb_cache() {
       "`cache export FILE` writes a seed: verdicts and kernels in one file that an image carries. Processes read it\n"
       "where RLK_CACHE_SEED names it, or as share/rlk/cache.seed of the installation. It serves the machines and\n"
       "containers that look as this one does: the same processor and accelerators, drivers, kernel, and files\n"
-      "at the same paths. It must belong to root or the user, and no other user may write it. --report puts a report of\n"
-      "`rlk-plugins conformance` in it, which stands for the smoke test of that file on every machine with such a "
-      "card.",
+      "at the same paths. It must belong to root or the user, and no other user may write it. --report puts a\n"
+      "report of `rlk-plugins conformance` in it, which stands for the smoke test of that file on every machine with\n"
+      "such a card.",
       "rlk-plugins cache export /opt/rlk/cache.seed",
       {{"ls|clear|export", true}, {"FILE", false}},
       {{"report", "REPORT", "export: a conformance report to take along"}},
