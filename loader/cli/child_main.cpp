@@ -154,7 +154,7 @@ std::string judge(ChildChannel* channel, const json& request) {
   loader::Registrar(&registry, options.host).publish(&plugins);
   core::set_tracer({});
   first_uses->end();
-  const std::string result = records_of(plugins);
+  std::string result = records_of(plugins);
   const bool all_serve = std::equal(passed.begin(), passed.end(), plugins.begin(), plugins.end(),
                                     [](const loader::ProbedPlugin& before, const loader::ProbedPlugin& now) {
                                       return !may_run(before.record) || serves(now.record);

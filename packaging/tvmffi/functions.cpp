@@ -1,5 +1,6 @@
 // The exported functions, and on which runtime and stream a call goes.
 #include <rlk/tvmffi.h>
+#include <rlk/sdk/error.hpp>
 
 #include <cstdlib>
 #include <map>
@@ -150,13 +151,7 @@ RLK_TVMFFI_EXPORT __tvm_ffi_register_globals(void*, const Any*, int32_t, Any*) n
 extern "C" rlk_status rlk_tvmffi_register(rlk_error* error) {
   using namespace rlk::tvmffi;
   const auto fail = [error](rlk_status status, const std::string& text) {
-    if (error != nullptr && error->struct_size >= sizeof(rlk_error)) {
-      error->status = status;
-      error->native_code = 0;
-      std::snprintf(error->domain, sizeof(error->domain), "rlk");
-      std::snprintf(error->text, sizeof(error->text), "%s", text.c_str());
-    }
-    return status;
+    return rlk::sdk::detail::fail(error, status, text.c_str());
   };
   static const struct {
     const char* name;
