@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "ids.hpp"
+
 namespace rlk::cambricon {
 namespace {
 
@@ -107,16 +109,9 @@ private:
     t.zero = constant(c, n, 0);
     t.floats_zero = c.scratch(kFloat, {n});
     c.fill(t.floats_zero, 0.0F);
-    const Operand ids = operand_of(*call.ids, kInt32);
-    if (wide_ids_) {
-      t.low = c.scratch(kInt32, {n});
-      t.high = c.scratch(kInt32, {n});
-      c.copy({ids.data, kInt32, {n}, {2}}, t.low);
-      c.copy({static_cast<int32_t*>(ids.data) + 1, kInt32, {n}, {2}}, t.high);
-    } else {
-      t.low = ids;
-      t.high = choose(c, compared(c, kLess, ids, t.zero), constant(c, n, -1), t.zero);
-    }
+    const IdWords words = words_of(c, {sdk::data_of(call.ids), kInt32, {wide_ids_ ? 2 * n : n}}, wide_ids_);
+    t.low = words.low;
+    t.high = words.high;
     const Operand below = compared(c, kLess, t.low, constant(c, n, vocab_));
     const Operand in_range = compared(c, kAnd, compared(c, kGreaterEqual, t.low, t.zero), below);
     t.known = compared(c, kAnd, in_range, compared(c, kEqual, t.high, t.zero));
@@ -187,30 +182,13 @@ private:
     c.fill(one, 1.0F);
     const Operand wrong = choose(c, t.known, choose(c, empty, one, t.floats_zero), one);
     const Operand score = choose(c, t.ignored, t.floats_zero, wrong);
-    const Operand best = c.scratch(kFloat, {1}), at = c.scratch(kInt32, {1});
-    c.max(score, 0, best, &at);
-
-    // kind, low and high of every row, as the rows of one matrix, of which a column is taken.
-    const Operand told = c.scratch(kInt32, {3, n}), candidate = c.scratch(kInt32, {kRecordFields});
+    const Operand told = c.scratch(kInt32, {3, n});
     const auto row_of = [&](int i) { return reshaped(rows(told, i, 1), {n}); };
     c.select(t.known, constant(c, n, 2), constant(c, n, 1), row_of(0));
     c.select(t.known, t.zero, t.low, row_of(1));
     c.select(t.known, t.zero, t.high, row_of(2));
-    const auto field = [](const Operand& record, int first, int number) { return rows(record, first, number); };
-    c.fill(field(candidate, kFound, 1), 1);
-    c.fill(field(candidate, kTag, 1), static_cast<int32_t>(run.tag()));
-    c.index_select(told, 1, at, reshaped(field(candidate, kKind, 3), {3, 1}));
-    c.copy_bytes(at, field(candidate, kRow, 1));
-
-    const Operand record{stream != nullptr ? stream->error_record() : nullptr, kInt32, {kRecordFields}};
-    const Operand bests = c.scratch(kFloat, {kRecordFields}), taken = c.scratch(kInt32, {kRecordFields});
-    c.expand(best, bests);
-    c.expand(field(record, kFound, 1), taken);
-    const Operand zeros = c.scratch(kFloat, {kRecordFields});
-    c.fill(zeros, 0.0F);
-    const Operand take = compared(c, kAnd, compared(c, kGreater, bests, zeros),
-                                  compared(c, kEqual, taken, constant(c, kRecordFields, 0)));
-    c.copy_bytes(choose(c, take, candidate, record), record);
+    int32_t* const record = stream != nullptr ? stream->error_record() : nullptr;
+    record_first_error(c, {score, told, 0, static_cast<int32_t>(run.tag()), record});
   }
 
   const Op::Params params_;
