@@ -35,6 +35,7 @@ private:
     Operand operand;
     operand.place = from.place == From::workspace ? Place::workspace
                     : from.place == From::input   ? Place::input
+                    : from.place == From::record  ? Place::record
                                                   : Place::output;
     operand.index = from.index;
     operand.byte_offset = from.byte_offset + (from.place == From::workspace ? workspace.byte_offset : 0);
@@ -49,6 +50,8 @@ private:
     Operand& made = numbers_[{from.dtype, composed::bits_of(from.number)}];
     if (made.place != Place::fixed) {
       made = from.dtype == sdk::Dtype::f64       ? constants_.add(from.number)
+             : from.dtype == sdk::Dtype::i32     ? constants_.add(static_cast<int32_t>(from.number))
+             : from.dtype == sdk::Dtype::i64     ? constants_.add(static_cast<int64_t>(from.number))
              : from.dtype == sdk::Dtype::boolean ? constants_.add_bool(from.number != 0)
                                                  : constants_.add(static_cast<float>(from.number));
     }

@@ -35,6 +35,7 @@ public:
 
   Operand add(float value) { return add(&value, sizeof(value), kAclFloat); }
   Operand add(double value) { return add(&value, sizeof(value), kAclDouble); }
+  Operand add(int32_t value) { return add(&value, sizeof(value), kAclInt32); }
   Operand add(int64_t value) { return add(&value, sizeof(value), kAclInt64); }
   Operand add(uint8_t value) { return add(&value, sizeof(value), kAclUint8); }
   Operand add_bool(bool value) { return add(&value, sizeof(uint8_t), kAclBool); }

@@ -7,6 +7,7 @@
 #include "primitives.hpp"
 
 #include "plan.hpp"
+#include "report.hpp"
 
 namespace rlk::ascend {
 namespace {
@@ -17,6 +18,7 @@ using composed::Word;
 using sdk::Dtype;
 
 constexpr Dtypes kReals = {Dtype::f32, Dtype::f64};
+constexpr Dtypes kRealsAndIds = {Dtype::f32, Dtype::f64, Dtype::i32, Dtype::i64};
 constexpr Dtypes kRealsAndMasks = {Dtype::f32, Dtype::f64, Dtype::boolean};
 // Of the documented ones, those that are numbers here.
 constexpr Dtypes kSelectable = {Dtype::f32, Dtype::bf16, Dtype::f16, Dtype::f64, Dtype::i32, Dtype::i64};
@@ -31,6 +33,7 @@ struct Row {
 
 AclScalar* scalar_of(Builder& b, double number, int32_t dtype) {
   if (dtype == kAclDouble) return b.program().scalar(number);
+  if (dtype == kAclInt32 || dtype == kAclInt64) return b.program().scalar(static_cast<int64_t>(number));
   return b.program().scalar(static_cast<float>(number));
 }
 
@@ -111,16 +114,28 @@ std::vector<Row> rows() {
   rows.push_back(binary(Word::less_equal, r.LeTensor, kReals));
   rows.push_back(binary(Word::equal, r.EqTensor, kRealsAndMasks));
   rows.push_back(binary(Word::not_equal, r.NeTensor, kRealsAndMasks));
-  rows.push_back(with_number(Word::less, r.LtScalar, kReals));
+  rows.push_back(with_number(Word::less, r.LtScalar, kRealsAndIds));
   rows.push_back(with_number(Word::less_equal, r.LeScalar, kReals));
   rows.push_back(with_number(Word::greater, r.GtScalar, kReals));
-  rows.push_back(with_number(Word::greater_equal, r.GeScalar, kReals));
-  rows.push_back(with_number(Word::equal, r.EqScalar, kReals));
-  rows.push_back(with_number(Word::not_equal, r.NeScalar, kReals));
+  rows.push_back(with_number(Word::greater_equal, r.GeScalar, kRealsAndIds));
+  rows.push_back(with_number(Word::equal, r.EqScalar, kRealsAndIds));
+  rows.push_back(with_number(Word::not_equal, r.NeScalar, kRealsAndIds));
   rows.push_back(binary(Word::both, r.LogicalAnd, kMasks));
   rows.push_back(binary(Word::either, r.LogicalOr, kMasks));
   rows.push_back(row(Word::select, r.SWhere, kSelectable,
                      [](Builder& b, const ComposedStep& s) { b.where(s.in[0], s.in[1], s.in[2], s.out); }));
+
+  // What INT32 does not hold becomes some number, which is never looked up.
+  Row index = cast({Dtype::i64}, {});
+  index.primitive.word = Word::index;
+  rows.push_back(index);
+  rows.push_back(row(Word::gather, r.Gather, kReals,
+                     [](Builder& b, const ComposedStep& s) { b.gather(s.in[0], 1, s.in[1], s.out); }));
+  rows.push_back(row(Word::take_rows, r.IndexSelect, kReals, [](Builder& b, const ComposedStep& s) {
+    b.index_select(s.in[0], 0, reshaped(s.in[1], {s.out.dims[0]}), s.out);
+  }));
+  for (const size_t lookup : {rows.size() - 2, rows.size() - 1}) rows[lookup].primitive.in_place = false;
+  rows.push_back({Primitive{Word::report, false, report_functions(), reports(), kMasks}, report});
 
   rows.push_back(cast({Dtype::f32, Dtype::bf16, Dtype::f16}, {Dtype::f32, Dtype::bf16, Dtype::f16, Dtype::f64}));
   rows.push_back(cast({Dtype::f64}, {Dtype::f32}));
@@ -142,6 +157,12 @@ std::vector<Row> rows() {
   rows.push_back(reduction(Word::sum, r.ReduceSum, false, &Builder::sum));
   rows.push_back(reduction(Word::sum_rows, r.ReduceSum, true, &Builder::sum));
   rows.push_back(reduction(Word::largest, r.Amax, false, &Builder::largest));
+  Row largest_at = row(Word::largest_at, r.MaxDim, {Dtype::f32}, [](Builder& b, const ComposedStep& s) {
+    const Operand largest = b.scratch(kAclFloat, s.out.dims);
+    b.max(s.in[0], static_cast<int64_t>(s.in[0].dims.size()) - 1, true, largest, s.out);
+  });
+  largest_at.primitive.in_place = false;
+  rows.push_back(largest_at);
   return rows;
 }
 

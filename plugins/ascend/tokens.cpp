@@ -14,12 +14,13 @@ Operand record_operand() {
   return record;
 }
 
-// The record becomes `candidate` where `wanted` (absent: always) and nothing is recorded yet.
-void merge(Builder& b, const TokenConstants& c, const Operand& candidate, const Operand& wanted) {
+}  // namespace
+
+void merge_record(Builder& b, const Operand& zero, const Operand& candidate, const Operand& wanted) {
   b.program().writes_record = true;
   const Operand record = record_operand();
   Operand take = b.scratch(kAclBool, {1});
-  b.equal(shifted(record, 0, 1), c.i0, take);
+  b.equal(shifted(record, 0, 1), zero, take);
   if (wanted.present) {
     const Operand both = b.scratch(kAclBool, {1});
     b.multiply(take, wanted, both);
@@ -27,8 +28,6 @@ void merge(Builder& b, const TokenConstants& c, const Operand& candidate, const 
   }
   b.where(take, candidate, record, record);
 }
-
-}  // namespace
 
 Tokens add_tokens(Builder& b, const TokenConstants& c, const LogpOptions& options, int64_t vocab, int64_t logits_rows,
                   const Operand& ids, const Operand& mask, const Operand& row_indices) {
@@ -108,7 +107,7 @@ void add_error_record(Builder& b, const TokenConstants& c, const Tokens& tokens,
   b.index_select(value, 0, at, shifted(candidate, 3, 1));
   const Operand any = found != nullptr ? *found : b.scratch(kAclBool, {1});
   b.less(c.f0, best, any);
-  merge(b, c, candidate, any);
+  merge_record(b, c.i0, candidate, any);
 }
 
 void add_known_error(Builder& b, const TokenConstants& c, int64_t kind, int64_t row, int64_t value) {
@@ -117,7 +116,7 @@ void add_known_error(Builder& b, const TokenConstants& c, int64_t kind, int64_t 
   b.fill(shifted(candidate, 1, 1), kind);
   b.fill(shifted(candidate, 2, 1), row);
   b.fill(shifted(candidate, 3, 1), value);
-  merge(b, c, candidate, Operand::absent());
+  merge_record(b, c.i0, candidate, Operand::absent());
 }
 
 }  // namespace rlk::ascend

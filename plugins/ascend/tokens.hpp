@@ -65,6 +65,10 @@ Tokens add_tokens(Builder& b, const TokenConstants& c, const LogpOptions& option
 void add_error_record(Builder& b, const TokenConstants& c, const Tokens& tokens, const Operand& valid,
                       const Operand& row_valid, const Operand& row_value, const Operand* found);
 
+// The stream's record becomes `candidate`, an INT64 [4] of DeviceErrorRecord, where `wanted` (BOOL [1]; absent: always)
+// and nothing is recorded yet. zero: INT64 [1].
+void merge_record(Builder& b, const Operand& zero, const Operand& candidate, const Operand& wanted);
+
 // Records an error that the host knows.
 void add_known_error(Builder& b, const TokenConstants& c, int64_t kind, int64_t row, int64_t value);
 

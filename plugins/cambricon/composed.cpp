@@ -8,7 +8,7 @@
 namespace rlk::cambricon {
 namespace {
 
-// Numbers of 16 bits are looked at as kInt16.
+// Numbers of 16 bits are looked at as kInt16, ids of 64 as pairs of kInt32.
 CnnlDtype cnnl_dtype(sdk::Dtype dtype) {
   switch (dtype) {
     case sdk::Dtype::bf16:
@@ -19,6 +19,9 @@ CnnlDtype cnnl_dtype(sdk::Dtype dtype) {
     case sdk::Dtype::u8:
     case sdk::Dtype::i8:
       return kUint8;
+    case sdk::Dtype::i32:
+    case sdk::Dtype::i64:
+      return kInt32;
     default:
       return kFloat;
   }
@@ -35,7 +38,7 @@ public:
   ComposedPlan(Device& device, composed::Recipe recipe) : ProgramPlan(device), recipe_(std::move(recipe)) {}
 
 private:
-  void build(Calls& c, const sdk::Run& run, Stream*) override {
+  void build(Calls& c, const sdk::Run& run, Stream* stream) override {
     const composed::Program program = recipe_(run);
     void* const workspace = program.workspace_bytes > 0 ? c.memory(program.workspace_bytes) : nullptr;
     const uint64_t before_steps = c.mark();
@@ -43,18 +46,26 @@ private:
       c.rewind(before_steps);
       ComposedStep own;
       for (const composed::Operand& operand : step.in) own.in.push_back(operand_of(c, run, workspace, operand));
-      own.number = static_cast<float>(step.number);
-      own.out = operand_of(c, run, workspace, step.out);
+      own.number = step.number;
+      if (step.out.place == composed::Operand::Place::record) {
+        if (stream != nullptr) own.record = stream->error_record();
+        own.tag = static_cast<int32_t>(run.tag());
+      } else {
+        own.out = operand_of(c, run, workspace, step.out);
+      }
       emit_of(step.primitive)(c, own);
     }
   }
 
   static Operand operand_of(Calls& c, const sdk::Run& run, void* workspace, const composed::Operand& from) {
     using Place = composed::Operand::Place;
-    const Dims dims = dims_of(from.dims);
+    Dims dims = dims_of(from.dims);
     if (from.place == Place::number) {
       Operand number = c.scratch(cnnl_dtype(from.dtype), dims);
-      c.fill(number, static_cast<float>(from.number));
+      if (from.dtype == sdk::Dtype::i32)
+        c.fill(number, static_cast<int32_t>(from.number));
+      else
+        c.fill(number, static_cast<float>(from.number));
       return number;
     }
     void* const start = from.place == Place::workspace ? workspace
@@ -63,6 +74,7 @@ private:
     // While it measures, the workspace begins at null.
     void* const first =
         reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(start) + static_cast<uintptr_t>(from.byte_offset));
+    if (from.dtype == sdk::Dtype::i64) dims.push_back(2);
     Operand operand{first, cnnl_dtype(from.dtype), dims};
     if (!composed::is_dense(from.dims, from.strides)) operand.strides = dims_of(from.strides);
     return operand;

@@ -22,8 +22,8 @@ private:
 };
 
 // The first data error that an operator met on a stream, in device memory, as 32-bit integers: what CNNL selects and
-// compares.
-enum RecordField { kFound, kTag, kKind, kValueLow, kValueHigh, kRow, kRecordFields };
+// compares. The row counts from kFirstRow.
+enum RecordField { kFound, kTag, kKind, kValueLow, kValueHigh, kRow, kFirstRow, kRecordFields };
 
 class Device final : public sdk::Device {
 public:

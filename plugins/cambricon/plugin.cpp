@@ -9,7 +9,6 @@
 #include <fstream>
 
 #include "composed.hpp"
-#include "logp.hpp"
 #include "plugins/composed/operators.hpp"
 
 namespace rlk::cambricon {
@@ -50,7 +49,7 @@ public:
   using Device = cambricon::Device;
   using Stream = cambricon::Stream;
   using Event = cambricon::Event;
-  using Implementations = composed::Implementations<Cnnl, Logp>;
+  using Implementations = composed::Implementations<Cnnl>;
 
   explicit CambriconPlugin(const sdk::Host&) { runtime(); }
 

@@ -7,6 +7,8 @@
 // rounded to those by sums and products (halves.cpp). fp64 is in no public call.
 #include "primitives.hpp"
 
+#include "ids.hpp"
+
 namespace rlk::cambricon {
 namespace {
 
@@ -58,6 +60,38 @@ Row reduction(Word word, bool over_rows, void (*emit)(Calls&, const Operand&, in
   });
 }
 
+// Operands: masks of rows without a finite score and, if there are ids, of rows whose id is unknown, then the ids.
+void report(Calls& c, const ComposedStep& s) {
+  static_assert(RLK_DATA_ID_OUT_OF_RANGE == 1 && RLK_DATA_NO_FINITE_LOGIT == 2);
+  const int n = static_cast<int>(count(s.in[0].dims));
+  const auto filled = [&](auto dtype, auto value) {
+    const Operand out = c.scratch(dtype, {n});
+    c.fill(out, value);
+    return out;
+  };
+  const Operand zero = filled(kFloat, 0.0F), one = filled(kFloat, 1.0F);
+  Operand score = c.scratch(kFloat, {n});
+  c.select(reshaped(s.in[0], {n}), one, zero, score);
+  const Operand told = c.scratch(kInt32, {3, n});
+  const auto told_row = [&](int i) { return reshaped(cambricon::rows(told, i, 1), {n}); };
+  if (s.in.size() < 3) {
+    c.fill(told_row(0), int32_t{RLK_DATA_NO_FINITE_LOGIT});
+    c.fill(told_row(1), int32_t{0});
+    c.fill(told_row(2), int32_t{0});
+  } else {
+    const Operand unknown = reshaped(s.in[1], {n}), nothing = filled(kInt32, int32_t{0});
+    const IdWords words = words_of(c, s.in[2], count(s.in[2].dims) == 2 * int64_t{n});
+    const Operand both = c.scratch(kFloat, {n});
+    c.select(unknown, one, score, both);
+    score = both;
+    c.select(unknown, filled(kInt32, int32_t{RLK_DATA_ID_OUT_OF_RANGE}),
+             filled(kInt32, int32_t{RLK_DATA_NO_FINITE_LOGIT}), told_row(0));
+    c.select(unknown, words.low, nothing, told_row(1));
+    c.select(unknown, words.high, nothing, told_row(2));
+  }
+  record_first_error(c, {score, told, static_cast<int32_t>(s.number), s.tag, s.record});
+}
+
 std::vector<Row> rows() {
   const Runtime& r = runtime();
   const bool combines = r.cnnlCreateOpTensorDescriptor != nullptr && r.cnnlSetOpTensorDescriptor != nullptr &&
@@ -78,9 +112,9 @@ std::vector<Row> rows() {
   rows.push_back(
       elementwise(Word::divide, div, [](Calls& c, const ComposedStep& s) { c.divide(s.in[0], s.in[1], s.out); }));
   rows.push_back(with_number(Word::add, RLK_CNNL_NEEDS(cnnlTransform_v2),
-                             [](Calls& c, const ComposedStep& s) { c.affine(s.in[0], 1, s.number, s.out); }));
+                             [](Calls& c, const ComposedStep& s) { c.affine(s.in[0], 1, s.real(), s.out); }));
   rows.push_back(with_number(Word::multiply, RLK_CNNL_NEEDS(cnnlTransform_v2),
-                             [](Calls& c, const ComposedStep& s) { c.scale(s.in[0], s.number, s.out); }));
+                             [](Calls& c, const ComposedStep& s) { c.scale(s.in[0], s.real(), s.out); }));
   rows.push_back(elementwise(Word::absolute, RLK_CNNL_NEEDS(cnnlAbs),
                              [](Calls& c, const ComposedStep& s) { c.absolute(s.in[0], s.out); }));
   rows.push_back(elementwise(Word::root, RLK_CNNL_NEEDS(cnnlSqrt_v2),
@@ -99,8 +133,43 @@ std::vector<Row> rows() {
   rows.push_back(compare(Word::not_equal, kNotEqual, kBoth));
   rows.push_back(compare(Word::both, kAnd, kMasks));
   rows.push_back(compare(Word::either, kOr, kMasks));
-  rows.push_back(row(Word::select, select, kFloats,
+  rows.push_back(row(Word::select, select, {Dtype::f32, Dtype::i32},
                      [](Calls& c, const ComposedStep& s) { c.select(s.in[0], s.in[1], s.in[2], s.out); }));
+
+  // Ids and what they look up.
+  const auto compare_ids = [&](Word word, int operation) {
+    Row narrow = row(word, {"cnnlLogicOp", compares()}, {Dtype::i32}, [operation](Calls& c, const ComposedStep& s) {
+      const Operand number = c.scratch(kInt32, s.in[0].dims);
+      c.fill(number, static_cast<int32_t>(s.number));
+      c.compare(operation, s.in[0], number, s.out);
+    });
+    Row wide = row(word, {"cnnlLogicOp", compares() && copy.present}, {Dtype::i64},
+                   [operation](Calls& c, const ComposedStep& s) {
+                     compare_wide_ids(c, operation, s.in[0], static_cast<int64_t>(s.number), s.out);
+                   });
+    narrow.primitive.has_number = wide.primitive.has_number = true;
+    rows.push_back(narrow);
+    rows.push_back(wide);
+  };
+  compare_ids(Word::less, kLess);
+  compare_ids(Word::greater_equal, kGreaterEqual);
+  compare_ids(Word::equal, kEqual);
+  compare_ids(Word::not_equal, kNotEqual);
+  rows.push_back(row(Word::index, copy, {Dtype::i64}, [](Calls& c, const ComposedStep& s) {
+    const int n = static_cast<int>(count(s.out.dims));
+    c.copy({s.in[0].data, kInt32, {n}, {2}}, reshaped(s.out, {n}));
+  }));
+  rows.push_back(row(Word::gather, RLK_CNNL_NEEDS(cnnlGather), kFloats,
+                     [](Calls& c, const ComposedStep& s) { c.gather(s.in[0], 1, s.in[1], s.out); }));
+  rows.push_back(row(Word::take_rows, RLK_CNNL_NEEDS(cnnlIndexSelect), kFloats, [](Calls& c, const ComposedStep& s) {
+    c.index_select(s.in[0], 0, reshaped(s.in[1], {s.out.dims[0]}), s.out);
+  }));
+  Row reports = reduction(Word::report, false, nullptr);
+  reports.primitive.dtypes = kMasks;
+  reports.primitive.is_present = reports.primitive.is_present && select.present && compares() && copy.present &&
+                                 r.cnnlFill_v3 != nullptr && r.cnnlIndexSelect != nullptr && r.cnnlExpand != nullptr;
+  reports.emit = report;
+  rows.push_back(reports);
 
   // Bits of 16, as the upper halves of fp32.
   rows.push_back(row(Word::select, {"cnnlSelectV2", select.present && copy.present}, {Dtype::bf16, Dtype::f16},
@@ -117,6 +186,13 @@ std::vector<Row> rows() {
     made.primitive.to = to;
     rows.push_back(made);
   };
+  cast({Dtype::i32}, {Dtype::i64}, {"cnnlCopy", copy.present && select.present && compares()},
+       [](Calls& c, const ComposedStep& s) {
+         const IdWords words = words_of(c, s.in[0], false);
+         const int n = words.low.dims[0];
+         c.copy(words.low, {s.out.data, kInt32, {n}, {2}});
+         c.copy(words.high, {static_cast<std::byte*>(s.out.data) + sizeof(int32_t), kInt32, {n}, {2}});
+       });
   const Needed narrow{"cnnlCopy", copy.present && select.present && compares() && op_tensor.present &&
                                       r.cnnlTransform_v2 != nullptr && r.cnnlAbs != nullptr &&
                                       r.cnnlFill_v3 != nullptr};
@@ -157,11 +233,13 @@ std::vector<Row> rows() {
   rows.push_back(row(Word::positions, RLK_CNNL_NEEDS(cnnlArange_v2), kFloats,
                      [](Calls& c, const ComposedStep& s) { c.positions(s.out); }));
   rows.push_back(row(Word::fill, RLK_CNNL_NEEDS(cnnlFill_v3), kFloats,
-                     [](Calls& c, const ComposedStep& s) { c.fill(s.out, s.number); }));
+                     [](Calls& c, const ComposedStep& s) { c.fill(s.out, s.real()); }));
+  rows.push_back(row(Word::fill, RLK_CNNL_NEEDS(cnnlFill_v3), {Dtype::i32},
+                     [](Calls& c, const ComposedStep& s) { c.fill(s.out, static_cast<int32_t>(s.number)); }));
   const auto fill_rounded = [&](Dtype dtype, Needed function, void (*round)(Calls&, const Operand&, const Operand&)) {
     rows.push_back(row(Word::fill, function, {dtype}, [round](Calls& c, const ComposedStep& s) {
       const Operand wide = c.scratch(kFloat, s.out.dims);
-      c.fill(wide, s.number);
+      c.fill(wide, s.real());
       round(c, wide, s.out);
     }));
   };
@@ -176,6 +254,10 @@ std::vector<Row> rows() {
   rows.push_back(reduction(Word::sum, false, sum));
   rows.push_back(reduction(Word::sum_rows, true, sum));
   rows.push_back(reduction(Word::largest, false, largest));
+  rows.push_back(reduction(Word::largest_at, false, [](Calls& c, const Operand& x, int axis, const Operand& out) {
+    const Operand best = c.scratch(kFloat, out.dims);
+    c.max(x, axis, best, &out);
+  }));
   return rows;
 }
 

@@ -6,11 +6,16 @@
 
 namespace rlk::cambricon {
 
-// A step with CNNL's operands. number: of a primitive that has one, and what a fill writes.
+// A step with CNNL's operands. number: of a primitive that has one, what a fill writes, and where a report begins. Ids
+// of 64 bits are pairs of words: their operands have a last dimension of 2.
 struct ComposedStep {
   std::vector<Operand> in;
-  float number = 0;
+  double number = 0;
   Operand out;
+  int32_t* record = nullptr;  // of the stream, with a report; null while workspace is measured
+  int32_t tag = 0;
+
+  float real() const { return static_cast<float>(number); }
 };
 using Emit = std::function<void(Calls&, const ComposedStep&)>;
 

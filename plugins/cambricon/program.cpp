@@ -148,13 +148,6 @@ void Calls::affine(const Operand& x, float factor, float plus, const Operand& ou
   });
 }
 
-void Calls::at_least(const Operand& x, float low, const Operand& out) {
-  const Descriptor from(x), to(out);
-  const float high = std::numeric_limits<float>::infinity();
-  call("cnnlClip_v2",
-       [&](CnnlHandle h) { return runtime().cnnlClip_v2(h, kHostPointer, from, x.data, &low, &high, to, out.data); });
-}
-
 void Calls::absolute(const Operand& x, const Operand& out) {
   const Descriptor from(x), to(out);
   call("cnnlAbs", [&](CnnlHandle h) { return runtime().cnnlAbs(h, from, x.data, to, out.data); });

@@ -59,7 +59,6 @@ public:
   void divide(const Operand& x, const Operand& y, const Operand& out);
   void scale(const Operand& x, float factor, const Operand& out) { affine(x, factor, 0, out); }
   void affine(const Operand& x, float factor, float plus, const Operand& out);
-  void at_least(const Operand& x, float low, const Operand& out);
   void absolute(const Operand& x, const Operand& out);
   void root(const Operand& x, const Operand& out);
   void exp(const Operand& x, const Operand& out);

@@ -126,7 +126,6 @@ constexpr int kOpAdd = 0, kOpMultiply = 2;
   X(cnnlGetDivWorkspaceSize, (CnnlHandle, CnnlTensor, CnnlTensor, CnnlTensor, size_t*))                                \
   X(cnnlDiv_v2, (CnnlHandle, int, CnnlTensor, const void*, CnnlTensor, const void*, void*, size_t, CnnlTensor, void*)) \
   X(cnnlTransform_v2, (CnnlHandle, int, const void*, CnnlTensor, const void*, const void*, CnnlTensor, void*))         \
-  X(cnnlClip_v2, (CnnlHandle, int, CnnlTensor, const void*, const void*, const void*, CnnlTensor, void*))              \
   X(cnnlCastDataType, (CnnlHandle, CnnlTensor, const void*, int, CnnlTensor, void*))                                   \
   X(cnnlArange_v2, (CnnlHandle, int, const void*, const void*, CnnlTensor, void*))                                     \
   X(cnnlFill_v3, (CnnlHandle, int, const void*, CnnlTensor, void*))                                                    \

@@ -62,7 +62,7 @@ rlk_status Stream::read_record(rlk_data_error& data_error) {
   check(runtime().cnrtMemset(record_, 0, sizeof(seen)), "cnrtMemset");
   data_error.kind = seen[kKind];
   data_error.tag = static_cast<uint32_t>(seen[kTag]);
-  data_error.row = static_cast<uint32_t>(seen[kRow]);
+  data_error.row = static_cast<uint32_t>(seen[kRow]) + static_cast<uint32_t>(seen[kFirstRow]);
   data_error.value = static_cast<int64_t>(static_cast<uint64_t>(static_cast<uint32_t>(seen[kValueHigh])) << 32 |
                                           static_cast<uint32_t>(seen[kValueLow]));
   return RLK_DATA_ERROR;

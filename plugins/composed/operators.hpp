@@ -9,6 +9,7 @@
 
 #include "map.hpp"
 #include "rows.hpp"
+#include "scores.hpp"
 #include "tokens.hpp"
 
 namespace rlk::composed::listed {

@@ -2,6 +2,7 @@
 #include "program.hpp"
 
 #include <algorithm>
+#include <cstdlib>
 #include <limits>
 #include <map>
 #include <utility>
@@ -21,7 +22,9 @@ Dims padded(Dims dims, size_t rank) {
 
 Operand operand_of(const View& view) {
   Operand operand;
-  operand.place = view.place == View::Place::input ? Place::input : Place::output;
+  operand.place = view.place == View::Place::input  ? Place::input
+                  : view.place == View::Place::kept ? Place::kept
+                                                    : Place::output;
   operand.index = view.index;
   operand.byte_offset = view.byte_offset;
   operand.dtype = view.dtype;
@@ -69,6 +72,9 @@ private:
   void find_needed() {
     last_use_.assign(nodes_.size(), kNever);
     for (const Output& output : outputs_) last_use_[static_cast<size_t>(output.value)] = kStores;
+    for (size_t i = 0; i < nodes_.size(); ++i) {
+      if (nodes_[i].word == Word::report) last_use_[i] = kStores;
+    }
     for (size_t i = nodes_.size(); i-- > 0;) {
       if (last_use_[i] == kNever) continue;
       for (const int value : nodes_[i].from) {
@@ -160,16 +166,20 @@ private:
     const bool commutes = own.word == Word::add || own.word == Word::multiply;
     if (commutes && from.size() == 2 && node(from[0]).dims != own.dims && node(from[1]).dims == own.dims)
       std::swap(from[0], from[1]);
+    if (own.word == Word::shift) return shift(i);
     const size_t row = find(own.word, has_number, dtype, own.dtype);
     if (own.word == Word::positions && element_count(own.dims) > kMostPositions && unknown_.empty())
       unknown_ = "a range of more than 2^24 numbers in fp32";
+    if (own.word == Word::report && element_count(own.dims) > kMostPositions && unknown_.empty())
+      unknown_ = "a data error among more than 2^24 rows";
     std::vector<Operand> in;
     for (size_t k = 0; k < from.size(); ++k) {
-      const bool keeps_size =
-          is_reduction(own.word) || (row != kLacking && (primitives_.table[row].repeats >> k & 1) != 0);
+      const bool keeps_size = is_reduction(own.word) || is_lookup(own.word) ||
+                              (row != kLacking && (primitives_.table[row].repeats >> k & 1) != 0);
       const bool takes_strides = row != kLacking && primitives_.table[row].takes_strides;
       in.push_back(fitted(from[k], own.dims, keeps_size, takes_strides));
     }
+    if (own.word == Word::report) return add(row, std::move(in), own.number, record_of(own.dims));
     Operand out = buffer(own.dtype, own.dims);
     if (const Output* target = target_of(i, row)) {
       out = with_rank(operand_of(target->view), own.dims.size());
@@ -177,6 +187,22 @@ private:
     }
     made_[i] = out;
     add(row, std::move(in), number, out);
+  }
+
+  // What is not written over stays zero.
+  void shift(size_t i) {
+    const Node& own = nodes_[i];
+    Operand from = fitted(own.from[0], own.dims, true, true);
+    const Operand out = buffer(own.dtype, own.dims);
+    made_[i] = out;
+    add(find(Word::fill, false, own.dtype, own.dtype), {}, 0, out);
+    const int64_t left = own.dims.back() - std::abs(own.by);
+    if (left <= 0) return;
+    Operand to = out;
+    from.dims.back() = to.dims.back() = left;
+    Operand& later = own.by > 0 ? from : to;
+    later.byte_offset += std::abs(own.by) * later.strides.back() * sdk::bytes_of(own.dtype);
+    add(find(Word::copy, false, own.dtype, own.dtype), {from}, 0, to);
   }
 
   // A value as an operand of a step whose output has these sizes.
@@ -202,6 +228,15 @@ private:
         {value, dims},
         [&](const Operand& out) { add(find(Word::expand, false, own.dtype, own.dtype), {operand}, 0, out); }, own.dtype,
         dims);
+  }
+
+  static Operand record_of(const Dims& dims) {
+    Operand record;
+    record.place = Place::record;
+    record.dtype = Dtype::boolean;
+    record.dims = dims;
+    record.strides = dense_strides(dims);
+    return record;
   }
 
   static Operand number_operand(const Node& own) {
@@ -230,7 +265,8 @@ private:
     for (const Output& output : outputs_) {
       if (output.value != static_cast<int>(i) || output.view.dims != nodes_[i].dims) continue;
       if (!primitive.takes_strides && !is_dense(output.view.dims, output.view.strides)) continue;
-      if (is_free(output.view.index, primitive.in_place ? i : i - 1)) return &output;
+      const bool is_kept = output.view.place == View::Place::kept;
+      if (is_kept || is_free(output.view.index, primitive.in_place ? i : i - 1)) return &output;
     }
     return nullptr;
   }
@@ -240,7 +276,8 @@ private:
       if (alias.output != output) return true;
       for (size_t k = 0; k < nodes_.size(); ++k) {
         const Node& one = nodes_[k];
-        const bool reads = one.word == Word::input && one.view.index == alias.input && last_use_[k] != kNever;
+        const bool reads = one.word == Word::input && one.view.place == View::Place::input &&
+                           one.view.index == alias.input && last_use_[k] != kNever;
         if (reads && last_use_[k] > last) return false;
       }
       return true;
@@ -272,7 +309,7 @@ private:
     add(find(Word::copy, false, out.dtype, out.dtype), {dense}, 0, out);
   }
   bool is_same_memory(const Operand& from, const Operand& out) const {
-    return from.place == Place::input && from.byte_offset == out.byte_offset &&
+    return from.place == Place::input && out.place == Place::output && from.byte_offset == out.byte_offset &&
            std::any_of(aliases_.begin(), aliases_.end(),
                        [&](const Alias& alias) { return alias.output == out.index && alias.input == from.index; });
   }
@@ -287,6 +324,10 @@ private:
         if (operand.place == Place::workspace) interval_at(intervals, interval_of, operand).last = s;
       }
       if (step.out.place != Place::workspace) continue;
+      if (interval_of[step.out.index] >= 0) {  // written in parts
+        interval_at(intervals, interval_of, step.out).last = s;
+        continue;
+      }
       interval_of[step.out.index] = static_cast<int>(intervals.size());
       Interval own;
       own.bytes = bytes_of(step.out);
@@ -296,6 +337,7 @@ private:
     for (size_t s = 0; s < program_.steps.size(); ++s) {
       const Step& step = program_.steps[s];
       if (step.out.place != Place::workspace || !primitives_.table[step.primitive].in_place) continue;
+      if (interval_at(intervals, interval_of, step.out).first != s) continue;
       for (const Operand& operand : step.in) {
         if (operand.place != Place::workspace || operand.dims != step.out.dims) continue;
         const Interval& other = interval_at(intervals, interval_of, operand);
@@ -306,7 +348,7 @@ private:
     }
     program_.workspace_bytes = place(intervals, primitives_.alignment);
     const auto settle = [&](Operand& operand) {
-      if (operand.place == Place::workspace) operand.byte_offset = interval_at(intervals, interval_of, operand).offset;
+      if (operand.place == Place::workspace) operand.byte_offset += interval_at(intervals, interval_of, operand).offset;
     };
     for (Step& step : program_.steps) {
       for (Operand& operand : step.in) settle(operand);

@@ -12,7 +12,8 @@ namespace rlk::composed {
 
 // A tensor of a step. Its first element is byte_offset behind the start of its place.
 struct Operand {
-  enum class Place : uint8_t { workspace, input, output, number };
+  // kept: between the parts of a program in chunks; part of the workspace once the program is whole.
+  enum class Place : uint8_t { workspace, input, output, number, kept, record };
 
   Place place = Place::workspace;
   uint32_t index = 0;  // of the input or output
@@ -25,8 +26,8 @@ struct Operand {
 struct Step {
   size_t primitive = 0;  // its row in the vendor's table
   std::vector<Operand> in;
-  double number = 0;  // of a primitive that has one, and what a fill writes
-  Operand out;
+  double number = 0;  // of a primitive that has one, what a fill writes, and the row that a report begins with
+  Operand out;        // of a report the stream's record, with the sizes of the masks
 };
 
 struct Program {

@@ -92,8 +92,14 @@ const char* name_of(Word word) {
                                     "and",
                                     "or",
                                     "a selection",
+                                    "an index",
+                                    "a gather",
+                                    "rows by an index",
+                                    "a shift",
+                                    "a data error",
                                     "a sum of columns",
                                     "a maximum of columns",
+                                    "the place of a maximum",
                                     "a sum of rows"};
   static_assert(sizeof(kNames) / sizeof(kNames[0]) == static_cast<size_t>(Word::sum_rows) + 1, "one name each");
   return kNames[static_cast<size_t>(word)];
@@ -103,7 +109,7 @@ int Recorder::add(Node node) {
   for (size_t i = 0; i < nodes_.size(); ++i) {
     const Node& made = nodes_[i];
     if (made.word == node.word && made.dtype == node.dtype && made.from == node.from &&
-        bits_of(made.number) == bits_of(node.number) && made.view.place == node.view.place &&
+        bits_of(made.number) == bits_of(node.number) && made.by == node.by && made.view.place == node.view.place &&
         made.view.index == node.view.index && made.view.byte_offset == node.view.byte_offset &&
         made.dims == node.dims && made.view.strides == node.view.strides) {
       return static_cast<int>(i);
@@ -114,7 +120,7 @@ int Recorder::add(Node node) {
 }
 
 View Recorder::seen(const View& view) const {
-  if (view.dims.size() != window_.rank || window_.rank == 0 || view.dims[0] != window_.rows) return view;
+  if (pass_ == Pass::ahead || pass_ == Pass::last || !is_of_rows(view)) return view;
   View part = view;
   part.dims[0] = window_.count;
   part.byte_offset += window_.first * view.strides[0] * sdk::bytes_of(view.dtype);
@@ -127,6 +133,14 @@ int Recorder::input(const View& view, Dtype number_dtype) {
   node.view = seen(view);
   node.dtype = view.dtype;
   node.dims = node.view.dims;
+  return add(std::move(node));
+}
+
+int Recorder::table(const View& view) {
+  Node node;
+  node.view = view;
+  node.dtype = view.dtype;
+  node.dims = view.dims;
   return add(std::move(node));
 }
 
@@ -181,6 +195,7 @@ int Recorder::step(Word word, std::array<int, 3> from) {
   if (is_reduction(word)) {
     if (node.dims.empty()) return from[0];  // a number, or one element
     (word == Word::sum_rows ? node.dims.front() : node.dims.back()) = 1;
+    if (word == Word::largest_at) node.dtype = Dtype::i32;
   }
   return add(std::move(node));
 }
@@ -243,8 +258,95 @@ int Recorder::select(int mask, int chosen, int other) {
   return step(Word::select, {mask, chosen, other});
 }
 
+int Recorder::index(int id) {
+  if (at(id).dtype == Dtype::i32) return id;
+  Node node;
+  node.word = Word::index;
+  node.dtype = Dtype::i32;
+  node.from[0] = id;
+  node.dims = at(id).dims;
+  return add(std::move(node));
+}
+
+int Recorder::gather(int rows, int index) {
+  Node node;
+  node.word = Word::gather;
+  node.dtype = at(rows).dtype;
+  node.from = {rows, index, -1};
+  node.dims = at(index).dims;
+  return add(std::move(node));
+}
+
+int Recorder::take_rows(int table, int index) {
+  Node node;
+  node.word = Word::take_rows;
+  node.dtype = at(table).dtype;
+  node.from = {table, index, -1};
+  node.dims = at(table).dims;
+  node.dims[0] = at(index).dims[0];
+  return add(std::move(node));
+}
+
+int Recorder::shift(int value, int64_t by) {
+  if (is_number(value)) throw sdk::Error(RLK_INTERNAL, "a number has no row to be shifted in");
+  Node node;
+  node.word = Word::shift;
+  node.dtype = at(value).dtype;
+  node.from[0] = value;
+  node.by = by;
+  node.dims = at(value).dims;
+  return add(std::move(node));
+}
+
+void Recorder::report(int empty, int unknown, int ids) {
+  if (pass_ == Pass::ahead || pass_ == Pass::last) return;
+  Node node;
+  node.word = Word::report;
+  node.dtype = Dtype::boolean;
+  node.from = {empty, unknown, ids};
+  for (const int mask : {empty, unknown}) {
+    if (mask >= 0) node.dims = broadcast(node.dims, at(mask).dims);
+  }
+  node.number = static_cast<double>(window_.first);
+  add(std::move(node));
+}
+
+// A place for a value, with the sizes of the whole.
+View Recorder::keep(int value, bool is_of_rows) {
+  View view;
+  view.place = View::Place::kept;
+  view.index = static_cast<uint32_t>(kept_.size());
+  view.dtype = at(value).dtype;
+  view.dims = at(value).dims;
+  if (pass_ == Pass::chunk && is_of_rows) view.dims[0] = window_.rows;
+  view.strides = dense_strides(view.dims);
+  kept_.push_back(view);
+  return view;
+}
+
+int Recorder::ahead(int value) {
+  if (is_number(value)) return value;
+  const View view = keep(value, false);
+  if (pass_ == Pass::whole) return value;
+  if (pass_ != Pass::ahead) return table(view);
+  outputs_.push_back({view, value});
+  return value;
+}
+
+int Recorder::collected(int value) {
+  if (is_number(value)) return value;
+  const View view = keep(value, true);
+  if (!collects_) first_collected_ = view;
+  collects_ = true;
+  if (pass_ == Pass::chunk) outputs_.push_back({seen(view), value});
+  return pass_ == Pass::last ? table(view) : value;
+}
+
 void Recorder::output(const View& view, int value) {
-  if (view.is_present()) outputs_.push_back({seen(view), cast(value, view.dtype)});
+  if (!view.is_present() || pass_ == Pass::ahead) return;
+  if (pass_ == Pass::chunk && !is_of_rows(view)) return;
+  if (pass_ == Pass::last && is_of_rows(view)) return;
+  outputs_.push_back({seen(view), cast(value, view.dtype)});
 }
 
 }  // namespace rlk::composed

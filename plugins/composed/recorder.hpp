@@ -24,7 +24,8 @@ struct Node {
   Word word = Word::input;
   sdk::Dtype dtype = sdk::Dtype::f32;      // boolean: a mask
   std::array<int, 3> from = {-1, -1, -1};  // operands, of those that the word has
-  double number = 0;                       // of Word::number, as the dtype keeps it
+  double number = 0;                       // of Word::number, as the dtype keeps it; of Word::report the first row
+  int64_t by = 0;                          // of Word::shift
   View view;                               // of Word::input
   Dims dims;
 };
@@ -40,16 +41,28 @@ struct Window {
   int64_t rows = 0, first = 0, count = 0;
 };
 
+// Which part of a program in chunks of rows is recorded? A formula is recorded for each part anew, and each takes what
+// is its own.
+enum class Pass : uint8_t {
+  whole,  // a program without chunks, or a window that has nothing from before and leaves nothing
+  ahead,  // before the first chunk: Recorder::ahead
+  chunk,  // a window
+  last    // after the last chunk: what is made of Recorder::collected
+};
+
 class Recorder {
 public:
   // has_f64: whether what asks for fp64 may have it.
-  explicit Recorder(bool has_f64 = true, const Window& window = {}) : window_(window), has_f64_(has_f64) {}
+  explicit Recorder(bool has_f64 = true, const Window& window = {}, Pass pass = Pass::whole)
+      : window_(window), has_f64_(has_f64), pass_(pass) {}
   bool has_f64() const { return has_f64_; }
   // Whether a finite number of the call is infinite in fp32, in which the formula was recorded.
   bool has_lost_number() const { return has_lost_number_; }
 
   // What is absent is its number.
   int input(const View& view, sdk::Dtype number_dtype = sdk::Dtype::f32);
+  // An input that no chunk divides, however many rows it has.
+  int table(const View& view);
   int number(double value, sdk::Dtype dtype);
   int positions(const Dims& dims, sdk::Dtype dtype);
   int cast(int value, sdk::Dtype dtype);
@@ -60,24 +73,48 @@ public:
   int make(Word word, int a, int b);
   int select(int mask, int chosen, int other);
   int inverse(int mask);
+  int index(int id);
+  int gather(int rows, int index);
+  int take_rows(int table, int index);
+  // Of each row the number that is `by` places behind.
+  int shift(int value, int64_t by);
+  // A data error for the first row that a mask [rows, 1] has: `unknown` has an id outside the vocabulary (-1: there are
+  // no ids), `empty` no finite logit.
+  void report(int empty, int unknown = -1, int ids = -1);
+  // What rows share and is made of all of them: before the first chunk, where there are chunks.
+  int ahead(int value);
+  // What is one for each row and asked for by all: all rows of it behind the last chunk.
+  int collected(int value);
   // An absent output is not computed. The value is cast to the output's dtype, and repeated to its sizes.
   void output(const View& view, int value);
 
   const std::vector<Node>& nodes() const { return nodes_; }
   const std::vector<Output>& outputs() const { return outputs_; }
 
+  // What is kept between the parts, by View::index, with the sizes of the whole; the first `collected`, if any.
+  const std::vector<View>& kept() const { return kept_; }
+  const View* first_collected() const { return collects_ ? &first_collected_ : nullptr; }
+
 private:
   const Node& at(int value) const { return nodes_[static_cast<size_t>(value)]; }
   bool is_number(int value) const { return at(value).word == Word::number; }
   bool is_number(int value, double number) const { return is_number(value) && at(value).number == number; }
   View seen(const View& view) const;
+  bool is_of_rows(const View& view) const {
+    return view.dims.size() == window_.rank && window_.rank > 0 && view.dims[0] == window_.rows;
+  }
+  View keep(int value, bool is_of_rows);
   int compare(Word word, int a, int b);
   int step(Word word, std::array<int, 3> from);
   int add(Node node);
 
   const Window window_;
   const bool has_f64_;
+  const Pass pass_;
   bool has_lost_number_ = false;
+  bool collects_ = false;
+  View first_collected_;
+  std::vector<View> kept_;
   std::vector<Node> nodes_;
   std::vector<Output> outputs_;
 };

@@ -16,12 +16,12 @@ Dims dense_strides(const Dims& dims);
 bool is_dense(const Dims& dims, const Dims& strides);
 
 struct View {
-  enum class Place : uint8_t { absent, input, output };
+  enum class Place : uint8_t { absent, input, output, kept };  // kept: Recorder::ahead, Recorder::collected
 
   bool is_present() const { return place != Place::absent; }
 
   Place place = Place::absent;
-  uint32_t index = 0;  // among the call's inputs or outputs
+  uint32_t index = 0;  // among the call's inputs or outputs, or what is kept
   int64_t byte_offset = 0;
   sdk::Dtype dtype = sdk::Dtype::other;
   Dims dims, strides;  // elements

@@ -9,6 +9,7 @@
 #error "include plugins/composed/vocabulary.hpp before any formula"
 #endif
 
+#include <cmath>
 #include <limits>
 #include <type_traits>
 
@@ -97,6 +98,14 @@ inline Value Mul(Value a, Value b) {
 inline Value Div(Value a, Value b) {
   return detail::made(Word::divide, a, b);
 }
+// Of what a formula makes of its parameters alone.
+inline double Abs(double x) {
+  return std::fabs(x);
+}
+inline bool IsFinite(double x) {
+  return std::isfinite(x);
+}
+
 template <class D>
 Value quotient(D, Value a, Value b) {
   return Div(a, b);
@@ -240,6 +249,33 @@ inline Value sum_of_rows(Value x) {
 }
 inline Value row_largest(Value x) {
   return detail::made(Word::largest, x);
+}
+inline Value place_of_largest(Value x) {
+  return detail::made(Word::largest_at, x);
+}
+// Of each row the number that is `by` places behind, 0 outside.
+inline Value shifted(Value x, int64_t by) {
+  return {x.recorder, x.recorder->shift(x.node, by)};
+}
+
+// --- what is looked up: an index is i32, one for each row -----------------------------------------------------------
+inline Value index_of(Value id) {
+  return {id.recorder, id.recorder->index(id.node)};
+}
+inline Value at_column(Value rows, Value index) {
+  return {rows.recorder, rows.recorder->gather(rows.node, index.node)};
+}
+inline Value rows_of(Value table, Value index) {
+  return {table.recorder, table.recorder->take_rows(table.node, index.node)};
+}
+
+// --- programs in chunks of rows --------------------------------------------------------------------------------------
+// What rows share, made of all of them before any is answered; and of each row, what is to be reduced over all.
+inline Value ahead(Value value) {
+  return {value.recorder, value.recorder->ahead(value.node)};
+}
+inline Value collected(Value of_row) {
+  return {of_row.recorder, of_row.recorder->collected(of_row.node)};
 }
 
 }  // namespace rlk::composed

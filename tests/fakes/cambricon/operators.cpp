@@ -175,11 +175,6 @@ API cnnlTransform_v2(void* handle, int mode, const void* alpha, void* xd, const 
   const float factor = *static_cast<const float*>(alpha), plus = *static_cast<const float*>(beta);
   return map(handle, "cnnlTransform_v2", xd, x, yd, y, [=](float v) { return factor * v + plus; });
 }
-API cnnlClip_v2(void* handle, int mode, void* xd, const void* x, const void* min, const void* max, void* yd, void* y) {
-  if (mode != 0) return kNotSupported;
-  const float low = *static_cast<const float*>(min), high = *static_cast<const float*>(max);
-  return map(handle, "cnnlClip_v2", xd, x, yd, y, [=](float v) { return v < low ? low : v > high ? high : v; });
-}
 API cnnlAbs(void* handle, void* xd, const void* x, void* yd, void* y) {
   return map(handle, "cnnlAbs", xd, x, yd, y, [](float v) { return std::fabs(v); });
 }

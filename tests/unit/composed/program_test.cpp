@@ -93,6 +93,38 @@ TEST(ComposedProgram, ChunksOfRowsKeepTheBoundAndTheNumbers) {
   EXPECT_EQ(gate_gradients(vendor(true, 4096), true), gate_gradients(vendor(true), true));
 }
 
+TEST(ComposedProgram, WhatRowsShareComesBeforeTheChunksAndWhatIsMadeOfAllBehindThem) {
+  constexpr int64_t kRows = 370;
+  const auto record = [](Recorder& recorder) {
+    const Value x{&recorder, recorder.input(in(0, {kRows, 4}))};
+    const Value of_all = ahead(sum_of_rows(row_sum(x)));
+    const Value y = Mul(x, of_all);
+    recorder.output(out(0, {kRows, 4}), y.node);
+    recorder.output(out(1, {1, 1}), sum_of_rows(collected(row_sum(Mul(y, x)))).node);
+  };
+  std::vector<float> x = numbers(kRows * 4);
+  double sum = 0, squares = 0;
+  for (const float v : x) sum += static_cast<double>(v), squares += static_cast<double>(v) * static_cast<double>(v);
+  for (const bool is_strict : {false, true}) {
+    const uint64_t whole = chunked_program_of(record, vendor(is_strict), {}).workspace_bytes;
+    size_t fewest = 0;
+    for (const uint64_t bytes : {whole, whole * 3 / 4, whole / 2}) {
+      const Primitives primitives = vendor(is_strict, bytes);
+      const Program program = chunked_program_of(record, primitives, {});
+      ASSERT_FALSE(program.refusal);
+      EXPECT_GT(program.steps.size(), fewest);
+      fewest = program.steps.size();
+      EXPECT_LE(program.workspace_bytes, bytes);
+      for (const Step& step : program.steps) EXPECT_NE(step.out.place, Operand::Place::kept);
+      std::vector<float> y(kRows * 4), all(1);
+      Interpreter(primitives, {&x}, {&y, &all}).run(program);
+      for (size_t i = 0; i < x.size(); ++i)
+        EXPECT_NEAR(static_cast<double>(y[i]), static_cast<double>(x[i]) * sum, 1e-3);
+      EXPECT_NEAR(static_cast<double>(all[0]), squares * sum, std::fabs(squares * sum) * 1e-5);
+    }
+  }
+}
+
 TEST(ComposedProgram, WhatNoOutputNeedsIsNoStep) {
   const auto steps = [](const View& grad_gate, const View& grad_input) {
     Recorder recorder;

@@ -11,6 +11,8 @@ namespace {
 constexpr Dtypes kFloats = {ACL_FLOAT, ACL_FLOAT16, ACL_BF16};
 constexpr Dtypes kReals = {ACL_FLOAT, ACL_FLOAT16, ACL_BF16, ACL_DOUBLE};
 constexpr Dtypes kMovable = {ACL_FLOAT, ACL_FLOAT16, ACL_BF16, ACL_INT32, ACL_INT64, ACL_UINT8, ACL_BOOL};
+constexpr Dtypes kSelectable = {ACL_FLOAT, ACL_FLOAT16, ACL_BF16,  ACL_DOUBLE,
+                                ACL_INT32, ACL_INT64,   ACL_UINT8, ACL_BOOL};
 constexpr Dtypes kIndex = {ACL_INT32, ACL_INT64};
 
 // A tensor seen as [outer, size, inner] around one dimension.
@@ -167,9 +169,9 @@ FAKE_ASCEND_PHASE2(aclnnMaxDim)
 aclnnStatus aclnnGatherGetWorkspaceSize(const aclTensor* self, int64_t dim, const aclTensor* index, aclTensor* out,
                                         uint64_t* bytes, aclOpExecutor** executor) {
   Phase1 phase("aclnnGather", bytes, executor);
-  const Tensor& from = phase.in("self", self, kMovable);
+  const Tensor& from = phase.in("self", self, kSelectable);
   const Tensor& at = phase.in("index", index, kIndex);
-  const Tensor& to = phase.out("out", out, kMovable);
+  const Tensor& to = phase.out("out", out, kSelectable);
   const int64_t axis = normalized(dim, from.dims);
   phase.require(axis >= 0 && axis < static_cast<int64_t>(from.dims.size()) && at.dims.size() == from.dims.size(),
                 "dim of self, index of the same rank");
@@ -204,9 +206,9 @@ FAKE_ASCEND_PHASE2(aclnnGather)
 aclnnStatus aclnnIndexSelectGetWorkspaceSize(const aclTensor* self, int64_t dim, const aclTensor* index, aclTensor* out,
                                              uint64_t* bytes, aclOpExecutor** executor) {
   Phase1 phase("aclnnIndexSelect", bytes, executor);
-  const Tensor& from = phase.in("self", self, kMovable);
+  const Tensor& from = phase.in("self", self, kSelectable);
   const Tensor& at = phase.in("index", index, kIndex);
-  const Tensor& to = phase.out("out", out, kMovable);
+  const Tensor& to = phase.out("out", out, kSelectable);
   const int64_t axis = normalized(dim, from.dims);
   phase.require(axis >= 0 && axis < static_cast<int64_t>(from.dims.size()) && at.dims.size() == 1,
                 "dim of self, index of one dimension");

@@ -1,0 +1,92 @@
+// Log-probabilities of chosen tokens, with log-sum-exp, entropy and the sum of squares, and the gradient of the logits.
+#include "../scores.hpp"
+
+#include <rlk/formula/cross_entropy.hpp>
+
+namespace rlk::composed {
+
+struct LogpOptions {
+  double temperature, softcap;
+
+  bool asks_f64() const {
+    const auto is_far = [](double x) { return x < 0x1p-60 || x > 0x1p60; };
+    return is_far(temperature) || (softcap > 0 && is_far(softcap));
+  }
+};
+template <class Call>
+LogpOptions logp_options(const Call& call) {
+  return {call.params.temperature, call.params.softcap};
+}
+
+template <class Call>
+sdk::Refusal refuse_logp(const Call& call) {
+  if (call.row_indices.is_present())
+    return sdk::Support::no("PARAMETER", "row_indices are not composed of primitives; pass the rows themselves");
+  if (call.params.global_vocab > 0 && call.params.global_vocab != call.V)
+    return sdk::Support::no("PARAMETER", "a shard of the vocabulary is not composed of primitives");
+  return refuse_ids(call.params.ignore_index, call.V);
+}
+template <class Call>
+sdk::Refusal refuse_logp_backward(const Call& call) {
+  if (call.grad_bias.is_present())
+    return sdk::Support::no("PARAMETER", "grad_bias is not composed of primitives: it sums over chunks of rows");
+  return refuse_logp(call);
+}
+
+// What is left of logits with their bias, capped and divided; what keep_mask drops is -inf.
+struct Scores {
+  Value x, z, slope;
+
+  template <class D, class Call>
+  Scores(D d, const LogpOptions& options, const Call& call, Value logits, Value bias)
+      : x(Add(logits, bias)), z(x), slope(number(d, 1)) {
+    Recorder& recorder = *d.recorder;
+    if (options.softcap > 0) {
+      const Capped<Value> capped = cap_of(d, x, options.softcap);
+      z = capped.value;
+      slope = capped.slope;
+    }
+    z = Div(z, number(d, options.temperature));
+    slope = Div(slope, number(d, options.temperature));
+    if (!call.keep_mask.is_present()) return;
+    const Mask is_kept{&recorder, recorder.cast(recorder.input(call.keep_mask), sdk::Dtype::boolean)};
+    x = IfThenElse(is_kept, x, Neg(Inf(d)));
+    z = IfThenElse(is_kept, z, Neg(Inf(d)));
+  }
+};
+
+}  // namespace rlk::composed
+
+RLK_COMPOSED_SCORES(Logp, logp_options(call), refuse_logp(call), {
+  const Targets targets(recorder, call.ids, call.mask, call.params.ignore_index, call.V);
+  const V bias = in(or_number(of_columns(call.bias), 0));
+  const V z = Scores(d, terms, call, in(call.logits), bias).z;
+  const Mask active = targets.active(), valid = targets.report(is_without_score(d, z));
+  const V largest = row_largest(z), below = Sub(z, largest), power = exp(d, below), sum = row_sum(power);
+  const V log_sum = log(d, sum);
+  out(of_row(call.logp), answer_of(d, active, valid, Sub(Sub(at_column(z, targets.column()), largest), log_sum)));
+  out(of_row(call.lse), answer_of(d, active, valid, Add(largest, log_sum)));
+  const V moment = row_sum(IfThenZeroElse(Eq(below, Neg(Inf(d))), Mul(below, power)));
+  out(of_row(call.entropy), answer_of(d, active, valid, Sub(log_sum, Div(moment, sum))));
+  const V squares = Div(Div(row_sum(Mul(power, power)), sum), sum);
+  out(of_row(call.sum_p2), answer_of(d, active, valid, at_most(d, 1, squares)));
+})
+RLK_COMPOSED_SCORES(LogpBackward, logp_options(call), refuse_logp_backward(call), {
+  const Targets targets(recorder, call.ids, call.mask, call.params.ignore_index, call.V);
+  const V bias = in(or_number(of_columns(call.bias), 0)), one = number(d, 1);
+  const Scores scores(d, terms, call, in(call.logits), bias);
+  const Mask active = targets.active(), valid = targets.report(is_without_score(d, scores.z));
+  // Where lse has no digits behind the point a probability may be anything: it stays finite.
+  constexpr double kMostOfLog = 16.6;
+  const double least = -0.5 * static_cast<double>(std::numeric_limits<float>::max());
+  const V log_p = at_least(d, least, at_most(d, kMostOfLog, Sub(scores.z, in(of_row(call.lse)))));
+  const V p = exp(d, log_p);
+  V slope = Mul(in(of_row(call.grad_logp)), IfThenElse(targets.hits(d), Sub(one, p), Neg(p)));
+  if (call.grad_lse.is_present()) slope = MulAdd(in(of_row(call.grad_lse)), p, slope);
+  if (call.grad_entropy.is_present()) {
+    const V of_entropy = Mul(p, Add(log_p, in(of_row(call.entropy))));
+    slope = NegMulAdd(in(of_row(call.grad_entropy)), of_entropy, slope);
+  }
+  const V gradient = IfThenZeroElse(Eq(scores.x, Neg(Inf(d))), Mul(slope, scores.slope));
+  out(call.grad_logits, answer_of(d, active, valid, gradient));
+})

@@ -1,0 +1,107 @@
+// scores: rows of scores of a vocabulary, of which an id names one. An operator's file says what is recorded of a call:
+//
+//   RLK_COMPOSED_SCORES(CrossEntropy, cross_entropy_terms(call.params, true), refuse_ids(ignore_index, classes), {
+//     const Targets targets(recorder, call.ids, call.mask, call.params.ignore_index, call.V);
+//     const V x = in(call.logits);
+//     const Mask valid = targets.report(is_without_score(d, x));
+//     ...
+//   })
+//
+// The operator's name, what is made of its parameters (`terms`: fp64 is used where it asks for it), what it declines,
+// and statements: d is the tag, V a value, in(view) a tensor's values, out(view, value) what becomes of them. What is
+// one for each row is [rows, 1]. Rows come in chunks where memory asks for it, so that what is made of several goes
+// through ahead() and collected() (vocabulary.hpp).
+#pragma once
+
+#include "rows.hpp"
+
+namespace rlk::composed {
+
+// Ids are compared with numbers, and their columns are 32 bits.
+inline sdk::Refusal refuse_ids(int64_t ignore_index, int64_t classes) {
+  constexpr int64_t kExact = int64_t{1} << 53;
+  if (ignore_index > kExact || ignore_index < -kExact)
+    return sdk::Support::no("PARAMETER", "an ignore_index beyond 2^53 is not composed of primitives");
+  if (classes > std::numeric_limits<int32_t>::max())
+    return sdk::Support::no("SIZE", "a vocabulary of more than 2^31 - 1 entries is not composed of primitives");
+  return std::nullopt;
+}
+
+// The ids of rows: which rows count, which column each means, and what is wrong with them.
+class Targets {
+public:
+  Targets(Recorder& recorder, const View& ids, const View& mask, int64_t ignore_index, int64_t classes)
+      : ids_{&recorder, recorder.input(of_row(ids))},
+        active_{&recorder, recorder.number(1, sdk::Dtype::boolean)},
+        known_(And(Ge(ids_, detail::beside(ids_, 0)), Lt(ids_, detail::beside(ids_, static_cast<double>(classes))))),
+        column_{&recorder, recorder.select(known_.node, index_of(ids_).node, recorder.number(0, sdk::Dtype::i32))},
+        classes_(classes) {
+    if (mask.is_present()) active_ = {&recorder, recorder.cast(recorder.input(of_row(mask)), sdk::Dtype::boolean)};
+    const bool can_be = ids.dtype == sdk::Dtype::i64 || static_cast<int32_t>(ignore_index) == ignore_index;
+    if (can_be) active_ = And(active_, Ne(ids_, detail::beside(ids_, static_cast<double>(ignore_index))));
+  }
+
+  Mask active() const { return active_; }
+  Mask known() const { return known_; }
+  // Of an id in the vocabulary, else 0.
+  Value column() const { return column_; }
+  // Of [rows, classes]: where the column is.
+  template <class D>
+  Mask hits(D d) const {
+    const auto positions = [&](const Dims& dims) {
+      const Value counted{d.recorder, d.recorder->positions(dims, sdk::Dtype::f32)};
+      return Value{d.recorder, d.recorder->cast(counted.node, D::kDtype)};
+    };
+    return Eq(positions({classes_}), rows_of(positions({classes_, 1}), column_));
+  }
+  // Reports the first row in error, of those that count; answers which rows are in none. is_empty: no score is above
+  // -inf.
+  Mask report(Mask is_empty) const {
+    const Mask unknown = AndNot(known_, active_), empty = And(And(active_, known_), is_empty);
+    ids_.recorder->report(empty.node, unknown.node, ids_.node);
+    return AndNot(is_empty, known_);
+  }
+
+private:
+  const Value ids_;
+  Mask active_;
+  const Mask known_;
+  const Value column_;
+  const int64_t classes_;
+};
+
+template <class D>
+Mask is_without_score(D d, Value x) {
+  return Eq(row_largest(x), Neg(Inf(d)));
+}
+// 0 of a row that does not count, NaN of one in error.
+template <class D>
+Value answer_of(D d, Mask active, Mask valid, Value value) {
+  const Value nan = number(d, std::numeric_limits<double>::quiet_NaN());
+  return IfThenElseZero(active, IfThenElse(valid, value, nan));
+}
+
+}  // namespace rlk::composed
+
+#define RLK_COMPOSED_SCORES(OP, made, refusal, ...)                                                       \
+  namespace rlk::composed {                                                                               \
+  struct OP##Scores {                                                                                     \
+    using Op = sdk::ops::OP;                                                                              \
+    static constexpr uint32_t kNumerics = RLK_NUMERICS_DETERMINISTIC;                                     \
+    static constexpr bool kChunks = true;                                                                 \
+    static sdk::Refusal refuse([[maybe_unused]] const Arguments<Op>& call, bool) { return refusal; }      \
+    static Factors factors_of(const Arguments<Op>&) { return {}; }                                        \
+    static void record_call(Recorder& recorder, const Arguments<Op>& call) {                              \
+      const auto terms = made;                                                                            \
+      record_rows(recorder, terms.asks_f64() || any_f64<Op>(call), [&]([[maybe_unused]] auto d) {         \
+        using V = Value;                                                                                  \
+        [[maybe_unused]] const auto in = [&](const View& view) {                                          \
+          return V{&recorder, recorder.cast(recorder.input(view, d.kDtype), d.kDtype)};                   \
+        };                                                                                                \
+        [[maybe_unused]] const auto out = [&](const View& view, V value) { put(recorder, view, value); }; \
+        __VA_ARGS__                                                                                       \
+      });                                                                                                 \
+    }                                                                                                     \
+  };                                                                                                      \
+  }                                                                                                       \
+  RLK_COMPOSED_LISTED(OP##Scores)
