@@ -74,7 +74,7 @@ class Page(unittest.TestCase):
                     if run == "long":
                         text = text.partition("if command.LONG:")[2]
                     if shown == "all":
-                        self.assertRegex(text, r'\["ops"\]\["verified"\]|in enumerate\(operators\(\)\)')
+                        self.assertRegex(text, r'expect_operators_verified\(|in enumerate\(operators\(\)\)')
                     else:
                         for op in shown:
                             self.assertIn('"%s"' % op, text)
