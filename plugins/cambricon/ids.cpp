@@ -32,7 +32,7 @@ Operand is_less(Calls& c, const IdWords& id, int64_t number) {
 IdWords words_of(Calls& c, const Operand& ids, bool is_wide) {
   const int n = static_cast<int>(count(ids.dims)) / (is_wide ? 2 : 1);
   if (is_wide) {
-    const IdWords words{c.scratch(kInt32, {n}), c.scratch(kInt32, {n})};
+    IdWords words{c.scratch(kInt32, {n}), c.scratch(kInt32, {n})};
     c.copy({ids.data, kInt32, {n}, {2}}, words.low);
     c.copy({static_cast<std::byte*>(ids.data) + sizeof(int32_t), kInt32, {n}, {2}}, words.high);
     return words;

@@ -65,7 +65,7 @@ void report(Calls& c, const ComposedStep& s) {
   static_assert(RLK_DATA_ID_OUT_OF_RANGE == 1 && RLK_DATA_NO_FINITE_LOGIT == 2);
   const int n = static_cast<int>(count(s.in[0].dims));
   const auto filled = [&](auto dtype, auto value) {
-    const Operand out = c.scratch(dtype, {n});
+    Operand out = c.scratch(dtype, {n});
     c.fill(out, value);
     return out;
   };
