@@ -81,7 +81,7 @@ public:
   }
 
 private:
-  // What lies beyond a switch that no test reaches is another algorithm, which nobody has tried.
+  // What lies beyond a switch that no test reaches is another algorithm, which the suite has not tried.
   void add_untested_switches(const rlk_implementation& implementation, std::vector<UnitResult>& list) const {
     for (uint32_t i = 0; i < implementation.n_switches; ++i) {
       const rlk_switch* change = implementation.switches[i];
@@ -270,7 +270,7 @@ private:
     try {
       const rlk_implementation& implementation = *implementations_[job.implementation];
       const std::shared_ptr<const Example> example = examples_.get(work.spec, false);
-      if (options_.progress) options_.progress(what);  // who watches for silence need not wait for the reference
+      if (options_.progress) options_.progress(what);  // silence is the plugin's, not the reference's
       event.size_class = class_of(work);
       // A plan that keeps what it should not does so under every instruction set.
       verdict = try_case(harness_, examples_, implementation, *example, job.numerics, job.claim,

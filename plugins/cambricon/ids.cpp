@@ -62,7 +62,7 @@ void record_first_error(Calls& c, const FirstError& error) {
   const Operand best = c.scratch(kFloat, {1}), at = c.scratch(kInt32, {1});
   c.max(error.score, 0, best, &at);
 
-  // A column of what is told.
+  // The record's fields, of which the column of that row in `told` gives three.
   const Operand candidate = c.scratch(kInt32, {kRecordFields});
   const auto field = [](const Operand& record, int first, int number) { return rows(record, first, number); };
   c.fill(field(candidate, kFound, 1), 1);

@@ -9,6 +9,15 @@ namespace {
 
 using sdk::Dtype;
 
+Node node_of(Word word, Dtype dtype, std::array<int, 3> from, Dims dims) {
+  Node node;
+  node.word = word;
+  node.dtype = dtype;
+  node.from = from;
+  node.dims = std::move(dims);
+  return node;
+}
+
 double as_kept(double value, Dtype dtype) {
   return dtype == Dtype::f32 ? static_cast<double>(static_cast<float>(value)) : value;
 }
@@ -154,22 +163,13 @@ int Recorder::number(double value, Dtype dtype) {
 }
 
 int Recorder::positions(const Dims& dims, Dtype dtype) {
-  Node node;
-  node.word = Word::positions;
-  node.dtype = dtype;
-  node.dims = dims;
-  return add(std::move(node));
+  return add(node_of(Word::positions, dtype, {-1, -1, -1}, dims));
 }
 
 int Recorder::cast(int value, Dtype dtype) {
   if (at(value).dtype == dtype) return value;
   if (is_number(value)) return number(at(value).number, dtype);
-  Node node;
-  node.word = Word::cast;
-  node.dtype = dtype;
-  node.from[0] = value;
-  node.dims = at(value).dims;
-  return add(std::move(node));
+  return add(node_of(Word::cast, dtype, {value, -1, -1}, at(value).dims));
 }
 
 int Recorder::rounded(int value, Dtype dtype) {
@@ -260,50 +260,29 @@ int Recorder::select(int mask, int chosen, int other) {
 
 int Recorder::index(int id) {
   if (at(id).dtype == Dtype::i32) return id;
-  Node node;
-  node.word = Word::index;
-  node.dtype = Dtype::i32;
-  node.from[0] = id;
-  node.dims = at(id).dims;
-  return add(std::move(node));
+  return add(node_of(Word::index, Dtype::i32, {id, -1, -1}, at(id).dims));
 }
 
 int Recorder::gather(int rows, int index) {
-  Node node;
-  node.word = Word::gather;
-  node.dtype = at(rows).dtype;
-  node.from = {rows, index, -1};
-  node.dims = at(index).dims;
-  return add(std::move(node));
+  return add(node_of(Word::gather, at(rows).dtype, {rows, index, -1}, at(index).dims));
 }
 
 int Recorder::take_rows(int table, int index) {
-  Node node;
-  node.word = Word::take_rows;
-  node.dtype = at(table).dtype;
-  node.from = {table, index, -1};
-  node.dims = at(table).dims;
+  Node node = node_of(Word::take_rows, at(table).dtype, {table, index, -1}, at(table).dims);
   node.dims[0] = at(index).dims[0];
   return add(std::move(node));
 }
 
 int Recorder::shift(int value, int64_t by) {
   if (is_number(value)) throw sdk::Error(RLK_INTERNAL, "a number has no row to be shifted in");
-  Node node;
-  node.word = Word::shift;
-  node.dtype = at(value).dtype;
-  node.from[0] = value;
+  Node node = node_of(Word::shift, at(value).dtype, {value, -1, -1}, at(value).dims);
   node.by = by;
-  node.dims = at(value).dims;
   return add(std::move(node));
 }
 
 void Recorder::report(int empty, int unknown, int ids) {
   if (pass_ == Pass::ahead || pass_ == Pass::last) return;
-  Node node;
-  node.word = Word::report;
-  node.dtype = Dtype::boolean;
-  node.from = {empty, unknown, ids};
+  Node node = node_of(Word::report, Dtype::boolean, {empty, unknown, ids}, {});
   for (const int mask : {empty, unknown}) {
     if (mask >= 0) node.dims = broadcast(node.dims, at(mask).dims);
   }

@@ -86,6 +86,22 @@ Value less_mean(D, Value x, RowMean mean) {
   return Sub(Sub(x, mean.high), mean.low);
 }
 
+// `in` of an operator's statements: a tensor's values, in the type in which the formula counts.
+template <class D>
+struct Reader {
+  Recorder& recorder;
+
+  Value operator()(const View& view) const {
+    return {&recorder, recorder.cast(recorder.input(view, D::kDtype), D::kDtype)};
+  }
+};
+// `out`: what becomes of them.
+struct Writer {
+  Recorder& recorder;
+
+  void operator()(const View& view, Value value) const { put(recorder, view, value); }
+};
+
 }  // namespace rlk::composed
 
 #define RLK_COMPOSED_ROWS_DEFINE(OP, chunks, numbers, factors, ...)                                               \
@@ -98,11 +114,9 @@ Value less_mean(D, Value x, RowMean mean) {
     static Factors factors_of([[maybe_unused]] const Arguments<Op>& call) { return {RLK_COMPOSED_LIST factors}; } \
     static void record_call(Recorder& recorder, const Arguments<Op>& call) {                                      \
       record_rows(recorder, any_f64<Op>(call), [&]([[maybe_unused]] auto d) {                                     \
-        using V = Value;                                                                                          \
-        [[maybe_unused]] const auto in = [&](const View& view) {                                                  \
-          return V{&recorder, recorder.cast(recorder.input(view, d.kDtype), d.kDtype)};                           \
-        };                                                                                                        \
-        [[maybe_unused]] const auto out = [&](const View& view, V value) { put(recorder, view, value); };         \
+        using V [[maybe_unused]] = Value;                                                                         \
+        [[maybe_unused]] const Reader<decltype(d)> in{recorder};                                                  \
+        [[maybe_unused]] const Writer out{recorder};                                                              \
         RLK_COMPOSED_LIST numbers __VA_ARGS__                                                                     \
       });                                                                                                         \
     }                                                                                                             \

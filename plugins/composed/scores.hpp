@@ -27,16 +27,21 @@ inline sdk::Refusal refuse_ids(int64_t ignore_index, int64_t classes) {
   return std::nullopt;
 }
 
+// Rows that a mask keeps: all of them without one.
+inline Mask kept_rows(Recorder& recorder, const View& mask) {
+  if (!mask.is_present()) return {&recorder, recorder.number(1, sdk::Dtype::boolean)};
+  return {&recorder, recorder.cast(recorder.input(of_row(mask)), sdk::Dtype::boolean)};
+}
+
 // The ids of rows: which rows count, which column each means, and what is wrong with them.
 class Targets {
 public:
   Targets(Recorder& recorder, const View& ids, const View& mask, int64_t ignore_index, int64_t classes)
       : ids_{&recorder, recorder.input(of_row(ids))},
-        active_{&recorder, recorder.number(1, sdk::Dtype::boolean)},
+        active_(kept_rows(recorder, mask)),
         known_(And(Ge(ids_, detail::beside(ids_, 0)), Lt(ids_, detail::beside(ids_, static_cast<double>(classes))))),
         column_{&recorder, recorder.select(known_.node, index_of(ids_).node, recorder.number(0, sdk::Dtype::i32))},
         classes_(classes) {
-    if (mask.is_present()) active_ = {&recorder, recorder.cast(recorder.input(of_row(mask)), sdk::Dtype::boolean)};
     const bool can_be = ids.dtype == sdk::Dtype::i64 || static_cast<int32_t>(ignore_index) == ignore_index;
     if (can_be) active_ = And(active_, Ne(ids_, detail::beside(ids_, static_cast<double>(ignore_index))));
   }
@@ -83,25 +88,23 @@ Value answer_of(D d, Mask active, Mask valid, Value value) {
 
 }  // namespace rlk::composed
 
-#define RLK_COMPOSED_SCORES(OP, made, refusal, ...)                                                       \
-  namespace rlk::composed {                                                                               \
-  struct OP##Scores {                                                                                     \
-    using Op = sdk::ops::OP;                                                                              \
-    static constexpr uint32_t kNumerics = RLK_NUMERICS_DETERMINISTIC;                                     \
-    static constexpr bool kChunks = true;                                                                 \
-    static sdk::Refusal refuse([[maybe_unused]] const Arguments<Op>& call, bool) { return refusal; }      \
-    static Factors factors_of(const Arguments<Op>&) { return {}; }                                        \
-    static void record_call(Recorder& recorder, const Arguments<Op>& call) {                              \
-      const auto terms = made;                                                                            \
-      record_rows(recorder, terms.asks_f64() || any_f64<Op>(call), [&]([[maybe_unused]] auto d) {         \
-        using V = Value;                                                                                  \
-        [[maybe_unused]] const auto in = [&](const View& view) {                                          \
-          return V{&recorder, recorder.cast(recorder.input(view, d.kDtype), d.kDtype)};                   \
-        };                                                                                                \
-        [[maybe_unused]] const auto out = [&](const View& view, V value) { put(recorder, view, value); }; \
-        __VA_ARGS__                                                                                       \
-      });                                                                                                 \
-    }                                                                                                     \
-  };                                                                                                      \
-  }                                                                                                       \
+#define RLK_COMPOSED_SCORES(OP, made, refusal, ...)                                                  \
+  namespace rlk::composed {                                                                          \
+  struct OP##Scores {                                                                                \
+    using Op = sdk::ops::OP;                                                                         \
+    static constexpr uint32_t kNumerics = RLK_NUMERICS_DETERMINISTIC;                                \
+    static constexpr bool kChunks = true;                                                            \
+    static sdk::Refusal refuse([[maybe_unused]] const Arguments<Op>& call, bool) { return refusal; } \
+    static Factors factors_of(const Arguments<Op>&) { return {}; }                                   \
+    static void record_call(Recorder& recorder, const Arguments<Op>& call) {                         \
+      const auto terms = made;                                                                       \
+      record_rows(recorder, terms.asks_f64() || any_f64<Op>(call), [&]([[maybe_unused]] auto d) {    \
+        using V [[maybe_unused]] = Value;                                                            \
+        [[maybe_unused]] const Reader<decltype(d)> in{recorder};                                     \
+        [[maybe_unused]] const Writer out{recorder};                                                 \
+        __VA_ARGS__                                                                                  \
+      });                                                                                            \
+    }                                                                                                \
+  };                                                                                                 \
+  }                                                                                                  \
   RLK_COMPOSED_LISTED(OP##Scores)

@@ -119,11 +119,9 @@ void record_tokens(Recorder& recorder, bool is_f64, Record record) {
     static void record_call(Recorder& recorder, const Arguments<Op>& call) {                                \
       record_tokens(recorder, any_f64<Op>(call), [&]([[maybe_unused]] auto d) {                             \
         using D [[maybe_unused]] = decltype(d);                                                             \
-        using V = Value;                                                                                    \
-        [[maybe_unused]] const auto in = [&](const View& view) {                                            \
-          return V{&recorder, recorder.cast(recorder.input(view, d.kDtype), d.kDtype)};                     \
-        };                                                                                                  \
-        [[maybe_unused]] const auto out = [&](const View& view, V value) { put(recorder, view, value); };   \
+        using V [[maybe_unused]] = Value;                                                                   \
+        [[maybe_unused]] const Reader<decltype(d)> in{recorder};                                            \
+        [[maybe_unused]] const Writer out{recorder};                                                        \
         __VA_ARGS__                                                                                         \
       });                                                                                                   \
     }                                                                                                       \

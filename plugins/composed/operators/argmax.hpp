@@ -1,5 +1,5 @@
 // Where the largest number of each row is. A vendor leaves open which of equals it names and what it makes of a NaN, so
-// it is asked for the place of one number that is alone: the largest ones are numbered from the end of the row.
+// the program asks for the place of one number that stands alone: it numbers the largest ones from the end of the row.
 #include "../rows.hpp"
 
 RLK_COMPOSED_ROWS(Argmax, {

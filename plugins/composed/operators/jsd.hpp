@@ -58,11 +58,6 @@ Value divergence_of(D d, Value x, Value log_x, Value y, Value log_y) {
   return IfThenElse(Eq(x, Zero(d)), y, IfThenElse(Lt(Abs(difference), number(d, 0.125)), near, far));
 }
 
-// Rows that a mask keeps.
-inline Mask kept_rows(Recorder& recorder, const View& mask) {
-  if (!mask.is_present()) return {&recorder, recorder.number(1, sdk::Dtype::boolean)};
-  return {&recorder, recorder.cast(recorder.input(of_row(mask)), sdk::Dtype::boolean)};
-}
 // Reports the first kept row of which a model has no score; answers which rows have scores of both.
 template <class D>
 Mask with_scores(D d, Mask kept, Value x, Value y) {

@@ -23,8 +23,8 @@ Runtime& runtime() {
   return shared;
 }
 
-// The operators that these tests call and a backend is to try before. To try all that it has takes minutes on a
-// simulated device, as attention alone does on some: RLK_TEST_OPERATORS names fewer there, and the CPU serves the
+// The operators that these tests call; each backend tries them before. All that it has would take minutes on a
+// simulated device, and on some attention alone does: RLK_TEST_OPERATORS names fewer there, and the CPU serves the
 // others.
 std::vector<std::string> wanted() {
   const char* text = std::getenv("RLK_TEST_OPERATORS");
