@@ -212,9 +212,15 @@ bool probe_in_child(const ChildProbe& probe, PluginRecord* record) {
   std::string error;
   const auto tries = [&] { return probe.by_operator && latest.state == State::capability_checked; };
   if (probe.enough) command.enough = [&] { return tries() && probe.enough(); };
+  bool has_devices = false;
   ChildOutcome outcome = run_child(command, [&](std::string_view message) {
     // One that cannot be read changes nothing; the last one decides.
-    if (!record_from_text(message, &latest, &error) || !tries() || !probe.on_tried || !has_begun(latest)) return;
+    if (!record_from_text(message, &latest, &error)) return;
+    if (!has_devices && latest.state == State::capability_checked) {
+      has_devices = true;
+      if (probe.on_devices) probe.on_devices(latest);
+    }
+    if (!tries() || !probe.on_tried || !has_begun(latest)) return;
     PluginRecord now = latest;
     conclude(&now, Place::child);
     probe.on_tried(now);

@@ -202,10 +202,12 @@ private:
           ProbedPlugin* const plugin = group.unknown[turn->plugin];
           PluginRecord as_screened = plugin->record;
           bool again = false;
-          probe({plugin, group, turn->is_again}, [&] {
-            again = !turns.stands(*turn, plugin->record);
-            return !again;
-          });
+          probe(
+              {plugin, group, turn->is_again}, [&](const PluginRecord& now) { turns.know(turn->group, now); },
+              [&] {
+                again = !turns.stands(*turn, plugin->record);
+                return !again;
+              });
           turns.end(*turn, plugin->record, again);
           if (again) {
             plugin->record = std::move(as_screened);
@@ -315,8 +317,10 @@ private:
            });
   }
 
-  // Asks `stands` once a child has found a verdict, and does not store one that does not stand.
-  void probe(const Job& job, const std::function<bool()>& stands) {
+  // Tells on_devices of the plugin's devices as soon as a child knows them. Asks `stands` once it has found a verdict,
+  // and does not store one that does not stand.
+  void probe(const Job& job, const std::function<void(const PluginRecord&)>& on_devices,
+             const std::function<bool()>& stands) {
     PluginRecord& record = job.plugin->record;
     if (options_.mode == ProbeMode::off)
       return record.stop(State::rejected, Place::host, reason::kProbeOff, "RLK_PROBE=off: the plugin was not probed");
@@ -361,6 +365,7 @@ private:
     if (!verdict.is_fresh()) child.reports = reports_.reports_of(record, host_of_reports(), &record.notes);
     child.canary = canary;
     child.cancel = options_.cancel;
+    child.on_devices = on_devices;
     const PluginRecord as_screened = record;
     int64_t stored_at = 0;
     child.on_tried = [&](const PluginRecord& now) {

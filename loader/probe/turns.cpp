@@ -41,6 +41,7 @@ Turns::Turns(const std::vector<size_t>& plugins, bool side_by_side) : side_by_si
 void Turns::know(size_t group, const PluginRecord& record) {
   const std::lock_guard lock(mutex_);
   learn(&groups_[group], record);
+  changed_.notify_all();
 }
 
 void Turns::learn(Group* group, const PluginRecord& record) const {

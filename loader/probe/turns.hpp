@@ -11,7 +11,8 @@
 
 namespace rlk::loader {
 
-// Until one of a backend's plugins has told what there is to share, they go one after the other. Without a device they
+// Until one of a backend's plugins has told what there is to share, they go one after the other: it tells its devices
+// before it is tried, and then others go beside it. Without a device they
 // may all go at once, with devices as many as their memory allows. What does not pass beside another has its turn again
 // alone: a device may be for one process at a time, or its memory full. [thread-safe]
 class Turns {
@@ -24,7 +25,7 @@ public:
   // Of every group (a backend) how many plugins it has. Not `side_by_side`: one after the other, whatever they share.
   Turns(const std::vector<size_t>& plugins, bool side_by_side);
 
-  // A plugin of the group that is known already: what it tells is used.
+  // A plugin of the group that is known already, or has told its devices by now: what it tells is used.
   void know(size_t group, const PluginRecord& record);
 
   // The next, of the group with the fewest in work. Waits while all that is left must wait. Nothing at the end.

@@ -128,14 +128,16 @@ sdk::Refusal refuse_layout(const Product& product, const char* a, const char* b,
   return std::nullopt;
 }
 
+constexpr int64_t kWide = 16;
+
+bool is_wide(const Matrix& matrix) {
+  const auto as = operand_of(matrix);
+  return as && as->leading * sdk::bytes_of(matrix.dtype) % kWide == 0 && alignment_of(matrix) >= kWide;
+}
+
 bool is_wide(const Product& product) {
-  constexpr int64_t kWide = 16;
-  const auto is_one = [](const Matrix& matrix) {
-    const auto as = operand_of(matrix);
-    return as && as->leading * sdk::bytes_of(matrix.dtype) % kWide == 0 && alignment_of(matrix) >= kWide;
-  };
   if (product.bias.present && alignment_of(product.bias.data, product.bias.alignment) < kWide) return false;
-  return is_one(product.a) && is_one(product.b) && is_one(product.y);
+  return is_wide(product.a) && is_wide(product.b) && is_wide(product.y);
 }
 
 // Where 16-byte accesses do not fit, cuBLASLt adds the bias in a pass of its own, to sums that are rounded already.

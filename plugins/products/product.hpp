@@ -63,6 +63,7 @@ sdk::Refusal refuse_layout(const Product& product, const char* a, const char* b,
 sdk::Refusal refuse_library(const Device& device);
 
 // Whether 16-byte accesses reach every element.
+bool is_wide(const Matrix& matrix);
 bool is_wide(const Product& product);
 // Whether the library adds the bias to each sum before it rounds it.
 bool fuses_bias(const Product& product);

@@ -93,6 +93,20 @@ TEST(Turns, OfAGroupWithAKnownDeviceNeedNoFirstAlone) {
   EXPECT_EQ(first->plugin + second->plugin, 1u);
 }
 
+TEST(Turns, BeginBesideTheFirstWhenItHasToldItsDevices) {
+  Turns turns({2}, true);
+  const auto first = turns.next();
+  ASSERT_TRUE(first);
+  std::optional<Turns::Turn> second;
+  std::thread waits([&] { second = turns.next(); });
+  turns.know(0, with_device(uint64_t{1} << 30, State::capability_checked));
+  waits.join();  // the first has not ended
+  ASSERT_TRUE(second);
+  EXPECT_NE(second->plugin, first->plugin);
+  const PluginRecord bad = without_device(State::rejected);
+  EXPECT_FALSE(turns.stands(*first, bad)) << "another was beside it";
+}
+
 TEST(Turns, AreSharedBetweenBackends) {
   Turns turns({3, 3}, true);
   const auto first = turns.next(), second = turns.next();
@@ -159,6 +173,9 @@ done
 if [ -n "$other" ] && [ "$(wc -l < "$RLK_TEST_RUNS/$name")" = 1 ]; then
   export RLK_FAULT_UNDECLARED=create:throw
 fi
+if [ "$name" = librlk_plugin_fault.so ] && [ -n "$RLK_TEST_HELD" ]; then
+  export RLK_FAULT_UNDECLARED=enqueue:hold RLK_FAULT_RELEASE_FILE="$RLK_TEST_RUNS/librlk_plugin_zzzz.so"
+fi
 exec )sh" RLK_TEST_PROBER R"sh( "$@"
 )sh",
                                  0755);
@@ -191,6 +208,16 @@ TEST_F(SideBySide, PluginsOfOneBackendAreProbedTogetherAndAFailureIsFoundAgainAl
   options.on_probing = [](const std::vector<std::string>&) { ADD_FAILURE() << "everything is remembered"; };
   for (const ProbedPlugin& plugin : probe()) EXPECT_TRUE(plugin.record.from_cache) << plugin.record.id;
   EXPECT_EQ(runs("fault_second_acme"), 2u);
+}
+
+// The first plugin's operators wait for a run of the last one.
+TEST_F(SideBySide, TheNextBeginsWhileTheFirstIsStillTried) {
+  set("RLK_TEST_HELD", "1");
+  for (const ProbedPlugin& plugin : probe()) {
+    if (plugin.record.id != "fault") continue;
+    EXPECT_EQ(plugin.record.state, State::smoke_tested) << plugin.record.reason_code << ": " << plugin.record.reason;
+  }
+  EXPECT_EQ(runs("fault"), 1u);
 }
 
 }  // namespace
