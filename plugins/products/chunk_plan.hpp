@@ -8,7 +8,7 @@
 //   describe(inner, call, of, first, rows)                its arguments, of a chunk
 //   algorithm_bytes(multiplier, call, of)                 the library's workspace
 //   scores, bias, errors, algorithm, inner                parts that every plan has
-// Of gradients also hidden, rounded, grad_bias and sums, and active(call, first): which rows of a chunk count.
+// Of gradients also hidden, rounded, scale, grad_bias and sums, and active(call, first): which rows of a chunk count.
 #pragma once
 
 #include "columns.hpp"
@@ -167,7 +167,13 @@ protected:
     this->multiply(chunk, products[0]);
     before_inner(chunk);
     this->run_inner(chunk);
-    if (of.is_narrow()) this->kernels_.narrow(parts.scores, parts.rounded, chunk.rows * of.V, chunk.handle);
+    const int64_t count = chunk.rows * of.V;
+    if (of.scales_slopes()) {
+      this->kernels_.narrow_scaled(static_cast<const float*>(parts.scores), parts.rounded, count, parts.scale,
+                                   chunk.handle);
+    } else if (of.is_narrow()) {
+      this->kernels_.narrow(parts.scores, parts.rounded, count, chunk.handle);
+    }
     for (size_t i = 1; i < products.size(); ++i) this->multiply(chunk, products[i]);
     this->kernels_.clear_ignored(matrix_of(*call.grad_hidden).rows_from(chunk.first, chunk.rows), active, chunk.handle);
     if (call.grad_bias == nullptr) return;
@@ -188,10 +194,12 @@ private:
 // What gradients have in a workspace beside the scores.
 struct GradientBuffers {
   void *rounded, *hidden, *grad_bias, *sums;
+  simt::ProductsScale* scale;  // of the rounded slopes
 
   template <class Arguments>
   void take_buffers(Arena& arena, const Scores& of, const Arguments& call, void* scores) {
     rounded = of.is_narrow() ? arena.take(of.bytes(of.rows * of.V)) : scores;
+    scale = of.scales_slopes() ? arena.take<simt::ProductsScale>(sizeof(simt::ProductsScale)) : nullptr;
     hidden = arena.take(of.bytes(of.rows * of.D));
     grad_bias = call.grad_bias != nullptr ? arena.take(of.score_bytes(of.V)) : nullptr;
     sums = call.grad_bias != nullptr ? arena.take(ColumnSums::workspace_of(of.rows, of.V, of.score)) : nullptr;
@@ -214,6 +222,13 @@ inline void* widened(Arena& arena, const Scores& of, const rlk_tensor* tensor) {
 template <class Parts, class Arguments>
 sdk::Refusal refuse_gradients(const Arguments& call) {
   const Scores of(call, Parts::kModels);
+  const Library& table = library();
+  if (of.scales_slopes() && table.numbers.factors_on_device == kNone) {
+    return sdk::Support::no(
+        "PRECISION", sdk::format("%s cannot read a product's factors from device memory, and without a scale that "
+                                 "is found there small gradients of the scores are lost in f16; pass bf16 or f32",
+                                 table.name));
+  }
   const Parts parts(nullptr, of, call, 0, 0);
   const std::vector<Product> products = chunk_products(call, of, parts, 0, of.rows);
   if (auto refused = refuse_layout(products[1], "scores", "weight", "", "grad_hidden")) return refused;

@@ -1,8 +1,6 @@
 // Chunks of rows, and the small kernels around their products.
 #include "chunks.hpp"
 
-#include "../simt/products.h"
-
 #include <algorithm>
 
 namespace rlk::products {
@@ -28,6 +26,8 @@ ChunkKernels::ChunkKernels(Device& device, sdk::Dtype dtype)
       rows_{device.kernel("products", "products_rows_2"), device.kernel("products", "products_rows_4"),
             device.kernel("products", "products_rows_8")},
       errors_(device.kernel("products", "products_errors")),
+      largest_(device.kernel("products", "products_largest")),
+      scale_(device.kernel("products", "products_scale")),
       widen_(device, dtype, score_),
       narrow_(device, score_, dtype),
       same_(device, score_, score_) {}
@@ -73,11 +73,12 @@ void ChunkKernels::report(rlk_data_error_record* chunk, int64_t first_row, const
 namespace {
 
 void map(const ElementMap& kernel, const void* from, sdk::Dtype from_dtype, void* to, sdk::Dtype to_dtype,
-         int64_t count, const void* bias, StreamHandle stream) {
+         int64_t count, const void* bias, StreamHandle stream, const float* scale = nullptr) {
   Elements elements;
   elements.x = dense(const_cast<void*>(from), from_dtype, 1, count);
   elements.y = dense(to, to_dtype, 1, count);
   elements.bias = bias;
+  elements.scale = scale;
   kernel.run(elements, stream);
 }
 
@@ -88,6 +89,16 @@ void ChunkKernels::widen(const void* from, void* to, int64_t count, StreamHandle
 }
 void ChunkKernels::narrow(const void* from, void* to, int64_t count, StreamHandle stream) const {
   map(narrow_, from, score_, to, dtype_, count, nullptr, stream);
+}
+void ChunkKernels::narrow_scaled(const float* from, void* to, int64_t count, simt::ProductsScale* scale,
+                                 StreamHandle stream) const {
+  constexpr int64_t kMostBlocks = 1024;  // each ends with one atomic operation
+  simt::ProductsScaleArgs args{from, scale, count};
+  fill(scale, 0, sizeof(*scale), stream);
+  const int64_t blocks = ceil_divide(count, int64_t{simt::kProductsThreads} * simt::kProductsPack);
+  launch_walking(largest_, std::min(blocks, kMostBlocks), simt::kProductsThreads, 0, stream, args);
+  launch_walking(scale_, 1, 1, 0, stream, args);
+  map(narrow_, from, score_, to, dtype_, count, nullptr, stream, &scale->scale);
 }
 void ChunkKernels::add(const void* part, void* sum, int64_t count, StreamHandle stream) const {
   map(same_, part, score_, sum, score_, count, sum, stream);

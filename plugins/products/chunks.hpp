@@ -1,6 +1,7 @@
 // What the operators share whose scores are products and are never stored as a whole: rows are taken in chunks.
 #pragma once
 
+#include "../simt/products.h"
 #include "inner.hpp"
 
 namespace rlk::products {
@@ -40,13 +41,16 @@ public:
   // to = from, dense, of `count` numbers.
   void widen(const void* from, void* to, int64_t count, StreamHandle stream) const;   // to scores
   void narrow(const void* from, void* to, int64_t count, StreamHandle stream) const;  // from scores
+  // The same times the power of two that brings the largest finite number near f16's largest, which `scale` then holds
+  // with its inverse: of slopes by themselves f16 has no exponents.
+  void narrow_scaled(const float* from, void* to, int64_t count, simt::ProductsScale* scale, StreamHandle stream) const;
   // sum += part, of scores.
   void add(const void* part, void* sum, int64_t count, StreamHandle stream) const;
 
 private:
   sdk::Dtype dtype_, score_;
   void launch_rows(const Matrix* from, const Matrix& to, const Active& active, StreamHandle stream) const;
-  simt::host::FunctionHandle rows_[3], errors_;  // rows of elements of 2, 4 and 8 bytes
+  simt::host::FunctionHandle rows_[3], errors_, largest_, scale_;  // rows of elements of 2, 4 and 8 bytes
   ElementMap widen_, narrow_, same_;
 };
 

@@ -49,6 +49,7 @@ struct Numbers {
   int compute_f32 = kNone, compute_f64 = kNone;  // sums in plain fp32 (no shorter operands) and in fp64
   int transpose_a = kNone, transpose_b = kNone, transposed = kNone;
   int epilogue = kNone, bias_pointer = kNone, epilogue_bias = kNone;
+  int factors_at = kNone, factors_on_device = kNone;  // where alpha and beta are; the default is the host
   int batch_count = kNone, batch_stride = kNone;
   int workspace_limit = kNone, reductions = kNone;
   // Which ways to add the parts of a divided sum are allowed: those that give the same bits every time, and round no

@@ -1,8 +1,6 @@
 // How a product of rows becomes one of the library, which counts down columns.
 #include "product.hpp"
 
-#include "../simt/products.h"
-
 #include <algorithm>
 
 namespace rlk::products {
@@ -213,7 +211,7 @@ struct Multiplier::Problem {
   int outer_axis = 0, inner_axis = 1;      // of the batch
   int64_t inner_stride[4] = {0, 0, 0, 0};  // left, right, c, y
   const void* bias = nullptr;
-  bool has_bias = false, row_major = true, has_c = false;
+  bool has_bias = false, row_major = true, has_c = false, has_factors = false;  // has_factors: on the device
   uint64_t bias_alignment = 16;
 
   explicit Problem(const Product& product);
@@ -224,6 +222,7 @@ struct Multiplier::Problem {
 Multiplier::Problem::Problem(const Product& product) {
   row_major = is_row_major(product.y);
   has_c = product.has_c;
+  has_factors = product.factors.present;
   left = row_major ? product.b.transposed() : product.a;
   right = row_major ? product.a.transposed() : product.b;
   y = row_major ? product.y.transposed() : product.y;
@@ -318,6 +317,7 @@ static void describe(const Problem& problem, bool adds_bias, Described& out) {
       "describing a product");
   if (problem.left_as.transposed) set(out.description, at.transpose_a, static_cast<int32_t>(at.transposed));
   if (problem.right_as.transposed) set(out.description, at.transpose_b, static_cast<int32_t>(at.transposed));
+  if (problem.has_factors) set(out.description, at.factors_at, static_cast<int32_t>(at.factors_on_device));
   if (adds_bias) {
     set(out.description, at.epilogue, static_cast<uint32_t>(at.epilogue_bias));
     // Of a call that is only described the address tells the alignment.
@@ -401,7 +401,7 @@ Multiplier::Choice Multiplier::choice_of(const Problem& problem) {
                    static_cast<int64_t>(alignment_of(problem.left) + 1024 * alignment_of(problem.right)),
                    static_cast<int64_t>(alignment_of(problem.c) + 1024 * alignment_of(problem.y)),
                    problem.can_add_bias ? static_cast<int64_t>(problem.bias_alignment) : 0,
-                   problem.row_major};
+                   problem.row_major + 2 * problem.has_factors};
   constexpr size_t kMostChoices = 256;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -449,6 +449,14 @@ void Multiplier::run(const Product& product, StreamHandle stream, void* workspac
   const double wide_factors[] = {product.alpha, beta};
   const void* alpha = wide ? static_cast<const void*>(&wide_factors[0]) : &factors[0];
   const void* added = wide ? static_cast<const void*>(&wide_factors[1]) : &factors[1];
+  if (problem.has_factors) {
+    if (wide || problem.has_bias || (beta != 0 && beta != 1)) {
+      throw sdk::Error(RLK_INTERNAL,
+                       "a product whose factors are on the device is of fp64, has a bias or another beta");
+    }
+    alpha = product.factors.data;
+    added = product.factors.data + (beta != 0 ? 2 : 1);
+  }
   const auto* handle = static_cast<const OwnedHandle*>(handle_.get());
   for (int64_t i = 0; i < problem.outer; ++i) {
     const auto at = [&](const Matrix& matrix) { return moved(matrix, i * problem.outer_stride(matrix)); };
@@ -458,38 +466,6 @@ void Multiplier::run(const Product& product, StreamHandle stream, void* workspac
                              reinterpret_cast<Stream>(stream)),
           "multiplying");
   }
-}
-
-// --- elements --------------------------------------------------------------------------------------------------------
-
-ElementMap::ElementMap(Device& device, sdk::Dtype from, sdk::Dtype to)
-    : function_(device.kernel("products", std::string("products_map_") + sdk::name_of(from) + "_" + sdk::name_of(to))) {
-}
-
-void ElementMap::run(const Elements& elements, StreamHandle stream) const {
-  const Matrix &x = elements.x, &y = elements.y;
-  simt::ProductsMapArgs args{};
-  args.x = elements.factor != 0 ? x.data : nullptr;
-  args.y = y.data;
-  args.bias = elements.bias;
-  args.factor = elements.factor;
-  int64_t count = 1;
-  const int64_t size[4] = {elements.batch[0], elements.batch[1], y.rows, y.columns};
-  const int64_t x_stride[4] = {x.batch_stride[0], x.batch_stride[1], x.row_stride, x.column_stride};
-  const int64_t y_stride[4] = {y.batch_stride[0], y.batch_stride[1], y.row_stride, y.column_stride};
-  bool is_dense = args.x != nullptr && args.bias == nullptr && reinterpret_cast<uintptr_t>(y.data) % 16 == 0;
-  for (int d = 3; d >= 0; --d) {
-    is_dense = is_dense && (size[d] == 1 || (x_stride[d] == count && y_stride[d] == count));
-    args.size[d] = size[d];
-    args.x_stride[d] = x_stride[d];
-    args.y_stride[d] = y_stride[d];
-    count *= size[d];
-  }
-  if (count == 0) return;
-  args.dense = is_dense ? count : 0;
-  const int64_t threads = is_dense ? ceil_divide(count, simt::kProductsPack) : count;
-  launch_walking(function_, std::min<int64_t>(ceil_divide(threads, simt::kProductsThreads), 1 << 16),
-                 simt::kProductsThreads, 0, stream, args);
 }
 
 }  // namespace rlk::products

@@ -45,6 +45,12 @@ struct Bias {
 };
 Bias bias_of(const rlk_tensor* tensor);
 
+// {alpha, 0, 1} in the device's memory, for an alpha that the host does not know: the two others are beta.
+struct DeviceFactors {
+  bool present = false;
+  const float* data = nullptr;  // absent in a call's description
+};
+
 // y = alpha a b + beta c + bias for every matrix of the batch. Sums are fp32, of fp64 matrices fp64.
 struct Product {
   Matrix a, b, y;
@@ -53,6 +59,7 @@ struct Product {
   int64_t batch[2] = {1, 1};
   Bias bias;
   double alpha = 1, beta = 0;
+  DeviceFactors factors;  // instead of alpha; without a bias, not of fp64, and beta is 0 or 1
 
   bool is_empty() const { return y.rows == 0 || y.columns == 0 || batch[0] == 0 || batch[1] == 0; }
 };
@@ -79,6 +86,7 @@ struct Elements {
   int64_t batch[2] = {1, 1};
   const void* bias = nullptr;  // [columns], of y's dtype
   double factor = 1;
+  const float* scale = nullptr;  // on the device, multiplies the factor
 };
 class ElementMap {
 public:

@@ -21,6 +21,9 @@ struct Scores {
     rows = chunk_rows_of(N, models * V, score);
   }
   bool is_narrow() const { return dtype != score; }
+  // Whether slopes are scaled before they are rounded: p / N is soon below f16's smallest normal number. bf16 has
+  // fp32's exponents.
+  bool scales_slopes() const { return dtype == sdk::Dtype::f16; }
   // Whether the library answers for this chunk as for the second: the first adds to nothing, and after chunks of other
   // than kMany rows operands may be aligned otherwise.
   bool is_alike(int64_t first) const { return rows % kManyRows == 0 && first > rows && first + rows < N; }
@@ -50,6 +53,7 @@ std::vector<Product> chunk_products(const Arguments& call, const Scores& of, con
       scores_product(hidden, weight, dense(parts.scores, of.score, rows, of.V), call.bias, parts.bias)};
   // fp32 over a whole vocabulary would be one long chain of sums; 16-bit slopes are rounded more than that.
   constexpr int64_t kLongest = 16384;
+  const DeviceFactors factors{of.scales_slopes(), parts.scale != nullptr ? parts.scale->factors : nullptr};
   const int64_t longest = of.dtype == sdk::Dtype::f32 ? kLongest : of.V;
   for (int64_t v = 0; v < of.V; v += longest) {
     Product of_hidden;
@@ -60,6 +64,7 @@ std::vector<Product> chunk_products(const Arguments& call, const Scores& of, con
     of_hidden.has_c = v > 0;
     of_hidden.c = of_hidden.y;
     of_hidden.beta = v > 0 ? 1 : 0;
+    of_hidden.factors = factors;
     products.push_back(of_hidden);
   }
   if (call.grad_weight == nullptr) return products;
@@ -70,6 +75,7 @@ std::vector<Product> chunk_products(const Arguments& call, const Scores& of, con
   of_weight.has_c = first > 0;
   of_weight.c = of_weight.y;
   of_weight.beta = first > 0 ? 1 : 0;
+  of_weight.factors = factors;
   products.push_back(of_weight);
   return products;
 }

@@ -1,5 +1,5 @@
-// What stands around the products of a vendor's library: elements that are converted, scaled or filled, and sums of
-// columns in a fixed order.
+// What stands around the products of a vendor's library: elements that are converted, scaled or filled, the power of
+// two that scales them, and sums of columns in a fixed order.
 #pragma once
 
 #include "element.cuh"
@@ -14,7 +14,8 @@ __device__ __forceinline__ void products_map(const ProductsMapArgs& args) {
   const From* x = static_cast<const From*>(args.x);
   To* y = static_cast<To*>(args.y);
   const To* bias = static_cast<const To*>(args.bias);
-  const A factor = A(args.factor);
+  A factor = A(args.factor);
+  if (args.scale != nullptr) factor *= A(*args.scale);
   const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x;
   const int64_t first = blockIdx.x * static_cast<int64_t>(blockDim.x) + threadIdx.x;
   if (args.dense > 0) {
@@ -61,6 +62,41 @@ __device__ __forceinline__ void products_map(const ProductsMapArgs& args) {
     if (bias != nullptr) value += A(widen(bias[column]));
     y[y_at] = Narrow<To>::of(value);
   }
+}
+
+// NaN and infinities do not count: whatever multiplies them, they stay what they are.
+__device__ __forceinline__ void products_find_largest(const ProductsScaleArgs& args) {
+  __shared__ unsigned largest;
+  if (threadIdx.x == 0) largest = 0;
+  __syncthreads();
+  constexpr int kSize = Pack<float>::kSize;
+  constexpr unsigned kMagnitude = 0x7fffffff, kInfinity = 0x7f800000;
+  const int64_t packs = (args.count + kSize - 1) / kSize, step = static_cast<int64_t>(gridDim.x) * blockDim.x;
+  unsigned own = 0;
+  for (int64_t p = blockIdx.x * static_cast<int64_t>(blockDim.x) + threadIdx.x; p < packs; p += step) {
+    float x[kSize];
+    load_pack(args.x, p * kSize, args.count, 0.0f).unpack(x);
+#pragma unroll
+    for (int i = 0; i < kSize; ++i) {
+      const unsigned bits = static_cast<unsigned>(__float_as_int(x[i])) & kMagnitude;
+      if (bits < kInfinity && bits > own) own = bits;
+    }
+  }
+  atomicMax(&largest, own);
+  __syncthreads();
+  if (threadIdx.x == 0) atomicMax(&args.scale->largest, largest);
+}
+
+// One thread. k keeps both 2^k and 2^-k among the normal numbers of fp32.
+__device__ __forceinline__ void products_set_scale(const ProductsScaleArgs& args) {
+  constexpr int kDigits = 23, kBias = 127, kMost = 126;
+  ProductsScale& to = *args.scale;
+  int k = to.largest != 0 ? kProductsTop - (static_cast<int>(to.largest >> kDigits) - kBias) : 0;
+  if (k > kMost) k = kMost;
+  to.scale = __int_as_float((kBias + k) << kDigits);
+  to.factors[0] = __int_as_float((kBias - k) << kDigits);
+  to.factors[1] = 0;
+  to.factors[2] = 1;
 }
 
 // A thread sums one column over the rows of its chunk, in four chains.

@@ -19,6 +19,21 @@ struct ProductsMapArgs {
   int64_t y_stride[4];
   int64_t dense;  // both follow each other without gaps: elements of one row
   double factor;
+  const float* scale;  // on the device, multiplies the factor; nullptr: none
+};
+
+// A power of two by which numbers are multiplied before they are rounded to fewer exponents, and what takes it back:
+// the factors of a product, which the library reads here.
+struct ProductsScale {
+  uint32_t largest;  // bits of the largest finite |x|, 0 at first
+  float scale;       // 2^k
+  float factors[3];  // 2^-k, 0 and 1
+};
+constexpr int kProductsTop = 14;  // the largest becomes at least 2^14 and less than 2^15
+struct ProductsScaleArgs {
+  const float* x;  // `count` numbers without gaps
+  ProductsScale* scale;
+  int64_t count;
 };
 
 // sums[v] = sum of x[n, v] over n.

@@ -92,6 +92,15 @@ class Cuda(simt_vendor.Vendor):
             "linear_logp": ("f32", 10), "linear_logp_backward": ("bf16", 10), "linear_cross_entropy": ("bf16", 10),
             "linear_cross_entropy_backward": ("f32", 10), "linear_jsd": ("f16", 9), "linear_jsd_backward": ("f16", 8)})
 
+    def test_slopes_below_the_normal_numbers_of_f16_keep_their_digits(self):
+        if not HAS_KERNELS:
+            self.skipTest("built without nvcc: the plugin has no kernels to launch")
+        # Gradients of the scores are near 1 / (1040 * 257); f16's normal numbers end at 6e-5.
+        name = "linear_cross_entropy_backward cublaslt f16 positive N=1040,V=257,D=80"
+        [unit] = self.json("conformance", self.plugin_path(), "--op", "linear_cross_entropy_backward", "--dtype", "f16",
+                           "--full", "--case", name, **self.VARIABLES, LD_LIBRARY_PATH=EMULATED)["plugin"]["units"]
+        self.assertEqual(unit["verdict"], "verified", unit["reason"])
+
     def test_calls_through_the_public_api_are_served_by_the_emulated_device(self):
         if not HAS_KERNELS:
             self.skipTest("built without nvcc: the plugin has no kernels to launch")

@@ -1,5 +1,6 @@
 // The kernels around products. Names: products_map_<from>_<to>, products_columns_<dtype>,
-// products_columns_finish_<accumulator>, products_rows_<bytes of an element> and products_errors.
+// products_columns_finish_<accumulator>, products_rows_<bytes of an element>, products_largest, products_scale and
+// products_errors.
 #include "../products.cuh"
 
 using namespace rlk::simt;
@@ -40,6 +41,13 @@ RLK_SIMT_KERNEL(kProductsThreads) products_columns_finish_f64(RLK_SIMT_ARGUMENT(
 RLK_PRODUCTS_ROWS(2, uint16_t)
 RLK_PRODUCTS_ROWS(4, uint32_t)
 RLK_PRODUCTS_ROWS(8, uint64_t)
+
+RLK_SIMT_KERNEL(kProductsThreads) products_largest(RLK_SIMT_ARGUMENT(ProductsScaleArgs) args) {
+  products_find_largest(args);
+}
+RLK_SIMT_KERNEL(1) products_scale(RLK_SIMT_ARGUMENT(ProductsScaleArgs) args) {
+  products_set_scale(args);
+}
 
 RLK_SIMT_KERNEL(1) products_errors(RLK_SIMT_ARGUMENT(ProductsErrorsArgs) args) {
   products_report(args);

@@ -19,6 +19,7 @@ constexpr int kSuccess = 0, kInvalidValue = 7, kNotSupported = 15, kAllocFailed 
 constexpr int kF32 = 0, kF64 = 1, kF16 = 2, kBf16 = 14;
 constexpr int kCompute32 = 68, kCompute64 = 70;
 constexpr uint32_t kEpilogueDefault = 1, kEpilogueBias = 4;
+constexpr int32_t kFactorsOnHost = 0, kFactorsOnDevice = 1;
 
 size_t bytes_of(int dtype) {
   return dtype == kF64 ? 8 : dtype == kF32 ? 4 : 2;
@@ -75,6 +76,7 @@ struct Context {
 struct Description {
   int compute, scale;
   int32_t transpose_a = 0, transpose_b = 0;
+  int32_t factors_at = kFactorsOnHost;
   uint32_t epilogue = kEpilogueDefault;
   const void* bias = nullptr;
 };
@@ -157,6 +159,7 @@ uint64_t fingerprint(const Problem& p) {
   const auto add = [&](uint64_t value) { hash = (hash ^ value) * 1099511628211u; };
   add(static_cast<uint64_t>(p.description.transpose_a + 2 * p.description.transpose_b));
   add(p.description.epilogue);
+  add(static_cast<uint64_t>(p.description.factors_at));
   for (const Layout* one : {&p.a, &p.b, &p.c, &p.d}) {
     for (const uint64_t value :
          {static_cast<uint64_t>(one->dtype), one->rows, one->columns, static_cast<uint64_t>(one->leading),
@@ -169,13 +172,18 @@ uint64_t fingerprint(const Problem& p) {
 
 struct Work {
   Problem problem;
-  double alpha, beta;
+  double alpha = 1, beta = 0;                          // the host's
+  const void *alpha_at = nullptr, *beta_at = nullptr;  // on the device, where they are read when the work runs
   const void *a, *b, *c;
   void *d, *workspace;
   uint64_t workspace_bytes;
 
+  double factor(double known, const void* where) const {
+    return where == nullptr ? known : load(at<std::byte>(where), problem.description.scale);
+  }
   int run() const {
     const Problem& p = problem;
+    const double by = factor(alpha, alpha_at), add_by = factor(beta, beta_at);
     if (workspace_bytes > 0) std::memset(at<std::byte>(workspace), 0xee, workspace_bytes);
     const auto element = [](const std::byte* base, const Layout& of, bool transposed, uint64_t row, uint64_t column,
                             int64_t batch) {
@@ -202,9 +210,9 @@ struct Work {
             }
           }
           if (!wide) sum = single;
-          sum = wide ? alpha * sum : static_cast<double>(static_cast<float>(alpha) * single);
-          if (beta != 0) {
-            const double added = beta * load(element(from_c, p.c, false, i, j, g), p.c.dtype);
+          sum = wide ? by * sum : static_cast<double>(static_cast<float>(by) * single);
+          if (add_by != 0) {
+            const double added = add_by * load(element(from_c, p.c, false, i, j, g), p.c.dtype);
             sum = wide ? sum + added : static_cast<double>(static_cast<float>(sum + added));
           }
           if (p.description.epilogue == kEpilogueBias) {
@@ -266,6 +274,9 @@ API cublasLtMatmulDescDestroy(void* description) {
 API cublasLtMatmulDescSetAttribute(void* description, int attribute, const void* value, size_t bytes) {
   Description& of = *descriptions().get(description, "cublasLtMatmulDescSetAttribute");
   switch (attribute) {
+    case 2:
+      if (const int code = take(of.factors_at, value, bytes)) return code;
+      return of.factors_at == kFactorsOnHost || of.factors_at == kFactorsOnDevice ? kSuccess : kNotSupported;
     case 3:
       return take(of.transpose_a, value, bytes);
     case 4:
@@ -349,12 +360,24 @@ API cublasLtMatmul(void* handle, void* description, const void* alpha, const voi
     require_device(workspace, chosen.workspace, call);
     require_aligned(workspace, 256, call);
   }
-  work->alpha = problem.a.dtype == kF64 ? *static_cast<const double*>(alpha) : *static_cast<const float*>(alpha);
-  work->beta = problem.a.dtype == kF64 ? *static_cast<const double*>(beta) : *static_cast<const float*>(beta);
   const void* const addresses[] = {a, b, c, d};
   const Layout* const of[] = {&problem.a, &problem.b, &problem.c, &problem.d};
   Command command;
   command.name = call;
+  if (problem.description.factors_at == kFactorsOnDevice) {
+    const size_t bytes = bytes_of(problem.description.scale);
+    for (const void* one : {alpha, beta}) {
+      require_device(one, bytes, call);
+      require_aligned(one, static_cast<uint32_t>(bytes), call);
+      const auto begin = reinterpret_cast<uintptr_t>(one);
+      command.uses.push_back({begin, begin + bytes});
+    }
+    work->alpha_at = alpha, work->beta_at = beta;
+  } else {
+    const bool wide = problem.a.dtype == kF64;
+    work->alpha = wide ? *static_cast<const double*>(alpha) : *static_cast<const float*>(alpha);
+    work->beta = wide ? *static_cast<const double*>(beta) : *static_cast<const float*>(beta);
+  }
   for (int i = 0; i < 4; ++i) {
     require_device(addresses[i], static_cast<size_t>(of[i]->span()) * bytes_of(of[i]->dtype), call);
     require_aligned(addresses[i], chosen.alignment[i], call);

@@ -54,6 +54,7 @@ std::function<void()> bind(const Function& function, const void* arguments) {
   if (starts("products_map_")) return bind<ProductsMapArgs>(function, arguments);
   if (starts("products_columns_")) return bind<ProductsColumnsArgs>(function, arguments);
   if (starts("products_rows_")) return bind<ProductsRowsArgs>(function, arguments);
+  if (starts("products_largest") || starts("products_scale")) return bind<ProductsScaleArgs>(function, arguments);
   if (starts("products_errors")) return bind<ProductsErrorsArgs>(function, arguments);
   if (starts("grouped_rows_") || starts("grouped_sums_")) return bind<GroupedArgs>(function, arguments);
   if (starts("grouped_mma_") || starts("grouped_wgmma_")) return bind<rlk::cuda::GroupedMmaArgs>(function, arguments);

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "plugins/simt/args.h"
 #include "plugins/simt/host/device.hpp"
 #include "plugins/simt/host/stream.hpp"
 

@@ -1,0 +1,72 @@
+// What do operators decline of a library of products that lacks something? The library is a table of this test's.
+#include <gtest/gtest.h>
+
+#include "plugins/products/library.hpp"
+#include "plugins/products/operators.hpp"
+#include "tests/unit/simt_host/operator_calls.hpp"
+
+namespace rlk::products {
+
+static Library& table() {
+  static Library made;
+  return made;
+}
+const Library& library() {
+  return table();
+}
+
+}  // namespace rlk::products
+
+namespace rlk::simt::host {
+
+const Driver& driver() {
+  static const Driver table = make_table();
+  return table;
+}
+
+namespace {
+
+using Backward = sdk::ops::LinearCrossEntropyBackward;
+struct Served {
+  static constexpr const char* kName = "served";
+};
+using Implementation = products::Implementation<Served, Backward>;
+
+sdk::Support gradients(rlk_dtype dtype) {
+  constexpr int64_t kRows = 64, kVocab = 512, kHidden = 128;
+  const rlk_linear_cross_entropy_backward_params params = RLK_LINEAR_CROSS_ENTROPY_BACKWARD_PARAMS_INIT;
+  Arranged<Backward> call(params, {kRows, kVocab, kHidden});
+  call.input(RLK_LINEAR_CROSS_ENTROPY_BACKWARD_IN_HIDDEN, dtype, {kRows, kHidden});
+  call.input(RLK_LINEAR_CROSS_ENTROPY_BACKWARD_IN_WEIGHT, dtype, {kVocab, kHidden});
+  call.input(RLK_LINEAR_CROSS_ENTROPY_BACKWARD_IN_IDS, kI64, {kRows});
+  call.input(RLK_LINEAR_CROSS_ENTROPY_BACKWARD_IN_LSE, kF32, {kRows});
+  call.input(RLK_LINEAR_CROSS_ENTROPY_BACKWARD_IN_GRAD_LOSS, kF32, {1});
+  call.output(RLK_LINEAR_CROSS_ENTROPY_BACKWARD_OUT_GRAD_HIDDEN, dtype, {kRows, kHidden});
+  call.output(RLK_LINEAR_CROSS_ENTROPY_BACKWARD_OUT_GRAD_WEIGHT, kF32, {kVocab, kHidden});
+  Device device(0);
+  return call.query<Implementation>(device);
+}
+
+class ProductsQuery : public OperatorTest {
+protected:
+  void SetUp() override {
+    OperatorTest::SetUp();
+    products::table().name = "Acme products";
+  }
+  void TearDown() override { products::table() = {}; }
+};
+
+TEST_F(ProductsQuery, GradientsOfF16NeedALibraryThatReadsFactorsFromDeviceMemory) {
+  const sdk::Support without = gradients(kF16);
+  EXPECT_EQ(without.level, RLK_SUPPORT_NO);
+  EXPECT_EQ(without.reason_code, "PRECISION");
+  EXPECT_NE(without.reason.find("Acme products"), std::string::npos) << without.reason;
+  EXPECT_EQ(gradients(kBf16).level, RLK_SUPPORT_PREFERRED);
+  EXPECT_EQ(gradients(kF32).level, RLK_SUPPORT_PREFERRED);
+
+  products::table().numbers.factors_on_device = 1;
+  EXPECT_EQ(gradients(kF16).level, RLK_SUPPORT_PREFERRED);
+}
+
+}  // namespace
+}  // namespace rlk::simt::host
