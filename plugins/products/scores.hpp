@@ -150,7 +150,7 @@ inline sdk::Refusal refuse_narrow_accesses(const Scores& of, const rlk_tensor& t
       "ALIGNMENT",
       sdk::format("sums of %lld 16-bit products are exact enough only where every row of %s starts on 16 bytes%s",
                   static_cast<long long>(of.D), name, helps ? "" : "; pad D with zeros to a multiple of 8"),
-      helps ? RLK_SUPPORT_IF_CONTIGUOUS : RLK_SUPPORT_NO);
+      helps ? RLK_SUPPORT_IF_CONTIGUOUS : 0);
 }
 
 // What the products of a model ask.

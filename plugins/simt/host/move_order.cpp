@@ -133,7 +133,7 @@ MoveCall sampled(const sdk::Arguments<sdk::ops::Sample>& call) {
   const auto rows = static_cast<uint64_t>(call.N);
   out.work_bytes[0] = rows * static_cast<uint64_t>(segments * simt::kSampleSegmentBytes);
   out.work_bytes[1] = rows * static_cast<uint64_t>(simt::kSampleStateBytes);
-  out.work_bytes[2] = rows * static_cast<uint64_t>(simt::kSampleList) * sizeof(uint64_t);
+  out.work_bytes[2] = rows * static_cast<uint64_t>(simt::sample_list(call.V)) * sizeof(uint64_t);
   out.count = 0;
   const int64_t waves = simt::kMoveThreads / 64;  // of any device
   out.add({0, call.N * segments, waves});

@@ -60,7 +60,7 @@ struct SampleWork {
   __device__ __forceinline__ SampleWork(const MoveArgs& args, int64_t row)
       : state(static_cast<SampleState*>(args.work[1])[row]),
         segments(static_cast<SampleSegment*>(args.work[0]) + row * args.divisor[kBySampleSegments].size),
-        list(static_cast<uint64_t*>(args.work[2]) + row * kOrderList) {}
+        list(static_cast<uint64_t*>(args.work[2]) + row * sample_list(sample_rules(args).vocab)) {}
 };
 
 // The settings of a row, and its scores.

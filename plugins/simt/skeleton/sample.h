@@ -1,6 +1,7 @@
 // What the host tells the kernels of sample (sample.cuh).
 #pragma once
 
+#include "../tiling.h"
 #include "order.h"
 
 namespace rlk::simt {
@@ -14,6 +15,10 @@ constexpr int kSampleLogits = 6, kSampleRowIds = 7, kSampleTemperatures = 8, kSa
               kSampleUniform = 20;
 constexpr int kBySampleSegments = 0;  // of a row
 constexpr int kSampleList = kOrderList;
+// Of the list in memory: a row has no more tokens than its vocabulary.
+RLK_SIMT_BOTH constexpr int64_t sample_list(int64_t vocab) {
+  return vocab < kSampleList ? vocab : kSampleList;
+}
 constexpr int64_t kSampleSegmentBytes = 40, kSampleStateBytes = 32;
 
 // Parameters, where no tensor has them of each row.

@@ -153,5 +153,17 @@ TEST(MoveTest, ASlotKeepsTheLastOfManyTokens) {
   }
 }
 
+// A list of a row's first tokens is no longer than the row.
+TEST(SampleCall, OfManyRowsOfFewTokensTakesLittleWorkspace) {
+  constexpr int64_t kRows = 112125, kVocab = 38;
+  const Tensor logits(Dtype::f32, {kRows, kVocab}), ids(Dtype::i64, {kRows});
+  sdk::Arguments<sdk::ops::Sample> call{};
+  call.N = kRows;
+  call.V = kVocab;
+  call.logits = &logits.abi;
+  call.ids = call.row_ids = &ids.abi;
+  EXPECT_LE(workspace_of(moves::sampled(call)), 4 * kRows * kVocab * sizeof(float));
+}
+
 }  // namespace
 }  // namespace rlk::simt::host

@@ -56,6 +56,35 @@ protected:
   void TearDown() override { products::table() = {}; }
 };
 
+// Of four rows of bf16.
+Arranged<sdk::ops::LinearLogp> linear_logp(int64_t hidden) {
+  constexpr int64_t kRows = 4, kVocab = 512;
+  Arranged<sdk::ops::LinearLogp> call(RLK_LINEAR_LOGP_PARAMS_INIT, {kRows, kVocab, hidden});
+  call.input(RLK_LINEAR_LOGP_IN_HIDDEN, kBf16, {kRows, hidden});
+  call.input(RLK_LINEAR_LOGP_IN_WEIGHT, kBf16, {kVocab, hidden});
+  call.input(RLK_LINEAR_LOGP_IN_IDS, kI64, {kRows});
+  call.output(RLK_LINEAR_LOGP_OUT_LOGP, kF32, {kRows});
+  return call;
+}
+
+TEST_F(ProductsQuery, LongSumsWantRowsThatStartOn16Bytes) {
+  using Scores = products::Implementation<Served, sdk::ops::LinearLogp>;
+  Device device(0);
+  EXPECT_EQ(linear_logp(8192).query<Scores>(device).level, RLK_SUPPORT_PREFERRED);
+  EXPECT_EQ(linear_logp(65).query<Scores>(device).level, RLK_SUPPORT_PREFERRED) << "a short sum";
+
+  Arranged<sdk::ops::LinearLogp> transposed = linear_logp(8192);
+  transposed.input(RLK_LINEAR_LOGP_IN_HIDDEN).strides = {1, 4};
+  const sdk::Support packed = transposed.query<Scores>(device);
+  EXPECT_EQ(packed.reason_code, "ALIGNMENT") << packed.reason;
+  EXPECT_EQ(packed.flags & RLK_SUPPORT_IF_CONTIGUOUS, RLK_SUPPORT_IF_CONTIGUOUS);
+
+  const sdk::Support odd = linear_logp(8191).query<Scores>(device);
+  EXPECT_EQ(odd.reason_code, "ALIGNMENT") << odd.reason;
+  EXPECT_EQ(odd.flags & RLK_SUPPORT_IF_CONTIGUOUS, 0u) << "a copy has rows of the same length";
+  EXPECT_NE(odd.reason.find("multiple of 8"), std::string::npos) << odd.reason;
+}
+
 TEST_F(ProductsQuery, GradientsOfF16NeedALibraryThatReadsFactorsFromDeviceMemory) {
   const sdk::Support without = gradients(kF16);
   EXPECT_EQ(without.level, RLK_SUPPORT_NO);
