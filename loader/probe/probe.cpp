@@ -3,14 +3,12 @@
 
 #include <fmt/core.h>
 
-#include <sys/stat.h>
-
 #include <algorithm>
 #include <chrono>
 #include <exception>
-#include <filesystem>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -23,12 +21,12 @@
 #include "loader/probe/examine_here.hpp"
 #include "loader/probe/standing_report.hpp"
 #include "loader/probe/turns.hpp"
+#include "loader/probe/verdict_keys.hpp"
 #include "loader/screen/allow.hpp"
 #include "loader/screen/library.hpp"
 #include "loader/screen/note.hpp"
 #include "loader/store/cache.hpp"
 #include "loader/store/file.hpp"
-#include "loader/store/fingerprint.hpp"
 #include "loader/store/limits.hpp"
 #include "loader/store/sha256.hpp"
 
@@ -146,22 +144,7 @@ private:
   // What is the same for all plugins.
   void prepare() {
     prober_ = options_.prober.empty() ? find_prober(options_.environment) : options_.prober;
-    fingerprint_ = device_fingerprint();
-    host_ = fmt::format("{} {}.{} draft {}", options_.host->version, options_.host->abi_major, options_.host->abi_minor,
-                        options_.host->abi_draft);
-    // The verdict is the prober's, by its checks and its reference: another build of it may judge differently.
-    if (!prober_.empty()) host_ += " " + content_hash(options_.store, prober_).value_or("");
-    libraries_of_prober_ = libraries_of_prober();
-  }
-
-  // Those that it would be linked with in this environment.
-  std::vector<std::string> libraries_of_prober() const {
-    std::error_code none;
-    const std::string path = std::filesystem::canonical(prober_, none);
-    struct stat status = {};
-    const UniqueFd fd = open_regular(path, &status);
-    if (!fd) return {};
-    return identities_of(resolve_closure(path, read_library(fd.get(), status)->info, screen_.libraries).found);
+    keys_.emplace(options_, screen_, reports_, prober_);
   }
 
   // What is remembered takes no thread: a warm start has nothing else.
@@ -255,7 +238,11 @@ private:
   // Which verdict a plugin needs, and whether it is there.
   struct Verdict {
     Verdict(const Pipeline* its, const Job& job)
-        : pipeline(*its), record(job.plugin->record), key(its->key_of(job)), whole(key), is_again(job.is_again) {
+        : pipeline(*its),
+          record(job.plugin->record),
+          key(its->keys_->key_of(job.plugin, job.group.identity)),
+          whole(key),
+          is_again(job.is_again) {
       // The built-in's code is rlk's own, and the build's tests have tried it: a canary is enough, unless somebody
       // wants everything tried, or has ever had it tried here. What that found is not left to a canary when it is out
       // of date.
@@ -469,31 +456,6 @@ private:
     *record = std::move(known);
   }
 
-  ResultKey key_of(const Job& job) const {
-    const PluginRecord& record = job.plugin->record;
-    ResultKey key;
-    key.id = record.id;
-    if (record.path.empty()) {
-      // A built-in is part of the prober, whose content is in the host's name. It asks for nothing but the processor:
-      // of the environment counts which libraries are found, and ranks with one card each share its verdict.
-      key.dependencies = libraries_of_prober_;
-      if (const auto preloaded = options_.environment.get("LD_PRELOAD"))
-        key.environment.push_back("LD_PRELOAD=" + *preloaded);
-    } else {
-      key.content = content_hash(options_.store, record.path).value_or("");
-      key.dependencies = identities_of(job.plugin->screened.dependencies);
-      key.environment = relevant_environment(options_.environment, job.plugin->screened.declared_env);
-    }
-    job.plugin->content = key.content;
-    key.dependencies.push_back("backend " + job.group.identity);
-    for (std::string& report : reports_.identities(record)) key.dependencies.push_back(std::move(report));
-    key.host = host_;
-    key.device_fingerprint = fingerprint_;
-    key.time_scale = timeout_scale_of(options_.environment);
-    key.limits = resource_limits();
-    return key;
-  }
-
   std::vector<ProbedPlugin>& plugins_;
   const ProbeOptions& options_;
   ScreenOptions screen_;
@@ -501,9 +463,7 @@ private:
   const ReportShelf reports_;
   ResultCache cache_;
   std::string prober_;
-  std::string fingerprint_;
-  std::string host_;
-  std::vector<std::string> libraries_of_prober_;
+  std::optional<VerdictKeys> keys_;
   std::mutex finished_mutex_;
 };
 
