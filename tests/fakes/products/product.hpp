@@ -87,7 +87,7 @@ struct Problem {
 int problem_of(const Description& description, const Layout& a, const Layout& b, const Layout& c, const Layout& d,
                Problem* out);
 // Of everything but addresses.
-uint64_t fingerprint(const Problem& problem);
+uint64_t fingerprint(const Problem& p);
 
 // A product that waits in a stream.
 struct Work {
@@ -102,9 +102,9 @@ struct Work {
 };
 
 // The functions of a library, but for its names; `call` is the one that was called.
-int set_product(Description& description, int attribute, const void* value, size_t bytes);
-int set_layout(Layout& layout, int attribute, const void* value, size_t bytes);
-int set_preference(Preference& preference, int attribute, const void* value, size_t bytes);
+int set_product(Description& of, int attribute, const void* value, size_t bytes);
+int set_layout(Layout& of, int attribute, const void* value, size_t bytes);
+int set_preference(Preference& of, int attribute, const void* value, size_t bytes);
 int choose(const Problem& problem, const Preference& wish, const char* call, void* results, int* count);
 // The addresses of a, b, c and d, as they were passed; the workspace is the caller's.
 int multiply(std::shared_ptr<Work> work, const void* alpha, const void* beta, const void* algorithm, const char* call,
