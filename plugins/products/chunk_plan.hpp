@@ -8,7 +8,8 @@
 //   describe(inner, call, of, first, rows)                its arguments, of a chunk
 //   algorithm_bytes(multiplier, call, of)                 the library's workspace
 //   scores, bias, errors, algorithm, inner                parts that every plan has
-// Of gradients also hidden, rounded, scale, grad_bias and sums, and active(call, first): which rows of a chunk count.
+// Of gradients also hidden, rounded, scale, alphas, grad_bias and sums, and active(call, first): which rows of a chunk
+// count.
 #pragma once
 
 #include "columns.hpp"
@@ -171,6 +172,9 @@ protected:
     if (of.scales_slopes()) {
       this->kernels_.narrow_scaled(static_cast<const float*>(parts.scores), parts.rounded, count, parts.scale,
                                    chunk.handle);
+      if (parts.alphas != nullptr) {
+        this->kernels_.repeat(parts.scale->factors, parts.alphas, Parts::alphas_of(of), chunk.handle);
+      }
     } else if (of.is_narrow()) {
       this->kernels_.narrow(parts.scores, parts.rounded, count, chunk.handle);
     }
@@ -195,11 +199,16 @@ private:
 struct GradientBuffers {
   void *rounded, *hidden, *grad_bias, *sums;
   simt::ProductsScale* scale;  // of the rounded slopes
+  float* alphas;               // the scale's inverse, for each row of a result, where the library takes it so
 
+  // A product's result has as many rows, or its transpose.
+  static int64_t alphas_of(const Scores& of) { return std::max({of.rows, of.V, of.D}); }
   template <class Arguments>
   void take_buffers(Arena& arena, const Scores& of, const Arguments& call, void* scores) {
     rounded = of.is_narrow() ? arena.take(of.bytes(of.rows * of.V)) : scores;
     scale = of.scales_slopes() ? arena.take<simt::ProductsScale>(sizeof(simt::ProductsScale)) : nullptr;
+    const bool takes_alphas = of.scales_slopes() && library().numbers.takes_alphas();
+    alphas = takes_alphas ? arena.take<float>(static_cast<uint64_t>(alphas_of(of)) * sizeof(float)) : nullptr;
     hidden = arena.take(of.bytes(of.rows * of.D));
     grad_bias = call.grad_bias != nullptr ? arena.take(of.score_bytes(of.V)) : nullptr;
     sums = call.grad_bias != nullptr ? arena.take(ColumnSums::workspace_of(of.rows, of.V, of.score)) : nullptr;
@@ -223,7 +232,7 @@ template <class Parts, class Arguments>
 sdk::Refusal refuse_gradients(const Arguments& call) {
   const Scores of(call, Parts::kModels);
   const Library& table = library();
-  if (of.scales_slopes() && table.numbers.factors_on_device == kNone) {
+  if (of.scales_slopes() && table.numbers.factors_on_device == kNone && !table.numbers.takes_alphas()) {
     return sdk::Support::no(
         "PRECISION", sdk::format("%s cannot read a product's factors from device memory, and without a scale that "
                                  "is found there small gradients of the scores are lost in f16; pass bf16 or f32",

@@ -100,6 +100,13 @@ void ChunkKernels::narrow_scaled(const float* from, void* to, int64_t count, sim
   launch_walking(scale_, 1, 1, 0, stream, args);
   map(narrow_, from, score_, to, dtype_, count, nullptr, stream, &scale->scale);
 }
+void ChunkKernels::repeat(const float* from, float* to, int64_t count, StreamHandle stream) const {
+  Elements elements;
+  elements.x = dense(const_cast<float*>(from), sdk::Dtype::f32, 1, count);
+  elements.x.column_stride = 0;
+  elements.y = dense(to, sdk::Dtype::f32, 1, count);
+  same_.run(elements, stream);
+}
 void ChunkKernels::add(const void* part, void* sum, int64_t count, StreamHandle stream) const {
   map(same_, part, score_, sum, score_, count, sum, stream);
 }

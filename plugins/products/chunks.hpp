@@ -44,6 +44,8 @@ public:
   // The same times the power of two that brings the largest finite number near f16's largest, which `scale` then holds
   // with its inverse: of slopes by themselves f16 has no exponents.
   void narrow_scaled(const float* from, void* to, int64_t count, simt::ProductsScale* scale, StreamHandle stream) const;
+  // to = *from, `count` times, of fp32.
+  void repeat(const float* from, float* to, int64_t count, StreamHandle stream) const;
   // sum += part, of scores.
   void add(const void* part, void* sum, int64_t count, StreamHandle stream) const;
 

@@ -49,11 +49,14 @@ struct Numbers {
   int compute_f32 = kNone, compute_f64 = kNone;  // sums in plain fp32 (no shorter operands) and in fp64
   int transpose_a = kNone, transpose_b = kNone, transposed = kNone;
   int epilogue = kNone, bias_pointer = kNone, epilogue_bias = kNone;
-  int factors_at = kNone, factors_on_device = kNone;  // where alpha and beta are; the default is the host
+  // Where alpha and beta are; the default is the host. On the device are both, or alpha alone, as a vector of one for
+  // each row of the result as the library sees it.
+  int factors_at = kNone, factors_on_device = kNone, alphas_on_device = kNone;
+  bool takes_alphas() const { return factors_on_device == kNone && alphas_on_device != kNone; }
   int batch_count = kNone, batch_stride = kNone;
   int workspace_limit = kNone, reductions = kNone;
   // Which ways to add the parts of a divided sum are allowed: those that give the same bits every time, and round no
-  // part to fewer digits than fp32's.
+  // part to fewer digits than fp32's. Without `reductions` the library promises neither, and no operator does.
   uint32_t allowed_reductions = 0;
   int alignment_a = kNone, alignment_b = kNone, alignment_c = kNone, alignment_d = kNone;
   int out_of_memory = kNone, not_supported = kNone;  // codes
@@ -71,10 +74,11 @@ struct Library {
   const char* domain = "";  // of error codes: "cublas"
   Numbers numbers;
   sdk::Symbols symbols;
+  std::string unfit;  // why a library is not used although it may be there, empty when it is
   const char* (*status_name)(Status status) = nullptr;  // optional
 
   bool usable() const noexcept {
-    return symbols.complete();
+    return symbols.complete() && unfit.empty();
   }
   int number_of(sdk::Dtype dtype) const {
     switch (dtype) {

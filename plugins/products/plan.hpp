@@ -46,7 +46,9 @@ private:
   const typename Op::Params params_;
 };
 
+// numerics: what is claimed of a library that lets the caller choose how parts of a sum are added; of another, nothing.
 inline sdk::Support supported(double cost_us, uint64_t workspace, uint32_t numerics = kProductNumerics) {
+  if (library().numbers.reductions == kNone) numerics = 0;
   sdk::Support answer = sdk::Support::yes(kVariant, numerics, RLK_SUPPORT_PREFERRED);
   answer.workspace_bound = workspace;
   answer.cost_us = cost_us;

@@ -107,6 +107,7 @@ sdk::Refusal refuse_library(const Device& device) {
   if (auto refused = device.refusal()) return refused;
   const Library& table = library();
   if (table.usable()) return std::nullopt;
+  if (!table.unfit.empty()) return sdk::Support::no("LIBRARY", table.unfit);
   return sdk::Support::no("LIBRARY", std::string(table.name) + " is not usable: " + table.symbols.problem());
 }
 
@@ -317,7 +318,10 @@ static void describe(const Problem& problem, bool adds_bias, Described& out) {
       "describing a product");
   if (problem.left_as.transposed) set(out.description, at.transpose_a, static_cast<int32_t>(at.transposed));
   if (problem.right_as.transposed) set(out.description, at.transpose_b, static_cast<int32_t>(at.transposed));
-  if (problem.has_factors) set(out.description, at.factors_at, static_cast<int32_t>(at.factors_on_device));
+  if (problem.has_factors) {
+    set(out.description, at.factors_at,
+        static_cast<int32_t>(at.takes_alphas() ? at.alphas_on_device : at.factors_on_device));
+  }
   if (adds_bias) {
     set(out.description, at.epilogue, static_cast<uint32_t>(at.epilogue_bias));
     // Of a call that is only described the address tells the alignment.
@@ -454,8 +458,12 @@ void Multiplier::run(const Product& product, StreamHandle stream, void* workspac
       throw sdk::Error(RLK_INTERNAL,
                        "a product whose factors are on the device is of fp64, has a bias or another beta");
     }
-    alpha = product.factors.data;
-    added = product.factors.data + (beta != 0 ? 2 : 1);
+    if (library().numbers.takes_alphas()) {
+      alpha = product.factors.alphas;
+    } else {
+      alpha = product.factors.data;
+      added = product.factors.data + (beta != 0 ? 2 : 1);
+    }
   }
   const auto* handle = static_cast<const OwnedHandle*>(handle_.get());
   for (int64_t i = 0; i < problem.outer; ++i) {

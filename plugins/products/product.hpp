@@ -45,10 +45,11 @@ struct Bias {
 };
 Bias bias_of(const rlk_tensor* tensor);
 
-// {alpha, 0, 1} in the device's memory, for an alpha that the host does not know: the two others are beta.
+// An alpha in the device's memory that the host does not know. Both are absent in a call's description.
 struct DeviceFactors {
   bool present = false;
-  const float* data = nullptr;  // absent in a call's description
+  const float* data = nullptr;    // {alpha, 0, 1}: the two others are beta
+  const float* alphas = nullptr;  // for a library that takes a vector: alpha for as many rows as y or its transpose has
 };
 
 // y = alpha a b + beta c + bias for every matrix of the batch. Sums are fp32, of fp64 matrices fp64.

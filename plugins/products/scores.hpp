@@ -53,7 +53,8 @@ std::vector<Product> chunk_products(const Arguments& call, const Scores& of, con
       scores_product(hidden, weight, dense(parts.scores, of.score, rows, of.V), call.bias, parts.bias)};
   // fp32 over a whole vocabulary would be one long chain of sums; 16-bit slopes are rounded more than that.
   constexpr int64_t kLongest = 16384;
-  const DeviceFactors factors{of.scales_slopes(), parts.scale != nullptr ? parts.scale->factors : nullptr};
+  const DeviceFactors factors{of.scales_slopes(), parts.scale != nullptr ? parts.scale->factors : nullptr,
+                              parts.alphas};
   const int64_t longest = of.dtype == sdk::Dtype::f32 ? kLongest : of.V;
   for (int64_t v = 0; v < of.V; v += longest) {
     Product of_hidden;

@@ -20,10 +20,6 @@ constexpr Attributes kAttributes = [] {
   return at;
 }();
 
-std::vector<std::string> folders() {
-  return library_folders({"ROCM_PATH", "HIP_PATH"}, {"/opt/rocm"});
-}
-
 // Up to 5 hipRTC is inside the runtime.
 Compiler open_compiler() {
   Compiler table;
@@ -126,6 +122,10 @@ Driver open_driver() {
 
 std::string version_text(int version) {
   return sdk::format("%d.%d.%d", version / 10000000, version / 100000 % 100, version % 100000);
+}
+
+std::vector<std::string> folders() {
+  return simt::host::library_folders({"ROCM_PATH", "HIP_PATH"}, {"/opt/rocm"});
 }
 
 std::string runtime_version() {

@@ -40,6 +40,8 @@ constexpr int kMemoryTypesChanged = 60000000;
 // "5.2.21153"
 std::string version_text(int version);
 std::string runtime_version();
+// Where ROCm puts its libraries, for processes whose loader does not know.
+std::vector<std::string> folders();
 
 // The compiler's name of a device's architecture, "gfx90a": what HSA_OVERRIDE_GFX_VERSION makes it, else what the
 // kernel's driver says of the card at that PCI address ("0000:c1:00.0"). Empty when neither tells.

@@ -3,9 +3,16 @@ operators on a strict simulated runtime, where the shipped kernels run on fibers
 What this cannot show is a GPU's arithmetic, its memory ordering and its speed."""
 import unittest
 
+import os
+
 import command
 import simt_vendor
 
+PRODUCTS = {"gemm": ("f32", 8), "matmul": ("bf16", 2), "linear": ("f16", 5), "linear_backward": ("f16", 4),
+            "matmul_backward": ("bf16", 3), "linear_logp": ("bf16", 10), "linear_logp_backward": ("f16", 10),
+            "linear_cross_entropy": ("f16", 10), "linear_cross_entropy_backward": ("bf16", 10),
+            "linear_jsd": ("bf16", 9), "linear_jsd_backward": ("bf16", 8)}
+LIBRARIES = ("libhipblaslt.so.1", "libhipblaslt.so.0", "libhipblaslt.so")
 NAMES = ("libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5", "libamdhip64.so")
 
 
@@ -38,6 +45,30 @@ class Rocm(simt_vendor.Vendor):
         if command.LONG:  # maca's story has it in the ordinary run too
             for library in ("fake_hip32", "fake_hip64"):
                 self.expect_verified(library, {"attention": ("f16", 10), "paged_attention": ("f32", 10)})
+
+    def test_products_are_verified_on_the_simulated_library_at_both_widths(self):
+        for i, (op, unit) in enumerate(sorted(PRODUCTS.items())):
+            for library in ("fake_hip32", "fake_hip64") if command.LONG else (("fake_hip32", "fake_hip64")[i % 2],):
+                self.expect_verified(library, {op: unit})
+
+    def test_without_a_library_that_can_be_used_products_alone_are_declined(self):
+        if simt_vendor.is_installed(LIBRARIES):
+            self.skipTest("this machine has hipBLASLt")
+        whole, alone = os.path.join(simt_vendor.FAKES, "fake_hip64"), os.path.join(self.folder, "alone")
+        os.mkdir(alone)
+        for name in ("libamdhip64.so.6", "libhiprtc.so.6"):
+            os.symlink(os.path.join(whole, name), os.path.join(alone, name))
+        lacking = self.without("fake_hip64/libhipblaslt.so.1", ("hipblasLtMatmul",)) + ":" + whole
+        for folders, version, text in ((alone, "60342134", "cannot open " + " or ".join(LIBRARIES)),
+                                       (lacking, "60342134", "the runtime lacks hipblasLtMatmul"),
+                                       (whole, "60042134", "hipBLASLt is of HIP 6.0.42134; 6.1 is the oldest")):
+            with self.subTest(text=text):
+                variables = {"LD_LIBRARY_PATH": folders, "RLK_FAKE_HIP_VERSION": version}
+                units = self.conformance("", "gemm", "f32", code=1, **variables)["units"]
+                self.assertEqual({(unit["verdict"], unit["reason_code"]) for unit in units}, {("declined", "LIBRARY")})
+                self.assertIn(text, units[0]["reason"])
+                units = self.conformance("", "add", "f32", **variables)["units"]
+                self.assertEqual({unit["verdict"] for unit in units}, {"verified"})
 
     def test_a_call_that_fails_is_told_in_the_runtimes_words_and_nothing_is_verified(self):
         self.expect_failures("fake_hip64", "RLK_FAKE_HIP_FAIL", (

@@ -56,19 +56,6 @@ const fake::Runtime& fake::runtime() {
 
 using namespace fake;
 
-FAKE_EXPORT const FakeBridge* fakeBridge() {
-  static const FakeBridge only = {&enter,
-                                  [](const char* rule, const std::string& text) { violation(rule, text); },
-                                  &enqueue,
-                                  &require_device,
-                                  &require_aligned,
-                                  &bytes_at,
-                                  &current_device,
-                                  &device_count,
-                                  &lost};
-  return &only;
-}
-
 // --- devices ---------------------------------------------------------------------------------------------------------
 API cnrtGetLibVersion(int* major, int* minor, int* patch) {
   R(cnrtGetLibVersion);

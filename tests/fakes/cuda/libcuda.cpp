@@ -74,20 +74,6 @@ Direction direction_of(const void* to, const void* from) {
 
 }  // namespace
 
-// For libcublasLt.so.13 beside it.
-FAKE_EXPORT const FakeBridge* fakeBridge() {
-  static const FakeBridge only = {&enter,
-                                  [](const char* rule, const std::string& text) { violation(rule, text); },
-                                  &enqueue,
-                                  &require_device,
-                                  &require_aligned,
-                                  &bytes_at,
-                                  &fake::current_device,
-                                  &fake::device_count,
-                                  &lost};
-  return &only;
-}
-
 #define API FAKE_EXPORT int
 // What begins each: R asks for the runtime, E for a context of this thread; S also that no capture is in the way.
 #define R(name) FAKE_ENTER(#name, kRuntime)

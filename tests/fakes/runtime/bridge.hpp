@@ -1,6 +1,6 @@
-// One state for a vendor's several libraries: the runtime's has the framework (libcnrt.so, libcuda.so.1), the others
-// (libcndrv.so and libcnnl.so, libcublasLt.so.13) reach it through this table. client.cpp is the framework's functions
-// over it.
+// One state for a vendor's several libraries: the runtime's has the framework (libcnrt.so, libcuda.so.1,
+// libamdhip64.so) and bridge.cpp, the others (libcndrv.so and libcnnl.so, libcublasLt.so.13, libhipblaslt.so) reach it
+// through this table. client.cpp is the framework's functions over it.
 #pragma once
 
 #include "streams.hpp"

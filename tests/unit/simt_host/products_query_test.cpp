@@ -95,6 +95,36 @@ TEST_F(ProductsQuery, GradientsOfF16NeedALibraryThatReadsFactorsFromDeviceMemory
 
   products::table().numbers.factors_on_device = 1;
   EXPECT_EQ(gradients(kF16).level, RLK_SUPPORT_PREFERRED);
+
+  products::table().numbers.factors_on_device = products::kNone;
+  products::table().numbers.alphas_on_device = 4;
+  EXPECT_EQ(gradients(kF16).level, RLK_SUPPORT_PREFERRED) << "a vector of alphas";
+}
+
+TEST_F(ProductsQuery, WithoutAChoiceOfReductionsNoClassOfNumericsIsClaimed) {
+  constexpr uint32_t kClasses = RLK_NUMERICS_ACCURATE | RLK_NUMERICS_DETERMINISTIC;
+  constexpr int64_t kSize = 64;
+  Device device(0);
+  const auto claimed = [&] {
+    Arranged<sdk::ops::Linear> call(RLK_LINEAR_PARAMS_INIT, {kSize, kSize, kSize});
+    call.input(RLK_LINEAR_IN_X, kBf16, {kSize, kSize});
+    call.input(RLK_LINEAR_IN_WEIGHT, kBf16, {kSize, kSize});
+    call.output(RLK_LINEAR_OUT_Y, kBf16, {kSize, kSize});
+    return call.query<products::Implementation<Served, sdk::ops::Linear>>(device).numerics & kClasses;
+  };
+  EXPECT_EQ(claimed(), 0u);
+  EXPECT_EQ(gradients(kBf16).numerics & kClasses, 0u);
+  products::table().numbers.reductions = 3;
+  EXPECT_EQ(claimed(), kClasses);
+  EXPECT_EQ(gradients(kBf16).numerics & kClasses, RLK_NUMERICS_DETERMINISTIC);
+}
+
+TEST_F(ProductsQuery, ALibraryThatIsUnfitIsRefusedInItsOwnWords) {
+  products::table().unfit = "Acme products are too old";
+  const sdk::Support refused = gradients(kF32);
+  EXPECT_EQ(refused.level, RLK_SUPPORT_NO);
+  EXPECT_EQ(refused.reason_code, "LIBRARY");
+  EXPECT_EQ(refused.reason, "Acme products are too old");
 }
 
 }  // namespace
