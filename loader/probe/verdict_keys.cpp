@@ -32,7 +32,7 @@ std::vector<std::string> libraries_of(const std::string& prober, const LibrarySe
 }  // namespace
 
 VerdictKeys::VerdictKeys(const ProbeOptions& options, const ScreenOptions& screen, const ReportShelf& reports,
-                         std::string prober)
+                         const std::string& prober)
     : options_(options),
       reports_(reports),
       fingerprint_(device_fingerprint()),

@@ -15,7 +15,8 @@ namespace rlk::loader {
 class VerdictKeys {
 public:
   // All outlive the keys. `prober` is the executable's path, "" where there is none.
-  VerdictKeys(const ProbeOptions& options, const ScreenOptions& screen, const ReportShelf& reports, std::string prober);
+  VerdictKeys(const ProbeOptions& options, const ScreenOptions& screen, const ReportShelf& reports,
+              const std::string& prober);
 
   // `backend` stands for all files of the plugin's backend. Fills in the plugin's content hash.
   ResultKey key_of(ProbedPlugin* plugin, const std::string& backend) const;

@@ -27,7 +27,7 @@ void add_radix(MoveCall& call, int64_t rows, int64_t columns, sdk::Dtype dtype) 
   call.args.divisor[simt::kByRadixTiles] = divisor_of(tiles);
   call.work_bytes[0] = static_cast<uint64_t>(rows * columns * place_bytes);
   // Between two digits are the places once, and between more in turn.
-  call.work_bytes[1] = bits - shift > 2 * simt::kRadixBits ? call.work_bytes[0] : 0;
+  call.work_bytes[1] = bits - shift > int64_t{2} * simt::kRadixBits ? call.work_bytes[0] : 0;
   call.work_bytes[2] = static_cast<uint64_t>(rows * tiles * simt::kRadixDigits) * sizeof(uint32_t);
   for (int64_t bit = shift; bit < bits; bit += simt::kRadixBits) {
     call.add({kCount, rows * tiles, 1, simt::kMoveThreads, bit});
@@ -69,7 +69,7 @@ MoveCall in_order(const rlk_tensor* y, const rlk_tensor* index, const rlk_tensor
     return call;
   }
   int threads = 64;  // whole waves of any device, each thread with two places
-  while (threads < simt::kMoveThreads && 2 * threads < columns) threads *= 2;
+  while (threads < simt::kMoveThreads && int64_t{2} * threads < columns) threads *= 2;
   call.add({kChunks, rows, 1, threads});
   return call;
 }
