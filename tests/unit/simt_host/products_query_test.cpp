@@ -28,7 +28,7 @@ namespace {
 
 using Backward = sdk::ops::LinearCrossEntropyBackward;
 struct Served {
-  static constexpr const char* kName = "served";
+  [[maybe_unused]] static constexpr const char* kName = "served";
 };
 using Implementation = products::Implementation<Served, Backward>;
 
