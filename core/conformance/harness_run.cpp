@@ -109,7 +109,7 @@ DeviceCallPointer Harness::launch(const OwnedPlan& plan, const ConcreteCall& cal
   Outcome& outcome = device_call->outcome;
   outcome.tag = next_tag_++;
   uint64_t workspace = 0;
-  // What is prepared is what is enqueued, addresses included: when the memory must grow, prepare is asked again.
+  // The harness enqueues what it has prepared, addresses included: when the memory must grow, it asks prepare again.
   const uint64_t needed = device_call->image.size() + std::max(settings.shift, kUsualShift);
   for (uint64_t reserved = needed;; reserved = needed + workspace + kRoom) {
     if ((outcome.failure = reserve(reserved))) return device_call;
