@@ -5,16 +5,17 @@
 
 #include <stdexcept>
 
-namespace rlk::loader {
+// rlk-plugins has toml++ a second time, in the reader of kernels' manifests, with the same words.
+namespace rlk {
 
 constexpr void toml_expects(bool holds) {
   if (!holds) throw std::logic_error("it is no TOML");
 }
 
-}  // namespace rlk::loader
+}  // namespace rlk
 
 #pragma push_macro("NDEBUG")
 #undef NDEBUG
-#define TOML_ASSERT(expr) ::rlk::loader::toml_expects(static_cast<bool>(expr))
+#define TOML_ASSERT(expr) ::rlk::toml_expects(static_cast<bool>(expr))
 #include <toml++/toml.h>
 #pragma pop_macro("NDEBUG")

@@ -104,6 +104,7 @@ Judgement judge_plugins(const JudgeRequest& request, const std::function<void(co
                                                                   {"fresh", request.fresh},
                                                                   {"builtin", request.builtin},
                                                                   {"remember", request.remember},
+                                                                  {"in_short", request.in_short},
                                                                   {"verdicts", static_cast<bool>(on_verdict)}})
                                                                 .dump());
   const double scale = loader::timeout_scale_of(environment);

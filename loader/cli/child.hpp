@@ -36,6 +36,8 @@ struct JudgeRequest {
   bool builtin = true;  // of the built-in CPU, too
   // That plugins with these verdicts were loaded into one process within the last hour is enough.
   bool remember = false;
+  // Of the units only representative ones (record.hpp): thousands are not carried to a verb that counts operators.
+  bool in_short = false;
   std::string select;  // replaces RLK_PLUGINS_SELECT when not empty
   bool ignore_config = false;
 };

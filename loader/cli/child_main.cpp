@@ -117,7 +117,7 @@ std::string judge(ChildChannel* channel, const json& request) {
   options.trial = tries_all ? loader::Trial::all : loader::Trial::first_look;
   options.known_bad = config.known_bad;
   options.use_known_bad = config.use_known_bad;
-  const bool whole = request.value("verdicts", false);
+  const bool whole = request.value("verdicts", false), in_short = request.value("in_short", false);
   options.on_probing = [channel](const std::vector<std::string>& ids) {
     channel->send(FrameKind::message, text_of({{"probing", ids.size()}}));
   };
@@ -131,7 +131,8 @@ std::string judge(ChildChannel* channel, const json& request) {
   Registration registration(&store, environment, loader::find_prober(environment));
   for (loader::ProbedPlugin& plugin : plugins) {
     const std::string text = record_to_text(plugin.record);
-    channel->send(FrameKind::message, kRecordMark + text);
+    if (in_short) plugin.record.units = loader::representative_units(plugin.record.units);
+    channel->send(FrameKind::message, kRecordMark + (in_short ? record_to_text(plugin.record) : text));
     plugin.record.units.clear();  // thousands; no call is made here
     registration.depends_on(plugin, text);
   }

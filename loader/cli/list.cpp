@@ -6,6 +6,7 @@
 #include "loader/cli/report.hpp"
 #include "loader/cli/table.hpp"
 #include "loader/cli/verbs.hpp"
+#include "loader/store/store.hpp"
 
 namespace rlk::cli {
 namespace {
@@ -13,10 +14,12 @@ namespace {
 using loader::PluginRecord;
 
 int show(const Arguments& arguments, const Judgement& judgement) {
+  std::vector<std::string> ignored;  // the child has told them
+  loader::Store store(choose_cache_folder(loader::Environment::of_process(), loader::Identity::of_process(), &ignored));
   if (arguments.json()) {
-    std::fprintf(output(), "%s\n", list_to_json(host_identity(), judgement.records).c_str());
+    std::fprintf(output(), "%s\n", list_to_json(host_identity(), judgement.records, &store).c_str());
   } else {
-    print_list(judgement.records);
+    print_list(judgement.records, &store);
   }
   return exit_code_of(judgement);
 }
@@ -24,6 +27,7 @@ int show(const Arguments& arguments, const Judgement& judgement) {
 int run_list(const Arguments& arguments) {
   JudgeRequest request;
   request.remember = true;
+  request.in_short = true;
   Judgement judgement = judge_plugins(request);
   if (arguments.has("present"))
     std::erase_if(judgement.records, [](const PluginRecord& record) { return record.state == loader::State::absent; });

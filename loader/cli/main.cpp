@@ -18,7 +18,7 @@ namespace {
 std::vector<Verb> all_verbs() {
   return {verb_list(),        verb_doctor(),  verb_inspect(), verb_scope(), verb_probe(),      verb_ops(),
           verb_explain(),     verb_run(),     verb_bench(),   verb_cache(), verb_quarantine(), verb_lint(),
-          verb_conformance(), verb_metrics(), verb_report(),  verb_new()};
+          verb_conformance(), verb_metrics(), verb_report(),  verb_new(),   verb_pack()};
 }
 
 void print_help(const std::vector<Verb>& verbs, std::FILE* to) {

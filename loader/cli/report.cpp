@@ -93,7 +93,7 @@ size_t failed_operators(const PluginRecord& record) {
 
 }  // namespace
 
-void print_list(const std::vector<PluginRecord>& records) {
+void print_list(const std::vector<PluginRecord>& records, loader::Store* store) {
   // A row stays within the terminal: what only sometimes matters is left out of a narrow one.
   const bool narrow = line_width() < kWidthOfAllColumns;
   Table table(narrow ? std::vector<std::string>{"plugin", "backend", "version", "state", "devices", "operators"}
@@ -109,7 +109,7 @@ void print_list(const std::vector<PluginRecord>& records) {
       continue;
     }
     const loader::OperatorCounts counts = count_operators(record);
-    const loader::Support support = support_of(record);
+    const loader::Support support = support_of(record, store);
     const size_t failed = failed_operators(record);
     std::string operators = fmt::format("{} verified", counts.verified);
     if (counts.partial > failed) operators += fmt::format(", {} partial", counts.partial - failed);

@@ -10,7 +10,8 @@
 namespace rlk::cli {
 
 // The table of `list`: a line per plugin, its reason and hint below it.
-void print_list(const std::vector<loader::PluginRecord>& records);
+// `store` as support_of() takes it.
+void print_list(const std::vector<loader::PluginRecord>& records, loader::Store* store);
 
 // Units of one plugin that failed, with the first failing case of each. Nothing when none did.
 void print_failures(const loader::PluginRecord& record);

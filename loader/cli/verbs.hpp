@@ -21,5 +21,6 @@ Verb verb_lint();
 Verb verb_cache();
 Verb verb_quarantine();
 Verb verb_new();
+Verb verb_pack();
 
 }  // namespace rlk::cli

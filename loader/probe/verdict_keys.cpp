@@ -57,6 +57,12 @@ ResultKey VerdictKeys::key_of(ProbedPlugin* plugin, const std::string& backend) 
     key.content = content_hash(options_.store, record.path).value_or("");
     key.dependencies = identities_of(plugin->screened.dependencies);
     key.environment = relevant_environment(options_.environment, plugin->screened.declared_env);
+    const std::string folder = record.path.substr(0, record.path.rfind('/') + 1);
+    for (const std::string& name : plugin->screened.declared_files) {
+      const auto named = name.front() == '$' ? options_.environment.path(name.substr(1)) : folder + name;
+      const std::string state = named ? state_of(*named) : "";
+      if (!state.empty()) key.environment.push_back("files " + name + state);
+    }
   }
   plugin->content = key.content;
   key.dependencies.push_back("backend " + backend);

@@ -21,6 +21,10 @@ bool is_identifier(std::string_view text) {
   });
 }
 
+bool is_file_name(std::string_view text) {
+  return text.find('/') == std::string_view::npos && text.front() != '.';
+}
+
 bool parse_number(std::string_view text, uint32_t* value) {
   const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), *value);
   return code == std::errc() && end == text.data() + text.size();
@@ -72,6 +76,9 @@ std::optional<AbiNote> parse_abi_note(std::string_view description, std::string*
       note.version = value;
     } else if (key == "env") {
       note.env = split(value, ',');
+    } else if (key == "files") {
+      note.files = split(value, ',');
+      for (const std::string& name : note.files) good = good && is_file_name(name);
     }
     if (!good) {
       *error = "the note's piece \"" + piece + "\" is not of the form key=value with a value its key allows";

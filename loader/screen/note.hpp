@@ -1,6 +1,6 @@
 // The ABI note: what a plugin file states about itself for readers that do not run its code. An ELF note of section
 // .note.rlk, name "rlk", type 1, whose description is text such as
-// "abi=1.0;draft=1;id=acme;backend=acme;version=0.1.0;env=ACME_HOME,ACME_TILE".
+// "abi=1.0;draft=1;id=acme;backend=acme;version=0.1.0;env=ACME_HOME,ACME_TILE;files=kernels,$ACME_KERNELS".
 #pragma once
 
 #include <cstdint>
@@ -26,6 +26,8 @@ struct AbiNote {
   std::string backend;  // the same
   std::string version;
   std::vector<std::string> env;  // variables that change what the plugin offers; part of a cached result's key
+  // Files, and folders with all that is below them, that do so too: a name beside the plugin's file, or "$VARIABLE".
+  std::vector<std::string> files;
 };
 
 // The description of the file's note, or null without one.

@@ -105,6 +105,7 @@ private:
     record_.version = note->version;
     record_.abi = abi_text(note->abi);
     screened_.declared_env = std::move(note->env);
+    screened_.declared_files = std::move(note->files);
     // Minor versions are settled by the two sides themselves when they meet; these two can never work.
     const AbiVersion& host = options_.host_abi;
     if (note->abi.major != host.major || note->abi.draft != host.draft)

@@ -33,6 +33,7 @@ struct Screened {
   std::string build_id;
   std::vector<std::string> dependencies;  // paths of the whole closure
   std::vector<std::string> declared_env;
+  std::vector<std::string> declared_files;
 };
 
 // Takes a `discovered` record to `screened`, its path now canonical, or to `rejected` with the reason (nothing is then

@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <charconv>
 #include <chrono>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <thread>
 #include <utility>
@@ -120,11 +121,33 @@ std::vector<std::string> relevant_environment(const Environment& environment,
     const bool is_declared = std::find(declared.begin(), declared.end(), name) != declared.end();
     if (!is_declared && name != "LD_LIBRARY_PATH" && name != "LD_PRELOAD" && !name.ends_with(kSuffix)) continue;
     out.push_back(name + "=" + value);
+    // Not a folder: a toolkit's has thousands of files.
     struct stat status = {};
     if (is_declared && value.starts_with('/') && stat(value.c_str(), &status) == 0 && S_ISREG(status.st_mode))
-      out.back() += " " + to_string(identity_of(status));
+      out.back() += state_of(value);
   }
   return out;
+}
+
+std::string state_of(const std::string& path) {
+  struct stat status = {};
+  if (stat(path.c_str(), &status) != 0) return {};
+  if (S_ISREG(status.st_mode)) return " " + to_string(identity_of(status));
+  if (!S_ISDIR(status.st_mode)) return {};
+  std::vector<std::string> files;
+  std::error_code error;
+  // What is more than this is no folder of a few kernels; that there is more is noticed all the same.
+  constexpr size_t kMostFiles = 16384;
+  namespace fs = std::filesystem;
+  for (fs::recursive_directory_iterator at(path, fs::directory_options::skip_permission_denied, error), end;
+       !error && at != end && files.size() < kMostFiles; at.increment(error)) {
+    const auto identity = identity_of(at->path().string());
+    files.push_back(at->path().string() + (identity ? " " + to_string(*identity) : ""));
+  }
+  std::sort(files.begin(), files.end());
+  std::string all;
+  for (const std::string& file : files) all += file + '\n';
+  return " " + hash_bytes(all);
 }
 
 std::vector<std::string> identities_of(const std::vector<std::string>& paths) {

@@ -41,6 +41,10 @@ struct ResultKey {
 // one that looks at the variable declares it.
 std::vector<std::string> relevant_environment(const Environment& environment, const std::vector<std::string>& declared);
 
+// What changes when a file does, or any file below a folder: a verdict that rests on it is found again by the same
+// text. "" where there is neither.
+std::string state_of(const std::string& path);
+
 // One text per library that changes when it does: build-id, size and time of its content where it has a build-id
 // (packages and images keep the time, so it is the same on every machine of a cluster that shares a cache), else its
 // inode and times; "absent" when it is gone.

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <chrono>
 #include <map>
+#include <set>
+#include <tuple>
 #include <utility>
 
 namespace rlk::loader {
@@ -114,6 +116,14 @@ OperatorCounts count_operators(const PluginRecord& record) {
     }
   }
   return counts;
+}
+
+std::vector<core::UnitResult> representative_units(const std::vector<core::UnitResult>& units) {
+  std::vector<core::UnitResult> out;
+  std::set<std::tuple<std::string_view, core::UnitResult::Verdict, std::string_view, bool>> seen;
+  for (const core::UnitResult& unit : units)
+    if (seen.emplace(unit.op, unit.verdict, unit.reason_code, unit.cases > 0).second) out.push_back(unit);
+  return out;
 }
 
 std::vector<std::string> waiting_operators(const PluginRecord& record) {

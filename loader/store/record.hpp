@@ -120,6 +120,9 @@ struct OperatorCounts {
   uint32_t waiting = 0;  // not tried yet
 };
 OperatorCounts count_operators(const PluginRecord& record);
+// Of each operator the first unit with each verdict, reason code and presence of cases: as many as count_operators(),
+// waiting_operators() and objection_to() (report.hpp) need for the answer that they have for all, in the same order.
+std::vector<core::UnitResult> representative_units(const std::vector<core::UnitResult>& units);
 // The operators that have not been tried yet, in the order of the units: those that were put off last.
 std::vector<std::string> waiting_operators(const PluginRecord& record);
 
@@ -136,7 +139,9 @@ bool record_from_document(const nlohmann::json& document, PluginRecord* record, 
 // The form of the prober's protocol and of the cache: JSON on a line, then the units (unit_text.hpp).
 std::string record_to_text(const PluginRecord& record);
 bool record_from_text(std::string_view text, PluginRecord* record, std::string* error);
-// The document of `rlk-plugins list --json`, schema 1.
-std::string list_to_json(const HostIdentity& host, const std::vector<PluginRecord>& records);
+class Store;
+// The document of `rlk-plugins list --json`, schema 1. Of the units it needs no more than representative ones; `store`
+// as support_of() takes it.
+std::string list_to_json(const HostIdentity& host, const std::vector<PluginRecord>& records, Store* store = nullptr);
 
 }  // namespace rlk::loader

@@ -314,7 +314,7 @@ bool record_from_document(const json& document, PluginRecord* record, std::strin
   return true;
 }
 
-std::string list_to_json(const HostIdentity& host, const std::vector<PluginRecord>& records) {
+std::string list_to_json(const HostIdentity& host, const std::vector<PluginRecord>& records, Store* store) {
   ordered_json out = {{"schema", 1}, {"host", {{"version", host.version}, {"abi", host.abi}}}};
   out["plugins"] = ordered_json::array();
   ordered_json places = ordered_json::array();
@@ -329,7 +329,7 @@ std::string list_to_json(const HostIdentity& host, const std::vector<PluginRecor
       continue;
     }
     ordered_json entry = summary_json(record);
-    const Support support = support_of(record);
+    const Support support = support_of(record, store);
     entry["tier"] = support.tier();
     entry["tier_reason"] = support.reason;
     const OperatorCounts counts = count_operators(record);

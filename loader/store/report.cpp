@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "loader/store/file.hpp"
+#include "loader/store/store.hpp"
 
 namespace rlk::loader {
 namespace {
@@ -31,6 +32,32 @@ bool saw_hardware(const PluginRecord& record) {
 std::string text_member(const json& object, const char* name) {
   const auto it = object.find(name);
   return it != object.end() && it->is_string() ? it->get<std::string>() : std::string();
+}
+
+// The short form in the store: a line of JSON, and the record. The number is raised with what either means.
+constexpr const char* kShortPrefix = "report_in_short-1-";
+constexpr const char* kNoReport = "none";
+
+std::string short_text_of(const Report& report) {
+  const json head = {{"date", report.date},
+                     {"version", report.host.version},
+                     {"abi", report.host.abi},
+                     {"plugin_sha256", report.plugin_sha256}};
+  return head.dump(-1, ' ', false, json::error_handler_t::replace) + "\n" + record_to_text(report.record);
+}
+
+std::optional<Report> report_of_short_text(std::string_view text) {
+  const size_t end = text.find('\n');
+  if (end == std::string_view::npos) return std::nullopt;
+  const json head = json::parse(text.substr(0, end), nullptr, /*allow_exceptions=*/false);
+  if (!head.is_object()) return std::nullopt;
+  Report report;
+  report.date = text_member(head, "date");
+  report.host = {text_member(head, "version"), text_member(head, "abi")};
+  report.plugin_sha256 = text_member(head, "plugin_sha256");
+  std::string ignored;
+  if (!record_from_text(text.substr(end + 1), &report.record, &ignored)) return std::nullopt;
+  return report;
 }
 
 std::string on_one_line(const ordered_json& value) {
@@ -77,6 +104,21 @@ std::optional<Report> report_of_text(std::string_view text) {
 std::optional<Report> read_report(const std::string& path) {
   const std::optional<std::string> text = read_file(path, kMaxReportBytes);
   return text ? report_of_text(*text) : std::nullopt;
+}
+
+std::optional<Report> read_report_in_short(const std::string& path, Store* store) {
+  const auto identity = identity_of(path);
+  if (!identity) return std::nullopt;
+  const std::string name = kShortPrefix + hash_bytes(to_string(*identity));
+  if (const auto known = store != nullptr ? store->get(name) : std::nullopt) {
+    if (*known == kNoReport) return std::nullopt;
+    if (auto report = report_of_short_text(*known)) return report;
+  }
+  std::optional<Report> report = read_report(path);
+  if (report) report->record.units = representative_units(report->record.units);
+  if (store != nullptr && is_settled(*identity) && identity_of(path) == identity)
+    store->put(name, report ? short_text_of(*report) : kNoReport);
+  return report;
 }
 
 std::vector<std::string> reports_beside(const std::string& plugin_path, const std::string& id) {

@@ -22,6 +22,11 @@ struct Report {
 // Nothing when the text is no report.
 std::optional<Report> report_of_text(std::string_view text);
 std::optional<Report> read_report(const std::string& path);
+// With representative units alone (record.hpp). The store, where there is one, keeps that short form by the file's
+// identity (device, inode, size and times, of which its owner can set back all but the last), as it keeps its SHA-256:
+// a report that changed is read again.
+class Store;
+std::optional<Report> read_report_in_short(const std::string& path, Store* store);
 
 // The files where reports of a plugin with this path and id are looked for, in the order of their names. 64 at most.
 std::vector<std::string> reports_beside(const std::string& plugin_path, const std::string& id);

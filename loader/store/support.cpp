@@ -7,14 +7,14 @@
 
 namespace rlk::loader {
 
-Support support_of(const PluginRecord& record) {
+Support support_of(const PluginRecord& record, Store* store) {
   if (record.path.empty() && record.id == "cpu")
     return {true, "built in: the tests of rlk's build run on the processor itself"};
   Support support;
   support.reason = "no conformance report from hardware";
   std::string newest;
   for (const std::string& path : reports_beside(record.path, record.id)) {
-    const std::optional<Report> report = read_report(path);
+    const std::optional<Report> report = read_report_in_short(path, store);
     if (!report || report->record.id != record.id) {
       if (!support.active) support.reason = path + " is not a report of this plugin";
       continue;

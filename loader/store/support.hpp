@@ -14,6 +14,8 @@ struct Support {
   std::string reason;  // which report, or why there is none that counts
   std::string_view tier() const { return active ? "active" : "experimental"; }
 };
-Support support_of(const PluginRecord& record);
+// Reports are long: what matters of one is remembered in the store, where there is one, until the file changes.
+class Store;
+Support support_of(const PluginRecord& record, Store* store = nullptr);
 
 }  // namespace rlk::loader

@@ -15,20 +15,21 @@
 #include <unistd.h>
 
 // An assertion of toml++'s parser that fails is an exception, as any other mistake in the file, in release builds too.
-namespace rlk::tvmffi {
+// The same words as loader/api/toml.hpp: rlk-plugins has both.
+namespace rlk {
 constexpr void toml_expects(bool holds) {
   if (!holds) throw std::logic_error("it is no TOML");
 }
-}  // namespace rlk::tvmffi
+}  // namespace rlk
 #undef NDEBUG
-#define TOML_ASSERT(expr) ::rlk::tvmffi::toml_expects(static_cast<bool>(expr))
+#define TOML_ASSERT(expr) ::rlk::toml_expects(static_cast<bool>(expr))
 #include <toml++/toml.h>
 
 namespace rlk::tvmffi {
 namespace {
 
 [[noreturn]] void refuse(const std::string& text) {
-  throw sdk::Error(RLK_INVALID_ARGUMENT, "the manifest of RLK_TVMFFI_MANIFEST: " + text);
+  throw sdk::Error(RLK_INVALID_ARGUMENT, "the manifest of kernels: " + text);
 }
 
 std::string joined(const std::vector<std::string>& words) {
@@ -368,11 +369,13 @@ Manifest read_manifest(const std::string& path, const std::string& backend) {
   try {
     const toml::table file = toml::parse(text, path);
     const Table whole(file, path);
-    whole.expect_known({"schema", "runtime", "kernel"});
+    whole.expect_known({"schema", "name", "version", "runtime", "kernel"});
     const toml::node* schema = whole.find("schema");
     if (schema == nullptr || schema->value_exact<int64_t>() != 1) whole.fail("schema = 1 is missing");
     const std::string folder = path.substr(0, path.rfind('/'));
     Manifest out;
+    out.name = whole.text("name", {});
+    out.version = whole.text("version", {});
     out.runtime = whole.text("runtime", {});
     if (!out.runtime.empty() && out.runtime.front() != '/') out.runtime = folder + "/" + out.runtime;
     const toml::node* kernels = whole.find("kernel");

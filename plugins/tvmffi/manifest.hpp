@@ -38,10 +38,12 @@ struct Kernel {
   uint32_t numerics = 0;
   int32_t level = 0;
   bool is_contiguous = true, is_capturable = false;
+  std::string problem;  // why the library is not loaded although the manifest names it: its pack was changed
 };
 
 struct Manifest {
-  std::string runtime;  // libtvm_ffi.so, "" where it is loaded already or the kernels bring it
+  std::string name, version;  // of a pack; "" where the manifest has none
+  std::string runtime;        // libtvm_ffi.so, "" where it is loaded already or the kernels bring it
   std::vector<Kernel> kernels;
 };
 

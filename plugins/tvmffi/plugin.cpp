@@ -1,12 +1,21 @@
-// Kernels with tvm-ffi's ABI for the devices of another plugin, as the manifest of RLK_TVMFFI_MANIFEST describes them.
+// Kernels with tvm-ffi's ABI for the devices of another plugin, as a manifest or packs describe them (README.md).
 // Nothing here vouches for a kernel: it is verified like every other implementation before anybody calls it.
+#include <dlfcn.h>
+#include <sys/stat.h>
+#include <unistd.h>
 #include <rlk/sdk.hpp>
 #include <rlk/sdk/borrowed.hpp>
 
+#include <algorithm>
+#include <climits>
 #include <cstdlib>
+#include <ctime>
 #include <memory>
 
 #include "plugins/tvmffi/answer.hpp"
+#include "plugins/tvmffi/pack.hpp"
+
+#define RLK_TVMFFI_ID "tvmffi_" RLK_TVMFFI_BACKEND
 
 namespace rlk::tvmffi {
 namespace {
@@ -14,8 +23,13 @@ namespace {
 // The manifest as it was when this process first asked: what the tables below lead to lives as long as the process.
 struct Known {
   Manifest manifest;
+  std::vector<std::string> refused;  // packs, and why
   std::string problem;
   bool is_set = false;
+  bool has_usable() const {
+    return std::any_of(manifest.kernels.begin(), manifest.kernels.end(),
+                       [](const Kernel& kernel) { return kernel.problem.empty(); });
+  }
   std::vector<rlk_implementation> rows;
   std::vector<const rlk_implementation*> pointers;
 };
@@ -23,6 +37,7 @@ struct Known {
 struct Loaded {
   Function call = nullptr;
   std::string problem;
+  const char* code = "KERNEL_MISSING";
 };
 
 Library& tvm() {
@@ -167,9 +182,10 @@ size_t place_of(const rlk_implementation* row) {
   return static_cast<size_t>(reinterpret_cast<uintptr_t>(row->user));
 }
 
-Known known_now();
-const Known& known() {
-  static const Known once = known_now();
+Known known_now(const rlk_host* host);
+// The entry, which is called first, has the host.
+const Known& known(const rlk_host* host = nullptr) {
+  static const Known once = known_now(host);
   return once;
 }
 const Kernel& kernel_of(const rlk_implementation* row) {
@@ -178,7 +194,7 @@ const Kernel& kernel_of(const rlk_implementation* row) {
 
 sdk::Support answer_of(const rlk_implementation* row, const rlk_call_desc& desc) {
   const Loaded& function = loaded()[place_of(row)];
-  return function.call != nullptr ? answer(kernel_of(row), desc) : sdk::Support::no("KERNEL_MISSING", function.problem);
+  return function.call != nullptr ? answer(kernel_of(row), desc) : sdk::Support::no(function.code, function.problem);
 }
 
 rlk_status query(const rlk_implementation* row, rlk_plugin_device*, const rlk_call_desc* desc, rlk_support* out,
@@ -227,13 +243,46 @@ rlk_status plan_destroy(rlk_plugin_plan* plan, rlk_error* error) noexcept {
   return sdk::detail::guard(error, [&] { return delete sdk::detail::plan_of(plan), RLK_OK; });
 }
 
-Known known_now() {
-  Known out;
+// RLK_TVMFFI_MANIFEST; without it the folder of packs beside this plugin, where there is one.
+std::string path_of_kernels() {
   const char* path = secure_getenv("RLK_TVMFFI_MANIFEST");
-  out.is_set = path != nullptr && *path != 0;
-  if (!out.is_set) return out;
+  if (path != nullptr && *path != 0) return path;
+  Dl_info here = {};
+  char file[PATH_MAX];
+  if (dladdr(reinterpret_cast<const void*>(&path_of_kernels), &here) == 0 || realpath(here.dli_fname, file) == nullptr)
+    return {};
+  const std::string whole = file, packs = whole.substr(0, whole.rfind('/') + 1) + kPacksFolder;
+  return access(packs.c_str(), F_OK) == 0 ? packs : std::string();
+}
+
+// Hashing half a gigabyte takes seconds, so that the host's cache keeps the SHA-256 under what changes with the file.
+std::string remembered_sha256(const sdk::Host& host, const std::string& path) {
+  struct stat status = {};
+  constexpr time_t kSettledSeconds = 2;  // the next change might leave the same times
+  if (stat(path.c_str(), &status) != 0 || time(nullptr) - status.st_ctim.tv_sec <= kSettledSeconds)
+    return sha256_of_file(path);
+  std::string key = "sha256 of";
+  for (const auto number :
+       {static_cast<int64_t>(status.st_dev), static_cast<int64_t>(status.st_ino), static_cast<int64_t>(status.st_size),
+        static_cast<int64_t>(status.st_mtim.tv_sec), static_cast<int64_t>(status.st_mtim.tv_nsec),
+        static_cast<int64_t>(status.st_ctim.tv_sec), static_cast<int64_t>(status.st_ctim.tv_nsec)})
+    key += " " + std::to_string(number);
+  const auto known = sdk::cached_kernel(host, key, [&] { return sha256_of_file(path); });
+  return known ? *known : sha256_of_file(path);  // another process hashes it now
+}
+
+Known known_now(const rlk_host* host) {
+  Known out;
+  const std::string path = path_of_kernels();
+  out.is_set = !path.empty();
+  if (!out.is_set || host == nullptr) return out;
+  const sdk::Host services(*host, RLK_TVMFFI_ID);
   try {
-    out.manifest = read_manifest(path, RLK_TVMFFI_BACKEND);
+    Kernels kernels = read_kernels(path, RLK_TVMFFI_BACKEND,
+                                   [&](const std::string& file) { return remembered_sha256(services, file); });
+    out.manifest = std::move(kernels.manifest);
+    out.refused = std::move(kernels.refused);
+    for (const std::string& text : out.refused) services.log(RLK_LOG_WARN, text);
   } catch (const std::exception& error) {
     out.problem = error.what();
   }
@@ -249,6 +298,7 @@ Known known_now() {
 }
 
 Loaded load(const Kernel& kernel) {
+  if (!kernel.problem.empty()) return {nullptr, kernel.problem, "PACK_REFUSED"};
   std::string file;
   try {
     file = trusted_path(kernel.library);
@@ -273,7 +323,7 @@ public:
   explicit Plugin(const sdk::Host&) {
     const Manifest& manifest = known().manifest;
     if (!known().problem.empty()) throw sdk::Error(RLK_INVALID_ARGUMENT, known().problem);
-    if (manifest.kernels.empty()) return;
+    if (!known().has_usable()) return;  // probe() says why
     std::string why;
     if (!find_library(&tvm(), &why) && !manifest.runtime.empty()) {
       const std::string runtime = trusted_path(manifest.runtime);
@@ -291,9 +341,18 @@ public:
 
   sdk::Verdict probe(sdk::Evidence& evidence) override {
     if (!known().is_set)
-      return sdk::Verdict::absent("NO_MANIFEST", "RLK_TVMFFI_MANIFEST is not set",
-                                  "set it to the file that describes kernels with tvm-ffi's ABI");
+      return sdk::Verdict::absent(
+          "NO_MANIFEST", "RLK_TVMFFI_MANIFEST is not set, and no packs are beside the plugin",
+          "rlk-plugins pack add takes a pack of kernels with tvm-ffi's ABI; or set the variable "
+          "to a file that describes such kernels");
     const std::vector<Kernel>& kernels = known().manifest.kernels;
+    std::string refused;
+    for (const std::string& text : known().refused) {
+      evidence.contradicts("pack", text);
+      refused += (refused.empty() ? "" : "; ") + text;
+    }
+    if (!refused.empty() && !known().has_usable())
+      return sdk::Verdict::broken("PACK_REFUSED", refused, "rlk-plugins pack ls says what differs from the lock");
     if (kernels.empty())
       return sdk::Verdict::absent(
           "NO_KERNELS", "the manifest has no kernel for the backend " RLK_TVMFFI_BACKEND,
@@ -317,8 +376,8 @@ public:
 }  // namespace
 }  // namespace rlk::tvmffi
 
-#define RLK_TVMFFI_ID "tvmffi_" RLK_TVMFFI_BACKEND
-RLK_SDK_NOTE(RLK_SDK_NOTE_TEXT(RLK_TVMFFI_ID, RLK_TVMFFI_BACKEND, "0.1.0") ";env=RLK_TVMFFI_MANIFEST")
+RLK_SDK_NOTE(RLK_SDK_NOTE_TEXT(RLK_TVMFFI_ID, RLK_TVMFFI_BACKEND,
+                               "0.1.0") ";env=RLK_TVMFFI_MANIFEST;files=packs,$RLK_TVMFFI_MANIFEST")
 
 extern "C" __attribute__((visibility("default"))) const rlk_plugin* rlk_plugin_entry_v1(const rlk_host* host,
                                                                                         rlk_error* error) {
@@ -329,6 +388,7 @@ extern "C" __attribute__((visibility("default"))) const rlk_plugin* rlk_plugin_e
   static rlk_plugin whole;
   const rlk_status status = rlk::sdk::detail::guard(error, [&] {
     whole = *fixed;
+    known(host);
     whole.n_implementations = static_cast<uint32_t>(known().pointers.size());
     whole.implementations = known().pointers.data();
     return RLK_OK;

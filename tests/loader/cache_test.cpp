@@ -81,6 +81,27 @@ TEST(ResultKeys, AFileThatADeclaredVariableNamesCountsWithItsContent) {
   EXPECT_NE(relevant_environment(environment, {"KERNELS"}), before);
 }
 
+TEST(ResultKeys, TheStateOfAFolderChangesWithEveryFileBelowIt) {
+  const TempFolder folder;
+  folder.folder("packs");
+  folder.folder("packs/one");
+  folder.file("packs/one/kernels.toml", "schema = 1");
+  std::string before = state_of(folder / "packs");
+  EXPECT_EQ(state_of(folder / "packs"), before);
+  const auto expect_changed = [&](const char* what) {
+    const std::string now = state_of(folder / "packs");
+    EXPECT_NE(now, before) << what;
+    before = now;
+  };
+  folder.file("packs/one/kernels.toml", "schema = 1, and more");
+  expect_changed("content");
+  folder.file("packs/one/libone.so", "");
+  expect_changed("a new file");
+  ASSERT_EQ(unlink((folder / "packs/one/libone.so").c_str()), 0);
+  expect_changed("a file less");
+  EXPECT_EQ(state_of(folder / "none"), "");
+}
+
 TEST_F(CacheTest, ALibraryOfTheSameNameOnTheSearchPathIsNoticed) {
   const TempFolder libraries;
   for (const char* name : {"new", "old"}) libraries.folder(name);

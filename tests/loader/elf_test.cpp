@@ -269,20 +269,22 @@ TEST(Elf, AReaderThatFailsIsAnErrorNotACrash) {
 
 TEST(AbiNote, IsReadFromText) {
   std::string error;
-  const std::string text = "abi=1.2;draft=3;id=a-b_9;backend=cpu;version=1;env=A,B;new=thing";
+  const std::string text = "abi=1.2;draft=3;id=a-b_9;backend=cpu;version=1;env=A,B;files=c,d.toml,$E;new=thing";
   const auto note = parse_abi_note(text + '\0', &error);  // as the macro of the SDK ends it
   ASSERT_TRUE(note) << error;
   EXPECT_EQ(note->abi, (AbiVersion{1, 2, 3}));
   EXPECT_EQ(note->id, "a-b_9");
   EXPECT_EQ(note->backend, "cpu");
   EXPECT_EQ(note->env, (std::vector<std::string>{"A", "B"}));
+  EXPECT_EQ(note->files, (std::vector<std::string>{"c", "d.toml", "$E"}));
 }
 
 TEST(AbiNote, WhatIsNotANoteIsExplained) {
-  for (const char* text : {"", "abi", "abi=1", "abi=x.y;id=a;backend=b", "abi=1.0", "abi=1.0;id=a",
-                           "abi=1.0;id=;backend=b", "abi=1.0;id=UPPER;backend=b", "abi=1.0;id=../x;backend=b",
-                           "abi=1.0;draft=-1;id=a;backend=b", "abi=1.0;id=a;backend=b;junk", "abi=1.0\n;id=a;backend=b",
-                           "abi=99999999999.0;id=a;backend=b", "abi=1.0;id=a;backend=b;id=c"}) {
+  for (const char* text :
+       {"", "abi", "abi=1", "abi=x.y;id=a;backend=b", "abi=1.0", "abi=1.0;id=a", "abi=1.0;id=;backend=b",
+        "abi=1.0;id=UPPER;backend=b", "abi=1.0;id=../x;backend=b", "abi=1.0;draft=-1;id=a;backend=b",
+        "abi=1.0;id=a;backend=b;junk", "abi=1.0\n;id=a;backend=b", "abi=99999999999.0;id=a;backend=b",
+        "abi=1.0;id=a;backend=b;id=c", "abi=1.0;id=a;backend=b;files=../c", "abi=1.0;id=a;backend=b;files=.."}) {
     std::string error;
     EXPECT_FALSE(parse_abi_note(text, &error)) << text;
     EXPECT_FALSE(error.empty()) << text;

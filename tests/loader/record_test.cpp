@@ -1,20 +1,27 @@
 // Records: states, reasons, operator counts, and their JSON there and back.
 #include "loader/store/record.hpp"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "framework/fs.hpp"
 #include "loader/store/known_bad.hpp"
+#include "loader/store/report.hpp"
+#include "loader/store/store.hpp"
 
 namespace rlk::loader {
 namespace {
 
 using core::UnitResult;
 using nlohmann::json;
+using testing::TempFolder;
 
 UnitResult unit(const char* op, UnitResult::Verdict verdict, const char* dtype = "f32") {
   UnitResult out;
@@ -292,6 +299,92 @@ TEST(OperatorCounts, WhatWasNotTriedWaits) {
   EXPECT_EQ(counts.unsupported, 1u);
   EXPECT_EQ(counts.verified, 1u);
   EXPECT_EQ(waiting_operators(record), (std::vector<std::string>{"c", "b"})) << "one that was put off comes last";
+}
+
+// In every condition that an operator may be in, several times.
+PluginRecord record_of_many_units() {
+  PluginRecord record = full_record();
+  record.units.clear();
+  int turn = 0;
+  for (const char* op : {"a", "b", "c", "d", "e", "f", "g"}) {
+    for (const char* dtype : {"f32", "bf16", "f16", "f64"}) {
+      UnitResult::Verdict verdict = UnitResult::Verdict::verified;
+      if (*op == 'b' || (*op == 'c' && turn % 2 == 0)) verdict = UnitResult::Verdict::declined;
+      if (*op == 'd' && *dtype == 'b') verdict = UnitResult::Verdict::failed;
+      UnitResult& one = record.units.emplace_back(unit(op, verdict, dtype));
+      if (*op == 'e') one.verdict = UnitResult::Verdict::declined, one.reason_code = core::kPutOff;
+      if (*op == 'f') one.verdict = UnitResult::Verdict::declined, one.reason_code = core::kWaiting;
+      if (*op == 'g') one.reason_code = reason::kQuarantined.code, one.verdict = UnitResult::Verdict::failed;
+      one.cases = turn++ % 3;
+    }
+  }
+  return record;
+}
+
+TEST(RepresentativeUnits, AreFewAndGiveTheAnswersOfAll) {
+  const PluginRecord whole = record_of_many_units();
+  PluginRecord few = whole;
+  few.units = representative_units(whole.units);
+  EXPECT_LT(few.units.size(), whole.units.size());
+  EXPECT_EQ(list_to_json({"0.1.0", "1.0"}, {few}), list_to_json({"0.1.0", "1.0"}, {whole}));
+  EXPECT_EQ(waiting_operators(few), waiting_operators(whole));
+  EXPECT_EQ(waiting_operators(few), (std::vector<std::string>{"f", "e"}));
+  EXPECT_EQ(objection_to(few), objection_to(whole));
+  EXPECT_EQ(objection_to(few), "d fused bf16 failed");
+  std::erase_if(few.units, [](const UnitResult& one) { return one.verdict == UnitResult::Verdict::failed; });
+  PluginRecord good = whole;
+  std::erase_if(good.units, [](const UnitResult& one) { return one.verdict == UnitResult::Verdict::failed; });
+  EXPECT_EQ(objection_to(few), objection_to(good));
+}
+
+TEST(ReportInShort, IsRememberedUntilTheFileChanges) {
+  const TempFolder folder;
+  Store store(folder.folder("cache", 0700));
+  PluginRecord record = record_of_many_units();
+  const auto write = [&](const char* date) {
+    return folder.file("reports/acme/x100.json", report_to_json({"0.1.0", "1.0"}, record, "abc", true, date));
+  };
+  const std::string path = write("2026-01-31");
+  const auto is_same = [&](const std::optional<Report>& report, const char* date) {
+    ASSERT_TRUE(report);
+    EXPECT_EQ(report->date, date);
+    EXPECT_EQ(report->host.version, "0.1.0");
+    EXPECT_EQ(report->plugin_sha256, "abc");
+    EXPECT_EQ(report->record.id, record.id);
+    EXPECT_EQ(objection_to(report->record), objection_to(record));
+    EXPECT_EQ(on_what(report->record), on_what(record));
+  };
+  is_same(read_report_in_short(path, nullptr), "2026-01-31");
+  is_same(read_report_in_short(path, &store), "2026-01-31");
+  EXPECT_TRUE(store.list("").empty()) << "a change within two seconds may leave the same times";
+  sleep(3);
+  is_same(read_report_in_short(path, &store), "2026-01-31");
+  const std::vector<StoreEntry> entries = store.list("");
+  ASSERT_EQ(entries.size(), 1u);
+  is_same(read_report_in_short(path, &store), "2026-01-31");
+
+  // It is the store's answer that is taken, and a damaged one is not.
+  const std::string good = store.get(entries[0].name).value();
+  std::string other = good;
+  other.replace(other.find("2026-01-31"), 10, "2025-01-31");
+  store.put(entries[0].name, other);
+  is_same(read_report_in_short(path, &store), "2025-01-31");
+  store.put(entries[0].name, good.substr(0, good.size() / 2));
+  is_same(read_report_in_short(path, &store), "2026-01-31");
+
+  // The file changes in place, keeps its size, and is given its old time again: it is read.
+  struct stat before = {};
+  ASSERT_EQ(stat(path.c_str(), &before), 0);
+  write("2026-02-28");
+  const timespec times[] = {before.st_atim, before.st_mtim};
+  ASSERT_EQ(utimensat(AT_FDCWD, path.c_str(), times, 0), 0);
+  is_same(read_report_in_short(path, &store), "2026-02-28");
+
+  folder.file("reports/acme/x100.json", "{}");
+  EXPECT_FALSE(read_report_in_short(path, &store));
+  sleep(3);
+  for (int i = 0; i < 2; ++i) EXPECT_FALSE(read_report_in_short(path, &store));
+  EXPECT_EQ(store.list("").size(), 2u) << "that it is none is remembered too";
 }
 
 TEST(ListJson, HasThePublishedShape) {
