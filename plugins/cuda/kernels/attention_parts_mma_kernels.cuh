@@ -4,9 +4,9 @@
 
 #include "attention_parts_mma.cuh"
 
-#define RLK_PARTS_KERNEL(name, T, head, row_tiles, blocks, accurate, options, few)      \
-  RLK_SIMT_KERNEL(128, blocks) name(RLK_SIMT_ARGUMENT(AttentionPartsArgs) args) {       \
-    attention_parts_mma<T, MmaShape<head, 4, row_tiles>, accurate, options, few>(args); \
+#define RLK_PARTS_KERNEL(name, T, head, row_tiles, blocks, accurate, options, few)                      \
+  RLK_SIMT_KERNEL(128, blocks) name(RLK_SIMT_ARGUMENT(AttentionPartsArgs) args) {                       \
+    attention_parts_mma<T, MmaShape<head, 4, row_tiles>, accurate, options, few, SampleParts<T>>(args); \
   }
 
 #define RLK_PARTS_KERNELS(family, T, suffix, accurate)                                      \
