@@ -14,6 +14,13 @@ namespace rlk::cuda_kernels {
 
 using cuda::AttentionPartsArgs;
 
+__device__ __forceinline__ void take_equal_share(int64_t split, int64_t splits, int64_t& first_tile, int64_t& tiles) {
+  const int64_t share = (tiles + splits - 1) / splits;
+  first_tile += split * share;
+  tiles -= split * share;
+  tiles = tiles < share ? tiles : share;
+}
+
 // What a block computes, over keys that lie behind one another: those of a sample, or of a prefix.
 template <class T>
 struct SampleParts {
@@ -66,6 +73,10 @@ struct SampleParts {
     const bool several = first.sample != last.sample;
     least = several ? 0 : first.query;
     most = several ? args.queries - 1 : last.query;
+  }
+  // Of the tiles of keys those of this block.
+  __device__ __forceinline__ void take_share(int64_t& first_tile, int64_t& tiles) const {
+    take_equal_share(split, args.splits, first_tile, tiles);
   }
   __device__ __forceinline__ const T* query(const Row& at) const {
     return sample_row<const T>(args.q, batch, at.sample, at.query, at.head);
@@ -134,10 +145,7 @@ __device__ __forceinline__ void attention_parts_mma(const typename Parts::Args& 
   const KeyRange low = visible(least), high = visible(most);
   int64_t first_tile = low.first / kKeys;
   int64_t tiles = high.last < low.first ? 0 : high.last / kKeys + 1 - first_tile;
-  const int64_t share = (tiles + args.splits - 1) / args.splits;
-  first_tile += parts.split * share;
-  tiles -= parts.split * share;
-  tiles = tiles < share ? tiles : share;
+  parts.take_share(first_tile, tiles);
 
   const uint32_t query_tile = shared_address(shared);
   const uint32_t key_tile = query_tile + 2 * S::kStride * kRows;

@@ -203,6 +203,13 @@ struct PagedParts {
     least = row(first_row).query;
     most = row(last_row).query;
   }
+  // Shares of a fixed number of tiles begin where the sequence says alone: no other row moves their bounds.
+  __device__ __forceinline__ void take_share(int64_t& first_tile, int64_t& tiles) const {
+    if (args.share_tiles == 0) return take_equal_share(split, args.splits, first_tile, tiles);
+    const int64_t begin = split * args.share_tiles, end = first_tile + tiles;
+    first_tile = begin > first_tile ? begin : first_tile;
+    tiles = (begin + args.share_tiles < end ? begin + args.share_tiles : end) - first_tile;
+  }
   __device__ __forceinline__ const T* query(const Row& at) const {
     return static_cast<const T*>(args.q) + (work.query + at.query) * args.q_stride[0] + at.head * args.q_stride[1];
   }
