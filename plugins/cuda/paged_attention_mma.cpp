@@ -76,10 +76,7 @@ sdk::Refusal refuse_far(const Arguments& call, const Form& form) {
 class PagedAttentionMmaPlan final : public sdk::Plan {
 public:
   PagedAttentionMmaPlan(Device& device, const sdk::Call<Op>& described, const Form& form)
-      : params_(described.params()),
-        place_(device.place()),
-        form_(form),
-        multiprocessors_(device.multiprocessors()) {
+      : params_(described.params()), place_(device.place()), form_(form), multiprocessors_(device.multiprocessors()) {
     const Arguments call = sdk::arguments_of(described);
     const char* const dtype = sdk::name_of(sdk::dtype_of(*call.q));
     const auto kernel_of = [&](int64_t rows) {
@@ -146,8 +143,9 @@ sdk::Support support_of(Device& device, const sdk::Call<Op>& described, const Fo
   const Arguments call = sdk::arguments_of(described);
   if (auto refused = sdk::refuse_dtype(call.q, "q", {sdk::Dtype::bf16, sdk::Dtype::f16})) return *refused;
   if (call.D % 8 != 0 || call.D > kMostHead) {
-    return sdk::Support::no("HEAD_SIZE", sdk::format("head size %lld; these kernels take multiples of 8 up to %lld",
-                                                     static_cast<long long>(call.D), static_cast<long long>(kMostHead)));
+    return sdk::Support::no("HEAD_SIZE",
+                            sdk::format("head size %lld; these kernels take multiples of 8 up to %lld",
+                                        static_cast<long long>(call.D), static_cast<long long>(kMostHead)));
   }
   if (is_head_major(call) && (call.BS % 8 != 0 || call.X % 8 != 0 || (call.X & (call.X - 1)) != 0)) {
     return sdk::Support::no("LAYOUT",

@@ -18,8 +18,8 @@ struct PagedAttentionMmaSplit {
   static constexpr const auto& kSwitches = kPagedAttentionSwitches;
 };
 
-// Every share has as many keys, and blocks of few rows alone: the bits of a row are its own keys' and query's, in a step
-// of decoding and in prefill.
+// Every share has as many keys, and blocks of few rows alone: the bits of a row are its own keys' and query's, in a
+// step of decoding and in prefill.
 struct PagedAttentionMmaFixed {
   using Op = sdk::ops::PagedAttention;
   static constexpr const char* kName = "mma_fixed";

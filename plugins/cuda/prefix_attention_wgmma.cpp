@@ -115,8 +115,9 @@ sdk::Support PrefixSharedAttentionWgmma::query(Device& device, const sdk::Call<O
   if (call.key_mask != nullptr) return sdk::Support::no("KEY_MASK", "these kernels have no key_mask");
   if (call.prefix_mask != nullptr) return sdk::Support::no("KEY_MASK", "these kernels have no prefix_mask");
   if (call.D % 8 != 0 || call.D > kMostHead) {
-    return sdk::Support::no("HEAD_SIZE", sdk::format("head size %lld; these kernels take multiples of 8 up to %lld",
-                                                     static_cast<long long>(call.D), static_cast<long long>(kMostHead)));
+    return sdk::Support::no("HEAD_SIZE",
+                            sdk::format("head size %lld; these kernels take multiples of 8 up to %lld",
+                                        static_cast<long long>(call.D), static_cast<long long>(kMostHead)));
   }
   if (auto refused = refuse_tensors(call)) return *refused;
   if (auto refused = refuse_without(kImage)) return *refused;
@@ -125,9 +126,10 @@ sdk::Support PrefixSharedAttentionWgmma::query(Device& device, const sdk::Call<O
   const int64_t tiles = ceil_divide(std::max<int64_t>(call.Sq, 1), kWgmmaRows);
   const double blocks = static_cast<double>(std::max<int64_t>(tiles * call.Hq * call.B * call.G, 1));
   const double alone = std::max(static_cast<double>(device.multiprocessors()) / blocks, 1.0);
-  const double own_keys = static_cast<double>(call.Sk) * (call.params.causal == decltype(call.params.causal)::off ? 1 : 0.5);
-  const double operations = 4.0 * blocks * static_cast<double>(kWgmmaRows * call.D) *
-                            (static_cast<double>(call.Sp) + own_keys);
+  const double own_keys =
+      static_cast<double>(call.Sk) * (call.params.causal == decltype(call.params.causal)::off ? 1 : 0.5);
+  const double operations =
+      4.0 * blocks * static_cast<double>(kWgmmaRows * call.D) * (static_cast<double>(call.Sp) + own_keys);
   // Measured against the rate of mma.sync instructions.
   answer.cost_us = kLaunchUs + alone * device.matrix_us(0.55 * operations);
   return answer;

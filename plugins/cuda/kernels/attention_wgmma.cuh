@@ -108,8 +108,7 @@ __device__ __forceinline__ WgmmaTile tile_of(const Args& args, int round) {
 
 // One thread's work: every copy in, in the order in which the tiles are needed.
 template <class S, class Args>
-__device__ __forceinline__ void copy_tiles(const Args& args, uint32_t shared,
-                                           const WgmmaBarriers<S>& barriers) {
+__device__ __forceinline__ void copy_tiles(const Args& args, uint32_t shared, const WgmmaBarriers<S>& barriers) {
   RingPlace<S::kStages> keys(barriers.keys(), 1), values(barriers.values(), 1);
   uint32_t query_parity = 1;
   const auto load = [&](RingPlace<S::kStages>& ring, const cuda::TensorMap& map, int ring_at, int head, int token,
@@ -252,8 +251,8 @@ struct WgmmaRows {
 
 // The work of warpgroup 0 or 1 of those that compute.
 template <class T, class S, bool kTurns, class Args>
-__device__ __forceinline__ void compute_tiles(const Args& args, uint32_t shared,
-                                              const WgmmaBarriers<S>& barriers, int warpgroup) {
+__device__ __forceinline__ void compute_tiles(const Args& args, uint32_t shared, const WgmmaBarriers<S>& barriers,
+                                              int warpgroup) {
   constexpr int kKeys = S::kKeys, kRows = cuda::kWgmmaWarpgroupRows;
   const int thread = static_cast<int>(threadIdx.x) % 128, lane = thread % 32;
   const int row = thread / 32 * 16 + lane / 4, column = lane % 4 * 2;

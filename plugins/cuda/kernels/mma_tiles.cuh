@@ -34,11 +34,11 @@ struct TileLoader {
   static constexpr int kChunks = S::kHead / 8;
   static constexpr int kThreads = kOwn ? 32 : S::kThreads, kRows = kOwn ? S::kKeys / S::kWarps : S::kKeys;
   static constexpr int kRowsAtOnce = kThreads / kChunks;  // a remainder of the threads has nothing to do
-  const T* from;                                             // this thread's row of the next tile
-  int64_t stride;                                            // of a row, elements
-  uint32_t to;                                               // this thread's place in stage 0
-  bool in_head;                                              // its column is one of the head
-  int64_t left;                                              // rows of the sequence from this thread's row on
+  const T* from;                                          // this thread's row of the next tile
+  int64_t stride;                                         // of a row, elements
+  uint32_t to;                                            // this thread's place in stage 0
+  bool in_head;                                           // its column is one of the head
+  int64_t left;                                           // rows of the sequence from this thread's row on
   const uint8_t* mask;  // of this thread's row of the next tile; nullptr: no row is masked
   int64_t mask_stride;
 

@@ -4,11 +4,11 @@
 
 using namespace rlk::cuda_kernels;
 
-#define RLK_PAGED_KERNEL(name, T, head, blocks, few, groups)                                                          \
-  RLK_SIMT_KERNEL(128, blocks) name(RLK_SIMT_ARGUMENT(PagedAttentionArgs) args) {                                     \
-    attention_parts_mma<T, MmaShape<head, 4, 1, groups>, true, true, few, PagedParts<T, groups>>(args);               \
+#define RLK_PAGED_KERNEL(name, T, head, blocks, few, groups)                                            \
+  RLK_SIMT_KERNEL(128, blocks) name(RLK_SIMT_ARGUMENT(PagedAttentionArgs) args) {                       \
+    attention_parts_mma<T, MmaShape<head, 4, 1, groups>, true, true, few, PagedParts<T, groups>>(args); \
   }
-#define RLK_PAGED_KERNELS(T, head)                                                     \
+#define RLK_PAGED_KERNELS(T, head)                                                       \
   RLK_PAGED_KERNEL(paged_attention_mma_##T##_##head##_16, T, head, 3, true, false)       \
   RLK_PAGED_KERNEL(paged_attention_mma_##T##_##head##_16_groups, T, head, 3, true, true) \
   RLK_PAGED_KERNEL(paged_attention_mma_##T##_##head##_64, T, head, 2, false, false)      \

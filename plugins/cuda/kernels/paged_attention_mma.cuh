@@ -138,8 +138,8 @@ struct PagedColumnLoader {
     for (int s = 0; s < kSteps; ++s) {
       const int d = 16 * s + lane / 2;
       const bool in_head = d < where.args.head_size;
-      copy_async_part(to + stage_bytes + 32 * s * S::kValueStride,
-                      at + (in_head ? d * where.cache.element_stride : 0), in_head ? there : 0);
+      copy_async_part(to + stage_bytes + 32 * s * S::kValueStride, at + (in_head ? d * where.cache.element_stride : 0),
+                      in_head ? there : 0);
     }
   }
 };

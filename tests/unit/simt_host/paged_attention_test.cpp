@@ -22,8 +22,7 @@ constexpr int64_t kHeads = 8, kKeyHeads = 2, kBlocks = 64;  // a group of 4
 // Without cu_seqlens_q where sequences have a query each.
 Arranged<sdk::ops::PagedAttention> paged(const Shape& s) {
   rlk_paged_attention_params params = RLK_PAGED_ATTENTION_PARAMS_INIT;
-  params.layout =
-      s.head_major ? RLK_PAGED_ATTENTION_LAYOUT_HEAD_MAJOR : RLK_PAGED_ATTENTION_LAYOUT_TOKEN_MAJOR;
+  params.layout = s.head_major ? RLK_PAGED_ATTENTION_LAYOUT_HEAD_MAJOR : RLK_PAGED_ATTENTION_LAYOUT_TOKEN_MAJOR;
   Arranged<sdk::ops::PagedAttention> call(params, {s.sequences, s.queries, kHeads, kKeyHeads, s.head, kBlocks, s.table,
                                                    s.block, s.head_major ? s.group : -1});
   call.input(RLK_PAGED_ATTENTION_IN_Q, s.dtype, {s.queries, kHeads, s.head});
