@@ -62,7 +62,7 @@ struct Share {
     blocks = sequences * kv_heads * ceil_divide(rows, block_rows);
     splits = blocks == 0 || keys == 0 ? 0 : 1;
     if (splits == 0) return;
-    splits = shares_of_keys(keys, blocks, multiprocessors * (block_rows == kPartsFewRows ? 3 : 2), kPartsMostSlots / 2);
+    splits = shares_of_keys(keys, blocks, multiprocessors * kPartsBlocks, kPartsMostSlots / 2);
   }
 };
 

@@ -16,9 +16,8 @@ using Op = sdk::ops::PagedAttention;
 using Arguments = sdk::Arguments<Op>;
 
 constexpr const char* kImage = "paged_attention_mma";
-constexpr int64_t kMostHead = 128, kTileKeys = 64, kManyRows = 64;
-// Of a share of fixed size: long enough that its part costs little, short enough that a few sequences fill the device.
-constexpr int64_t kFixedKeys = 2048, kFixedTiles = kFixedKeys / kTileKeys;
+constexpr int64_t kMostHead = 128, kManyRows = 64;
+constexpr int64_t kMostFixedKeys = fixed_share_begin(simt::kPagedMaxSplits);
 
 struct Form {
   const char* name;  // of the implementation
@@ -40,6 +39,12 @@ int shared_bytes(const Arguments& call, int64_t rows) {
                              : simt::attention_mma_shared_bytes(padded(call), block_rows);
 }
 
+int64_t fixed_shares(int64_t keys) {
+  int64_t shares = 1;
+  while (shares < simt::kPagedMaxSplits && fixed_share_begin(shares) < keys) ++shares;
+  return shares;
+}
+
 // How a call is cut.
 struct Cut {
   int64_t rows, tiles, splits;  // rows of a block; tiles of rows
@@ -50,9 +55,9 @@ struct Cut {
     rows = form.is_fixed || of_sequence <= kPartsFewRows ? kPartsFewRows : kManyRows;
     tiles = paged_tiles(call, rows);
     const int64_t keys = call.MB * call.BS;
-    splits = form.is_fixed ? std::max<int64_t>(ceil_divide(keys, kFixedKeys), 1)
+    splits = form.is_fixed ? fixed_shares(keys)
                            : shares_of_keys(keys, std::max<int64_t>(tiles * call.Hkv, 1),
-                                            multiprocessors * (rows == kPartsFewRows ? 3 : 2), simt::kPagedMaxSplits);
+                                            multiprocessors * kPartsBlocks, simt::kPagedMaxSplits);
   }
 };
 
@@ -64,10 +69,10 @@ int64_t reach_of(const rlk_tensor& cache) {
 }
 // What the kernels and the merge cannot count, or nothing.
 sdk::Refusal refuse_far(const Arguments& call, const Form& form) {
-  if (form.is_fixed && call.MB * call.BS > kFixedKeys * simt::kPagedMaxSplits) {
-    return sdk::Support::no("SIZE", sdk::format("sequences of up to %lld keys; shares of fixed size end at %lld",
-                                                static_cast<long long>(call.MB * call.BS),
-                                                static_cast<long long>(kFixedKeys * simt::kPagedMaxSplits)));
+  if (form.is_fixed && call.MB * call.BS > kMostFixedKeys) {
+    return sdk::Support::no(
+        "SIZE", sdk::format("sequences of up to %lld keys; fixed shares end at %lld",
+                            static_cast<long long>(call.MB * call.BS), static_cast<long long>(kMostFixedKeys)));
   }
   if (std::max(reach_of(*call.key_cache), reach_of(*call.value_cache)) / 8 < UINT32_MAX) return std::nullopt;
   return sdk::Support::no("SIZE", "a cache spans more than 2^36 bytes");
@@ -105,7 +110,7 @@ public:
     simt::PagedAttentionArgs args = paged_arguments(call);
     const Cut cut(call, form_, multiprocessors_);
     args.splits = static_cast<int32_t>(cut.splits);
-    args.share_tiles = form_.is_fixed ? static_cast<int32_t>(kFixedTiles) : 0;
+    args.fixed_shares = form_.is_fixed ? 1 : 0;
     args.errors = error_sink(run);
     place_paged_parts(args, call, run.workspace());
     args.tiles = std::max<int64_t>(cut.tiles, call.cu_seqlens_q != nullptr ? 1 : 0);

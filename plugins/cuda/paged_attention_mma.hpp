@@ -5,9 +5,9 @@
 
 namespace rlk::cuda {
 
-// The padded head sizes, a block of many rows, a second share of fixed size (in blocks of 8).
+// The padded head sizes, a block of many rows, a second fixed share (in blocks of 8).
 constexpr rlk_switch kPagedAttentionSwitches[] = {
-    {sizeof(rlk_switch), 0, "D", 72}, {sizeof(rlk_switch), 0, "Tq", 129}, {sizeof(rlk_switch), 0, "MB", 257}};
+    {sizeof(rlk_switch), 0, "D", 72}, {sizeof(rlk_switch), 0, "Tq", 129}, {sizeof(rlk_switch), 0, "MB", 129}};
 
 // How many blocks share a row's keys depends on the sizes of the call.
 struct PagedAttentionMmaSplit {
@@ -18,8 +18,8 @@ struct PagedAttentionMmaSplit {
   static constexpr const auto& kSwitches = kPagedAttentionSwitches;
 };
 
-// Every share has as many keys, and blocks of few rows alone: the bits of a row are its own keys' and query's, in a
-// step of decoding and in prefill.
+// Shares begin at the same keys in each call, and rows take small blocks alone: the bits of a row are its own keys' and
+// query's, in a step of decoding and in prefill.
 struct PagedAttentionMmaFixed {
   using Op = sdk::ops::PagedAttention;
   static constexpr const char* kName = "mma_fixed";

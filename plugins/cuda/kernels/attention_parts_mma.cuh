@@ -75,9 +75,11 @@ struct SampleParts {
     most = several ? args.queries - 1 : last.query;
   }
   // Of the tiles of keys those of this block.
+  template <class S>
   __device__ __forceinline__ void take_share(int64_t& first_tile, int64_t& tiles) const {
     take_equal_share(split, args.splits, first_tile, tiles);
   }
+  __device__ __forceinline__ bool leaves_empty() const { return false; }
   __device__ __forceinline__ const T* query(const Row& at) const {
     return sample_row<const T>(args.q, batch, at.sample, at.query, at.head);
   }
@@ -145,7 +147,13 @@ __device__ __forceinline__ void attention_parts_mma(const typename Parts::Args& 
   const KeyRange low = visible(least), high = visible(most);
   int64_t first_tile = low.first / kKeys;
   int64_t tiles = high.last < low.first ? 0 : high.last / kKeys + 1 - first_tile;
-  parts.take_share(first_tile, tiles);
+  parts.template take_share<S>(first_tile, tiles);
+  if (tiles <= 0 && parts.leaves_empty()) {
+    for (int row = static_cast<int>(threadIdx.x); row < valid_rows; row += S::kThreads) {
+      parts.put_sums(parts.place(parts.first_row + row, 0.0f), -INFINITY, 0.0f);
+    }
+    return;
+  }
 
   const uint32_t query_tile = shared_address(shared);
   const uint32_t key_tile = query_tile + 2 * S::kStride * kRows;

@@ -18,24 +18,27 @@ struct PagedKeys {
   static constexpr uint32_t kNone = ~0u;
   const PagedAttentionArgs& args;
   const PagedCache& cache;
-  int64_t table_row;
-  int key, keys;     // this lane's of the next tile; of the sequence
-  int block, place;  // of that key; block is -1 where there is none
+  const int32_t* table;  // the sequence's; of a wider id its lower half
+  int key, keys;         // this lane's of the next tile; of the sequence
+  int block, place;      // of that key; block is as the table has it, -1 where there is no key
 
   __device__ __forceinline__ PagedKeys(const PagedAttentionArgs& given, const PagedCache& of, int64_t sequence,
                                        int64_t first_key, int64_t count)
       : args(given),
         cache(of),
-        table_row(sequence * given.table_stride[0]),
+        table(static_cast<const int32_t*>(given.block_table) +
+              (sequence * given.table_stride[0] << (given.indices_are_i64 != 0 ? 1 : 0))),
         key(static_cast<int>(first_key) + static_cast<int>(threadIdx.x) / 32 * kPagedWarpKeys +
             static_cast<int>(threadIdx.x) % kPagedWarpKeys),
         keys(static_cast<int>(count)) {
     find();
   }
-  // This lane's key of the tile, kNone where there is none. Then looks the next tile's up.
+  // This lane's key of the tile, kNone where there is none or the id is none: the share that has it makes a NaN. Then
+  // asks for the next tile's, whose answer no instruction waits for here.
   __device__ __forceinline__ uint32_t next(int tile_keys) {
+    const bool is_there = static_cast<uint32_t>(block) < static_cast<uint32_t>(args.cache_blocks);
     const uint32_t offset =
-        block < 0 ? kNone : static_cast<uint32_t>((block * cache.block_stride + place * cache.place_stride) / 8);
+        is_there ? static_cast<uint32_t>((block * cache.block_stride + place * cache.place_stride) / 8) : kNone;
     key += tile_keys;
     find();
     return offset;
@@ -48,8 +51,7 @@ private:
     if (key >= keys) return;
     const int m = static_cast<int>(map_divide(key, args.block_size, args.block_multiplier, args.block_shift));
     place = key - m * static_cast<int>(args.block_size);
-    const int64_t id = read_index(args.block_table, table_row + m * args.table_stride[1], args.indices_are_i64 != 0);
-    if (id >= 0 && id < args.cache_blocks) block = static_cast<int>(id);  // else the share that has it makes a NaN
+    block = table[m * args.table_stride[1] << (args.indices_are_i64 != 0 ? 1 : 0)];
   }
 };
 
@@ -169,6 +171,7 @@ struct PagedParts {
     kv_head = static_cast<int32_t>(item % args.kv_heads);
     item /= args.kv_heads;
     split = item % args.splits;
+    if (args.fixed_shares != 0) split = args.splits - 1 - split;  // large ones first
     tile = item / args.splits;
   }
   // Whether there are rows, and all they name is right. Those of wrong sequences become NaN.
@@ -203,13 +206,19 @@ struct PagedParts {
     least = row(first_row).query;
     most = row(last_row).query;
   }
-  // Shares of a fixed number of tiles begin where the sequence says alone: no other row moves their bounds.
+  // Fixed shares begin where no other row, nor the sequence's length, moves their bounds.
+  template <class S>
   __device__ __forceinline__ void take_share(int64_t& first_tile, int64_t& tiles) const {
-    if (args.share_tiles == 0) return take_equal_share(split, args.splits, first_tile, tiles);
-    const int64_t begin = split * args.share_tiles, end = first_tile + tiles;
+    if (args.fixed_shares == 0) return take_equal_share(split, args.splits, first_tile, tiles);
+    static_assert(1024 % S::kKeys == 0);
+    const int64_t begin = cuda::fixed_share_begin(split) / S::kKeys,
+                  next = cuda::fixed_share_begin(split + 1) / S::kKeys;
+    const int64_t end = first_tile + tiles;
     first_tile = begin > first_tile ? begin : first_tile;
-    tiles = (begin + args.share_tiles < end ? begin + args.share_tiles : end) - first_tile;
+    tiles = (next < end ? next : end) - first_tile;
   }
+  // Whether a share without keys need not write the values of its rows: the merge reads none.
+  __device__ __forceinline__ bool leaves_empty() const { return args.splits > 1; }
   __device__ __forceinline__ const T* query(const Row& at) const {
     return static_cast<const T*>(args.q) + (work.query + at.query) * args.q_stride[0] + at.head * args.q_stride[1];
   }

@@ -1,6 +1,7 @@
 // Paged attention on tensor cores: which caches do the kernels take, which kernel do rows, and how are keys shared out?
 #include <gtest/gtest.h>
 
+#include "plugins/cuda/kernels/attention_parts.h"
 #include "plugins/cuda/paged_attention_mma.hpp"
 #include "tests/unit/simt_host/operator_calls.hpp"
 
@@ -57,12 +58,12 @@ TEST_F(PagedAttentionMmaTest, AStepOfDecodingSharesItsKeysOutToTheWholeDevice) {
   auto call = paged({});  // 131072 keys
   EXPECT_EQ(call.launch<PagedAttentionMmaSplit>(device),
             (Names{"paged_attention_mma_bf16_128_16", "paged_attention_merge_bf16"}));
-  // 132 multiprocessors hold 396 blocks, 198 of each key head, which 128 parts at the most have.
+  // 132 multiprocessors hold 264 blocks, 132 of each key head, which 128 parts at the most have.
   EXPECT_EQ(blocks, 128u * kKeyHeads);
   EXPECT_EQ(call.workspace_bytes, 128 * kHeads * (128 + 2) * sizeof(float));
 }
 
-TEST_F(PagedAttentionMmaTest, SharesOfFixedSizeDependOnTheTableAlone) {
+TEST_F(PagedAttentionMmaTest, FixedSharesDependOnTheTableAlone) {
   Device device(0);
   unsigned blocks = 0;
   simt::PagedAttentionArgs seen{};
@@ -73,17 +74,29 @@ TEST_F(PagedAttentionMmaTest, SharesOfFixedSizeDependOnTheTableAlone) {
   for (const int64_t sequences : {1, 3, 64}) {
     blocks = 0;
     paged({sequences, sequences, 1024}).launch<PagedAttentionMmaFixed>(device);  // 16384 keys
-    EXPECT_EQ(blocks, 8u * kKeyHeads * sequences);
-    EXPECT_EQ(seen.splits, 8);
-    EXPECT_EQ(seen.share_tiles * 64, 2048);
+    EXPECT_EQ(blocks, 12u * kKeyHeads * sequences);
+    EXPECT_EQ(seen.splits, 12);
+    EXPECT_NE(seen.fixed_shares, 0);
   }
   EXPECT_EQ(paged({2, 900, 64}).launch<PagedAttentionMmaFixed>(device), Names{"paged_attention_mma_bf16_128_16"})
       << "one share, and rows of prefill in the kernel of decoding";
-  EXPECT_EQ(paged({1, 1, 16384}).query<PagedAttentionMmaFixed>(device).level, RLK_SUPPORT_PREFERRED);
-  EXPECT_EQ(paged({1, 1, 16385}).query<PagedAttentionMmaFixed>(device).reason_code, "SIZE");
+  EXPECT_EQ(paged({1, 1, 30720}).query<PagedAttentionMmaFixed>(device).level, RLK_SUPPORT_PREFERRED);
+  EXPECT_EQ(paged({1, 1, 30721}).query<PagedAttentionMmaFixed>(device).reason_code, "SIZE");
 }
 
-TEST_F(PagedAttentionMmaTest, OnlySharesOfFixedSizeAreBatchInvariant) {
+TEST(PagedAttentionShares, FixedOnesGrowAndLeaveNoKeyOut) {
+  EXPECT_EQ(cuda::fixed_share_begin(0), 0);
+  int64_t keys = 1024;
+  for (int64_t share = 0; share < simt::kPagedMaxSplits; ++share) {
+    const int64_t begin = cuda::fixed_share_begin(share);
+    if (begin == 8192) keys = 2048;
+    if (begin == 16384) keys = 4096;
+    EXPECT_EQ(cuda::fixed_share_begin(share + 1), begin + keys) << share;
+  }
+  EXPECT_EQ(keys, 4096);
+}
+
+TEST_F(PagedAttentionMmaTest, OnlyFixedSharesAreBatchInvariant) {
   Device device(0);
   EXPECT_EQ(paged({}).query<PagedAttentionMmaSplit>(device).numerics & RLK_NUMERICS_BATCH_INVARIANT, 0u);
   EXPECT_NE(paged({}).query<PagedAttentionMmaFixed>(device).numerics & RLK_NUMERICS_BATCH_INVARIANT, 0u);
