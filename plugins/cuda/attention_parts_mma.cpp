@@ -15,9 +15,6 @@ using namespace simt::host;
 
 constexpr int64_t kMostHead = 128, kTileKeys = 64;
 constexpr int64_t kMostCount = int64_t{1} << 30;  // of queries of a sample, which the kernels count in 32 bits
-// What a share of the keys costs beyond its keys, counted in keys: filling the pipeline, and its part's way through
-// memory.
-constexpr int64_t kShareKeys = 128;
 
 struct Accuracy {
   const char* name;   // of the implementation
@@ -65,16 +62,7 @@ struct Share {
     blocks = sequences * kv_heads * ceil_divide(rows, block_rows);
     splits = blocks == 0 || keys == 0 ? 0 : 1;
     if (splits == 0) return;
-    // The fewest steps of all blocks that the device holds at once.
-    const int64_t at_once = multiprocessors * (block_rows == kPartsFewRows ? 3 : 2);
-    const int64_t most = std::min<int64_t>(ceil_divide(keys, kTileKeys), kPartsMostSlots / 2);
-    int64_t least = INT64_MAX;
-    for (int64_t shares = 1; shares <= most; ++shares) {
-      const int64_t steps = ceil_divide(blocks * shares, at_once) * (ceil_divide(keys, shares) + kShareKeys);
-      if (steps >= least) continue;
-      least = steps;
-      splits = shares;
-    }
+    splits = shares_of_keys(keys, blocks, multiprocessors * kPartsBlocks, kPartsMostSlots / 2);
   }
 };
 
@@ -229,6 +217,20 @@ sdk::Support support_of(Device& device, const sdk::Call<Op>& described, const Ac
 }
 
 }  // namespace
+
+int64_t shares_of_keys(int64_t keys, int64_t blocks, int64_t at_once, int64_t most) {
+  // What a share of the keys costs beyond its keys, counted in keys: filling the pipeline, and its part's way through
+  // memory.
+  constexpr int64_t kShareKeys = 128;
+  int64_t least = INT64_MAX, best = 1;
+  for (int64_t shares = 1; shares <= std::min(ceil_divide(keys, kTileKeys), most); ++shares) {
+    const int64_t steps = ceil_divide(blocks * shares, at_once) * (ceil_divide(keys, shares) + kShareKeys);
+    if (steps >= least) continue;
+    least = steps;
+    best = shares;
+  }
+  return best;
+}
 
 sdk::Support AttentionSplit::query(Device& device, const sdk::Call<Op>& call) {
   return support_of(device, call, kSplit);

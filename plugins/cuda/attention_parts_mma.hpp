@@ -15,6 +15,10 @@ constexpr rlk_switch kAttentionPartsSwitches[] = {{sizeof(rlk_switch), 0, "D", 7
                                                   {sizeof(rlk_switch), 0, "Sq", 129},
                                                   {sizeof(rlk_switch), 0, "Sk", 65}};
 
+// To how many blocks the keys of `blocks` tiles of rows are shared out, each: the fewest steps of all blocks, of which
+// the device holds at_once.
+int64_t shares_of_keys(int64_t keys, int64_t blocks, int64_t at_once, int64_t most);
+
 // Weights that keep fp32. How many blocks share a row's keys depends on the sizes of the call.
 struct AttentionSplit {
   using Op = sdk::ops::Attention;

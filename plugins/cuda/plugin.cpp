@@ -10,6 +10,8 @@
 #include "cublaslt.hpp"
 #include "driver.hpp"
 #include "grouped_mma.hpp"
+#include "paged_attention_mma.hpp"
+#include "prefix_attention_wgmma.hpp"
 #include "probe.hpp"
 
 namespace rlk::cuda {
@@ -21,6 +23,7 @@ public:
       std::declval<std::tuple<simt::host::Logp, simt::host::LogpBackward>>(), std::declval<simt::host::Maps>(),
       std::declval<products::Implementations<CublasLt>>(),
       std::declval<std::tuple<AttentionWgmma, AttentionMma, AttentionMmaAccurate, AttentionSplit,
+                              PagedAttentionMmaSplit, PagedAttentionMmaFixed, PrefixSharedAttentionWgmma,
                               PrefixSharedAttentionMma, PrefixSharedAttentionMmaAccurate, AttentionBackwardWgmma,
                               AttentionBackwardMma, PrefixSharedAttentionBackwardMma>>(),
       std::declval<simt::host::AttentionOperators>(),

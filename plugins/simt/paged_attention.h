@@ -59,7 +59,7 @@ struct PagedAttentionArgs {
   int32_t lanes;                           // paged_lanes(head_size)
   int32_t splits;                          // of the keys of a row
   uint32_t block_multiplier, block_shift;  // map_divide's, by block_size
-  int32_t reserved;
+  int32_t fixed_shares;                    // not 0: shares begin at the same keys in each call; else they are equal
   double scale;
   double softcap;  // 0: none
   DataErrorSink errors;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "../../simt/attention_samples.h"
+#include "../../simt/tiling.h"
 
 namespace rlk::cuda {
 
@@ -9,6 +10,16 @@ namespace rlk::cuda {
 constexpr int kPartsFewRows = 16;
 constexpr int kPartsMostSlots = 256;
 constexpr int kPartsMergeWarps = 4;
+// Blocks of a multiprocessor at once. Two of few rows fetch keys as fast as memory sends them (measured on an H200,
+// against three); fewer blocks make fewer parts.
+constexpr int kPartsBlocks = 2;
+// The first key of a share whose place no call moves: shares have 1024 keys, 2048 from key 8192 on, 4096 from key 16384
+// on. Short sequences have enough of them to fill a device, long ones few to put together.
+RLK_SIMT_BOTH constexpr int64_t fixed_share_begin(int64_t share) {
+  const int64_t small = 1024 * share, middle = 2048 * share - 8192, large = 4096 * share - 32768;
+  const int64_t higher = small > middle ? small : middle;
+  return higher > large ? higher : large;
+}
 
 struct AttentionPartsArgs : simt::SampleAttentionArgs {
   // [slots, batches * samples * queries * q_heads]: each part's weighted values, [head_size], and beside them what its

@@ -14,99 +14,162 @@ namespace rlk::cuda_kernels {
 
 using cuda::AttentionPartsArgs;
 
-// What a block computes.
-struct PartsWork {
+__device__ __forceinline__ void take_equal_share(int64_t split, int64_t splits, int64_t& first_tile, int64_t& tiles) {
+  const int64_t share = (tiles + splits - 1) / splits;
+  first_tile += split * share;
+  tiles -= split * share;
+  tiles = tiles < share ? tiles : share;
+}
+
+// What a block computes, over keys that lie behind one another: those of a sample, or of a prefix.
+template <class T>
+struct SampleParts {
+  using Args = AttentionPartsArgs;
+  template <class S, bool kOptions, bool kOwn>
+  using Keys = TileLoader<S, T, kOptions, kOwn>;
+  template <class S, bool kOptions, bool kOwn>
+  using Values = TileLoader<S, T, kOptions, kOwn>;
+  struct Row {
+    int64_t sample, query, head;
+  };
+
+  const Args& args;
   int64_t batch, sample;        // sample: the only one, or the first of the prefix's rows
   int64_t first_row, last_row;  // of the sample, or of all samples
   int64_t split;
+  int64_t before, count;       // keys before those of this launch, and of this launch
+  int64_t all_keys, diagonal;  // query i stands at key i + diagonal
   int32_t kv_head;
+
+  __device__ __forceinline__ SampleParts(const Args& given, int64_t item, int block_rows) : args(given) {
+    const bool of_prefix = args.of_prefix != 0;
+    const int64_t rows = (of_prefix ? args.samples : 1) * args.queries * args.group;
+    const int64_t tiles = (rows + block_rows - 1) / block_rows;
+    split = item % args.splits;
+    item /= args.splits;
+    first_row = (tiles - 1 - item % tiles) * block_rows;  // late queries first: they see the most keys
+    last_row = (first_row + block_rows < rows ? first_row + block_rows : rows) - 1;
+    item /= tiles;
+    kv_head = static_cast<int32_t>(item % args.kv_heads);
+    const int64_t sequence = item / args.kv_heads;
+    batch = of_prefix ? sequence : sequence / args.samples;
+    sample = of_prefix ? 0 : sequence % args.samples;
+    before = of_prefix ? 0 : args.prefix_keys;
+    count = of_prefix ? args.prefix_keys : args.keys;
+    all_keys = args.prefix_keys + args.keys;
+    diagonal = args.top_left != 0 ? 0 : all_keys - args.queries;
+  }
+  __device__ __forceinline__ bool begin() const { return true; }
+
+  __device__ __forceinline__ Row row(int64_t number) const {
+    const int64_t rows_of_sample = args.queries * args.group;
+    const int64_t of = number / rows_of_sample, in_sample = number - of * rows_of_sample;
+    const int64_t query = in_sample / args.group;
+    return {sample + of, query, kv_head * args.group + (in_sample - query * args.group)};
+  }
+  // The queries of a block's rows, the least and the most.
+  __device__ __forceinline__ void queries(int64_t& least, int64_t& most) const {
+    const Row first = row(first_row), last = row(last_row);
+    const bool several = first.sample != last.sample;
+    least = several ? 0 : first.query;
+    most = several ? args.queries - 1 : last.query;
+  }
+  // Of the tiles of keys those of this block.
+  template <class S>
+  __device__ __forceinline__ void take_share(int64_t& first_tile, int64_t& tiles) const {
+    take_equal_share(split, args.splits, first_tile, tiles);
+  }
+  __device__ __forceinline__ bool leaves_empty() const { return false; }
+  __device__ __forceinline__ const T* query(const Row& at) const {
+    return sample_row<const T>(args.q, batch, at.sample, at.query, at.head);
+  }
+  __device__ __forceinline__ KeyMask mask() const {
+    return key_mask_of(args.of_prefix != 0 ? args.prefix_mask : args.key_mask, batch, sample);
+  }
+  template <class S, bool kOptions, bool kOwn>
+  __device__ __forceinline__ Keys<S, kOptions, kOwn> keys(int64_t first_key, uint32_t tile, const KeyMask& mask) const {
+    return load<Keys<S, kOptions, kOwn>>(args.of_prefix != 0 ? args.prefix_k : args.k, first_key, tile, mask);
+  }
+  template <class S, bool kOptions, bool kOwn>
+  __device__ __forceinline__ Values<S, kOptions, kOwn> values(int64_t first_key, uint32_t tile,
+                                                              const KeyMask& mask) const {
+    return load<Values<S, kOptions, kOwn>>(args.of_prefix != 0 ? args.prefix_v : args.v, first_key, tile, mask);
+  }
+
+  // Where a row's part lies.
+  struct Place {
+    float *values, *sums;
+  };
+  __device__ __forceinline__ Place place(int64_t number, float /*total*/) const {
+    const Row at = row(number);
+    const int64_t rows = args.batches * args.samples * args.queries * args.q_heads;
+    const int64_t token = (batch * args.samples + at.sample) * args.queries + at.query;
+    const int64_t part = (args.first_slot + split) * rows + token * args.q_heads + at.head;
+    return {args.parts + part * args.head_size, args.sums + 2 * part};
+  }
+  __device__ __forceinline__ void put(const Place& to, int d, float2 value) const {
+    *reinterpret_cast<float2*>(to.values + d) = value;
+  }
+  __device__ __forceinline__ void put_sums(const Place& to, float top, float total) const {
+    *reinterpret_cast<float2*>(to.sums) = make_float2(top, total);
+  }
+
+private:
+  template <class Loader>
+  __device__ __forceinline__ Loader load(const SampleTensor& from, int64_t first_key, uint32_t tile,
+                                         const KeyMask& mask) const {
+    return Loader(sample_row<const T>(from, batch, sample, 0, kv_head), from.token_stride, first_key, count,
+                  args.head_size, tile, mask);
+  }
 };
 
-__device__ __forceinline__ PartsWork find_parts_work(const AttentionPartsArgs& args, int64_t item, int block_rows) {
-  const int64_t rows = (args.of_prefix != 0 ? args.samples : 1) * args.queries * args.group;
-  const int64_t tiles = (rows + block_rows - 1) / block_rows;
-  PartsWork work{};
-  work.split = item % args.splits;
-  item /= args.splits;
-  work.first_row = (tiles - 1 - item % tiles) * block_rows;  // late queries first: they see the most keys
-  work.last_row = (work.first_row + block_rows < rows ? work.first_row + block_rows : rows) - 1;
-  item /= tiles;
-  work.kv_head = static_cast<int32_t>(item % args.kv_heads);
-  const int64_t sequence = item / args.kv_heads;
-  work.batch = args.of_prefix != 0 ? sequence : sequence / args.samples;
-  work.sample = args.of_prefix != 0 ? 0 : sequence % args.samples;
-  return work;
-}
-
-struct PartsRow {
-  int64_t sample, query, head;
-};
-__device__ __forceinline__ PartsRow find_row(const AttentionPartsArgs& args, const PartsWork& work, int64_t row) {
-  const int64_t rows_of_sample = args.queries * args.group;
-  const int64_t sample = row / rows_of_sample, in_sample = row - sample * rows_of_sample;
-  const int64_t query = in_sample / args.group;
-  return {work.sample + sample, query, work.kv_head * args.group + (in_sample - query * args.group)};
-}
-
-// Where a row's part lies, counted in rows.
-__device__ __forceinline__ int64_t part_of(const AttentionPartsArgs& args, const PartsWork& work, int64_t row) {
-  const PartsRow at = find_row(args, work, row);
-  const int64_t rows = args.batches * args.samples * args.queries * args.q_heads;
-  const int64_t token = (work.batch * args.samples + at.sample) * args.queries + at.query;
-  return (args.first_slot + work.split) * rows + token * args.q_heads + at.head;
-}
-
-// S: of a block in which warps have rows of their own. kFew: they share the first 16 instead.
-template <class T, class S, bool kAccurate, bool kOptions, bool kFew>
-__device__ __forceinline__ void attention_parts_mma(const AttentionPartsArgs& args) {
+// S: of a block in which warps have rows of their own. kFew: they share the first 16 instead, and each brings the keys
+// that it multiplies. Parts: where rows, keys, values and results lie.
+template <class T, class S, bool kAccurate, bool kOptions, bool kFew, class Parts, bool kOwn = kFew>
+__device__ __forceinline__ void attention_parts_mma(const typename Parts::Args& args) {
   constexpr int kRowTiles = S::kRowTiles, kKeys = S::kKeys, kHead = S::kHead, kHeadTiles = kHead / 8;
   constexpr int kRows = kFew ? cuda::kPartsFewRows : S::kBlockRows;
   constexpr int kWarpKeys = kFew ? kKeys / S::kWarps : kKeys;
   static_assert(!kFew || (kRowTiles == 1 && kWarpKeys % 16 == 0));
   unsigned char* const shared = dynamic_shared();
-  const PartsWork work = find_parts_work(args, args.first_block + blockIdx.x, kRows);
+  Parts parts(args, args.first_block + blockIdx.x, kRows);
+  if (!parts.begin()) return;
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
-  const int valid_rows = static_cast<int>(work.last_row - work.first_row + 1);
+  const int valid_rows = static_cast<int>(parts.last_row - parts.first_row + 1);
 
-  const int64_t before = args.of_prefix != 0 ? 0 : args.prefix_keys;  // keys before those of this launch
-  const int64_t count = args.of_prefix != 0 ? args.prefix_keys : args.keys;
-  const int64_t all_keys = args.prefix_keys + args.keys, diagonal = args.top_left != 0 ? 0 : all_keys - args.queries;
   const auto visible = [&](int64_t query) {
-    const KeyRange range = keys_in_window(args.window_left, args.window_right, all_keys, query + diagonal);
-    return span_of(range, before, count);
+    const KeyRange range = keys_in_window(args.window_left, args.window_right, parts.all_keys, query + parts.diagonal);
+    return span_of(range, parts.before, parts.count);
   };
   // The keys that any row sees, and those that every row sees: bounds grow with the query.
-  const PartsRow first = find_row(args, work, work.first_row), last = find_row(args, work, work.last_row);
-  const bool several = first.sample != last.sample;
-  const KeyRange low = visible(several ? 0 : first.query), high = visible(several ? args.queries - 1 : last.query);
+  int64_t least, most;
+  parts.queries(least, most);
+  const KeyRange low = visible(least), high = visible(most);
   int64_t first_tile = low.first / kKeys;
   int64_t tiles = high.last < low.first ? 0 : high.last / kKeys + 1 - first_tile;
-  const int64_t share = (tiles + args.splits - 1) / args.splits;
-  first_tile += work.split * share;
-  tiles -= work.split * share;
-  tiles = tiles < share ? tiles : share;
+  parts.template take_share<S>(first_tile, tiles);
+  if (tiles <= 0 && parts.leaves_empty()) {
+    for (int row = static_cast<int>(threadIdx.x); row < valid_rows; row += S::kThreads) {
+      parts.put_sums(parts.place(parts.first_row + row, 0.0f), -INFINITY, 0.0f);
+    }
+    return;
+  }
 
   const uint32_t query_tile = shared_address(shared);
   const uint32_t key_tile = query_tile + 2 * S::kStride * kRows;
+  const KeyMask mask = kOptions ? parts.mask() : KeyMask{};
+  auto keys = parts.template keys<S, kOptions, kOwn>(first_tile * kKeys, key_tile, mask);
+  auto values =
+      parts.template values<S, kOptions, kOwn>(first_tile * kKeys, key_tile + S::kStages * S::kKeyTileBytes, mask);
   if (tiles > 0) {
     constexpr int kChunks = kHead / 8;
     for (int i = static_cast<int>(threadIdx.x); i < kRows * kChunks; i += S::kThreads) {
       const int row = i / kChunks, column = i % kChunks * 8;
       const bool ok = row < valid_rows && column < args.head_size;
-      const PartsRow at = find_row(args, work, work.first_row + (ok ? row : 0));
       copy_async_16(query_tile + 2 * (row * S::kStride + column),
-                    sample_row<const T>(args.q, work.batch, at.sample, at.query, at.head) + (ok ? column : 0), ok);
+                    parts.query(parts.row(parts.first_row + (ok ? row : 0))) + (ok ? column : 0), ok);
     }
   }
-  const SampleTensor &k = args.of_prefix != 0 ? args.prefix_k : args.k,
-                     &v = args.of_prefix != 0 ? args.prefix_v : args.v;
-  const KeyMask mask =
-      kOptions ? key_mask_of(args.of_prefix != 0 ? args.prefix_mask : args.key_mask, work.batch, work.sample)
-               : KeyMask{};
-  TileLoader<S, T, kOptions> keys(sample_row<const T>(k, work.batch, work.sample, 0, work.kv_head), k.token_stride,
-                                  first_tile * kKeys, count, args.head_size, key_tile, mask);
-  TileLoader<S, T, kOptions> values(sample_row<const T>(v, work.batch, work.sample, 0, work.kv_head), v.token_stride,
-                                    first_tile * kKeys, count, args.head_size, key_tile + 4 * S::kStride * kKeys, mask);
 
   const int warp_row = kFew ? 0 : warp * 16 * kRowTiles, warp_key = kFew ? warp * kWarpKeys : 0;
   const bool idle = warp_row >= valid_rows;
@@ -115,20 +178,21 @@ __device__ __forceinline__ void attention_parts_mma(const AttentionPartsArgs& ar
   for (int r = 0; r < kRowTiles; ++r) {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      const int64_t row = work.first_row + warp_row + 16 * r + lane / 4 + 8 * h;
-      query_of[r][h] = static_cast<int>(find_row(args, work, row < work.last_row ? row : work.last_row).query);
+      const int64_t row = parts.first_row + warp_row + 16 * r + lane / 4 + 8 * h;
+      query_of[r][h] = static_cast<int>(parts.row(row < parts.last_row ? row : parts.last_row).query);
     }
   }
   // Scores in powers of 2; a softcap leaves them so.
   const float scale = kOptions && args.softcap > 0 ? 1.0f : static_cast<float>(args.scale * 1.4426950408889634074);
-  MmaRows<T, kHead, S::kStride, kRowTiles, kWarpKeys, kAccurate> state;
+  MmaRows<T, kHead, S::kStride, kRowTiles, kWarpKeys, kAccurate, S::kTransposed, S::kValueStride> state;
   const auto adjust = [&](int64_t tile) {
     if (kOptions && args.softcap > 0) state.cap(Softcap<float>(args));
     const int64_t first_key = (first_tile + tile) * kKeys;
     if (first_key >= high.first && first_key + kKeys - 1 <= low.last && (!kOptions || mask.data == nullptr)) return;
-    const uint64_t open = kOptions ? unmasked_keys<kKeys>(mask, count, first_key) >> (warp_key + lane % 4 * 2) : 0;
-    const int64_t centre = diagonal - before - first_key - warp_key;
-    const int end = clamp_to_tile(count - 1 - first_key - warp_key);
+    const uint64_t open =
+        kOptions ? unmasked_keys<kKeys>(mask, parts.count, first_key) >> (warp_key + lane % 4 * 2) : 0;
+    const int64_t centre = parts.diagonal - parts.before - first_key - warp_key;
+    const int end = clamp_to_tile(parts.count - 1 - first_key - warp_key);
 #pragma unroll
     for (int r = 0; r < kRowTiles; ++r) {
 #pragma unroll
@@ -140,8 +204,8 @@ __device__ __forceinline__ void attention_parts_mma(const AttentionPartsArgs& ar
       }
     }
   };
-  walk_tiles<S>(state, keys, values, tiles, query_tile + query_fragment<S::kStride>(warp_row), key_tile, warp_key, idle,
-                scale, adjust);
+  walk_tiles<S, kOwn>(state, keys, values, tiles, query_tile + query_fragment<S::kStride>(warp_row), key_tile, warp_key,
+                      idle, scale, adjust);
 
   if constexpr (!kFew) {
     if (idle) return;
@@ -152,15 +216,14 @@ __device__ __forceinline__ void attention_parts_mma(const AttentionPartsArgs& ar
         const float total = state.total(r, h);
         const int row = warp_row + 16 * r + lane / 4 + 8 * h;
         if (row >= valid_rows) continue;
-        const int64_t part = part_of(args, work, work.first_row + row);
-        float* const to = args.parts + part * args.head_size;
+        const auto to = parts.place(parts.first_row + row, total);
 #pragma unroll
         for (int n = 0; n < kHeadTiles; ++n) {
           const int column = 8 * n + lane % 4 * 2;
           if (column >= args.head_size) break;
-          *reinterpret_cast<float2*>(to + column) = make_float2(state.out[r][n][2 * h], state.out[r][n][2 * h + 1]);
+          parts.put(to, column, make_float2(state.out[r][n][2 * h], state.out[r][n][2 * h + 1]));
         }
-        if (lane % 4 == 0) *reinterpret_cast<float2*>(args.sums + 2 * part) = make_float2(state.top[r][h], total);
+        if (lane % 4 == 0) parts.put_sums(to, state.top[r][h], total);
       }
     }
   } else {
@@ -183,21 +246,25 @@ __device__ __forceinline__ void attention_parts_mma(const AttentionPartsArgs& ar
       }
     }
     __syncthreads();
-    for (int i = static_cast<int>(threadIdx.x); i < valid_rows * args.head_size; i += S::kThreads) {
-      const int row = i / args.head_size, d = i - row * args.head_size;
-      float top = -INFINITY, total = 0.0f, value = 0.0f;
+    const int pairs = args.head_size / 2;
+    for (int i = static_cast<int>(threadIdx.x); i < valid_rows * pairs; i += S::kThreads) {
+      const int row = i / pairs, d = 2 * (i - row * pairs);
+      float top = -INFINITY, total = 0.0f;
+      float2 value = make_float2(0.0f, 0.0f);
 #pragma unroll
       for (int w = 0; w < S::kWarps; ++w) top = fmaxf(top, tops[w * kRows + row]);
       const float base = top == -INFINITY ? 0.0f : top;
 #pragma unroll
       for (int w = 0; w < S::kWarps; ++w) {
         const float factor = exp2_fast(tops[w * kRows + row] - base);
+        const float2 of_warp = *reinterpret_cast<const float2*>(out + (w * kRows + row) * kHead + d);
         total = fmaf(totals[w * kRows + row], factor, total);
-        value = fmaf(out[(w * kRows + row) * kHead + d], factor, value);
+        value.x = fmaf(of_warp.x, factor, value.x);
+        value.y = fmaf(of_warp.y, factor, value.y);
       }
-      const int64_t part = part_of(args, work, work.first_row + row);
-      args.parts[part * args.head_size + d] = value;
-      if (d == 0) *reinterpret_cast<float2*>(args.sums + 2 * part) = make_float2(top, total);
+      const auto to = parts.place(parts.first_row + row, total);
+      parts.put(to, d, value);
+      if (d == 0) parts.put_sums(to, top, total);
     }
   }
 }

@@ -7,10 +7,10 @@ using namespace rlk::cuda_kernels;
 RLK_PARTS_KERNELS(attention_parts_mma_accurate, bf16, bf16, true)
 RLK_PARTS_KERNELS(attention_parts_mma_accurate, f16, f16, true)
 
-RLK_PARTS_KERNEL(attention_parts_mma_accurate_bf16_64_16, bf16, 64, 1, 3, true, true, true)
-RLK_PARTS_KERNEL(attention_parts_mma_accurate_bf16_128_16, bf16, 128, 1, 3, true, true, true)
-RLK_PARTS_KERNEL(attention_parts_mma_accurate_f16_64_16, f16, 64, 1, 3, true, true, true)
-RLK_PARTS_KERNEL(attention_parts_mma_accurate_f16_128_16, f16, 128, 1, 3, true, true, true)
+RLK_PARTS_KERNEL(attention_parts_mma_accurate_bf16_64_16, bf16, 64, 1, true, true, true)
+RLK_PARTS_KERNEL(attention_parts_mma_accurate_bf16_128_16, bf16, 128, 1, true, true, true)
+RLK_PARTS_KERNEL(attention_parts_mma_accurate_f16_64_16, f16, 64, 1, true, true, true)
+RLK_PARTS_KERNEL(attention_parts_mma_accurate_f16_128_16, f16, 128, 1, true, true, true)
 
 #define RLK_PARTS_MERGE(T)                                                             \
   RLK_SIMT_KERNEL(32 * rlk::cuda::kPartsMergeWarps, 4)                                 \

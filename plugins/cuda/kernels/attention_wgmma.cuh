@@ -15,6 +15,7 @@
 namespace rlk::cuda_kernels {
 
 using cuda::AttentionWgmmaArgs;
+using cuda::PrefixAttentionWgmmaArgs;
 
 template <int kPadded>
 struct WgmmaShape {
@@ -55,12 +56,38 @@ struct WgmmaBarriers {
   }
 };
 
+// The keys of a sequence in tiles: those of a prefix, then its own, which begin with a tile.
+template <class Args>
+constexpr bool kHasPrefix = std::is_same_v<Args, PrefixAttentionWgmmaArgs>;
+template <class S, class Args>
+struct WgmmaKeys {
+  int prefix, prefix_tiles, all;  // keys before the sequence's own, and in tiles; of both
+
+  __device__ __forceinline__ explicit WgmmaKeys(const Args& args) : prefix(0), prefix_tiles(0), all(args.keys) {
+    if constexpr (kHasPrefix<Args>) {
+      prefix = args.prefix_keys;
+      prefix_tiles = (prefix + S::kKeys - 1) / S::kKeys;
+      all += prefix;
+    }
+  }
+  __device__ __forceinline__ bool is_own(int tile) const { return !kHasPrefix<Args> || tile >= prefix_tiles; }
+  __device__ __forceinline__ int tile_of(int key) const {
+    if (!kHasPrefix<Args> || key < prefix) return key / S::kKeys;
+    return prefix_tiles + (key - prefix) / S::kKeys;
+  }
+  __device__ __forceinline__ int first_key(int tile) const {
+    return is_own(tile) ? prefix + (tile - prefix_tiles) * S::kKeys : tile * S::kKeys;
+  }
+  // The last key that a tile can have: what is behind a prefix in its last tile is not the sequence's.
+  __device__ __forceinline__ int last_key(int tile) const { return (is_own(tile) ? all : prefix) - 1; }
+};
+
 // A tile of queries, and the tiles of keys that its rows see.
 struct WgmmaTile {
   int head, sequence, first_query, first, count;  // count -1: there is no such tile
 };
-template <class S>
-__device__ __forceinline__ WgmmaTile tile_of(const AttentionWgmmaArgs& args, int round) {
+template <class S, class Args>
+__device__ __forceinline__ WgmmaTile tile_of(const Args& args, int round) {
   const int blocks = static_cast<int>(gridDim.x), block = static_cast<int>(blockIdx.x);
   const int at = round * blocks + (round % 2 != 0 ? blocks - 1 - block : block);
   const int heads = args.q_heads * args.sequences, rows = (args.queries + cuda::kWgmmaRows - 1) / cuda::kWgmmaRows;
@@ -71,17 +98,17 @@ __device__ __forceinline__ WgmmaTile tile_of(const AttentionWgmmaArgs& args, int
   tile.sequence = at % heads / args.q_heads;
   tile.first_query = (rows - 1 - at / heads) * cuda::kWgmmaRows;
   const int last_query = min(tile.first_query + cuda::kWgmmaRows, args.queries) - 1;
-  const int high = min(args.keys - 1, last_query + args.diagonal + args.window_right);
+  const WgmmaKeys<S, Args> all(args);
+  const int high = min(all.all - 1, last_query + args.diagonal + args.window_right);
   const int low = max(0, tile.first_query + args.diagonal - args.window_left);
-  tile.first = low / S::kKeys;
-  tile.count = high < low ? 0 : high / S::kKeys + 1 - tile.first;
+  tile.first = all.tile_of(low);
+  tile.count = high < low ? 0 : all.tile_of(high) + 1 - tile.first;
   return tile;
 }
 
 // One thread's work: every copy in, in the order in which the tiles are needed.
-template <class S>
-__device__ __forceinline__ void copy_tiles(const AttentionWgmmaArgs& args, uint32_t shared,
-                                           const WgmmaBarriers<S>& barriers) {
+template <class S, class Args>
+__device__ __forceinline__ void copy_tiles(const Args& args, uint32_t shared, const WgmmaBarriers<S>& barriers) {
   RingPlace<S::kStages> keys(barriers.keys(), 1), values(barriers.values(), 1);
   uint32_t query_parity = 1;
   const auto load = [&](RingPlace<S::kStages>& ring, const cuda::TensorMap& map, int ring_at, int head, int token,
@@ -95,6 +122,7 @@ __device__ __forceinline__ void copy_tiles(const AttentionWgmmaArgs& args, uint3
     }
     ring.advance();
   };
+  const WgmmaKeys<S, Args> all(args);
   for (int round = 0;; ++round) {
     const WgmmaTile tile = tile_of<S>(args, round);
     if (tile.count < 0) return;
@@ -107,11 +135,20 @@ __device__ __forceinline__ void copy_tiles(const AttentionWgmmaArgs& args, uint3
       copy_panel(shared + p * S::kQueryPanel, args.q, p * cuda::kWgmmaPanelColumns, tile.head, tile.first_query,
                  tile.sequence, barriers.query_full());
     }
+    const auto load_tile = [&](RingPlace<S::kStages>& ring, bool of_values, int number) {
+      const int ring_at = of_values ? S::kValuesAt : S::kKeysAt;
+      if constexpr (kHasPrefix<Args>) {
+        if (!all.is_own(number)) {
+          return load(ring, of_values ? args.prefix_v : args.prefix_k, ring_at, kv_head, number * S::kKeys,
+                      tile.sequence / args.samples);
+        }
+      }
+      load(ring, of_values ? args.v : args.k, ring_at, kv_head, (number - all.prefix_tiles) * S::kKeys, tile.sequence);
+    };
     // From the last tile to the first, the values one step behind the keys.
     for (int i = tile.count - 1; i >= -1; --i) {
-      const int token = (tile.first + i) * S::kKeys;
-      if (i >= 0) load(keys, args.k, S::kKeysAt, kv_head, token, tile.sequence);
-      if (i + 1 < tile.count) load(values, args.v, S::kValuesAt, kv_head, token + S::kKeys, tile.sequence);
+      if (i >= 0) load_tile(keys, false, tile.first + i);
+      if (i + 1 < tile.count) load_tile(values, true, tile.first + i + 1);
     }
   }
 }
@@ -213,9 +250,9 @@ struct WgmmaRows {
 };
 
 // The work of warpgroup 0 or 1 of those that compute.
-template <class T, class S, bool kTurns>
-__device__ __forceinline__ void compute_tiles(const AttentionWgmmaArgs& args, uint32_t shared,
-                                              const WgmmaBarriers<S>& barriers, int warpgroup) {
+template <class T, class S, bool kTurns, class Args>
+__device__ __forceinline__ void compute_tiles(const Args& args, uint32_t shared, const WgmmaBarriers<S>& barriers,
+                                              int warpgroup) {
   constexpr int kKeys = S::kKeys, kRows = cuda::kWgmmaWarpgroupRows;
   const int thread = static_cast<int>(threadIdx.x) % 128, lane = thread % 32;
   const int row = thread / 32 * 16 + lane / 4, column = lane % 4 * 2;
@@ -232,6 +269,7 @@ __device__ __forceinline__ void compute_tiles(const AttentionWgmmaArgs& args, ui
     ring.advance();
   };
   WgmmaRows<T, S> rows;
+  const WgmmaKeys<S, Args> all(args);
 
   if (kTurns && warpgroup == 1) named_arrive<256>(kTurnBarrier);
   for (int round = 0;; ++round) {
@@ -241,12 +279,12 @@ __device__ __forceinline__ void compute_tiles(const AttentionWgmmaArgs& args, ui
     const int right = first_query + args.diagonal + args.window_right;  // of the warpgroup's first row
     const int left = first_query + args.diagonal - args.window_left;
     const auto hide = [&](int i) {
-      const int first_key = (tile.first + i) * kKeys;
-      if (first_key >= left + kRows - 1 && first_key + kKeys - 1 <= min(args.keys - 1, right)) return;
+      const int first_key = all.first_key(tile.first + i), last_key = all.last_key(tile.first + i);
+      if (first_key >= left + kRows - 1 && first_key + kKeys - 1 <= min(last_key, right)) return;
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
         const int shift = first_key + column;
-        rows.hide(h, left + row + 8 * h - shift, min(args.keys - 1, right + row + 8 * h) - shift);
+        rows.hide(h, left + row + 8 * h - shift, min(last_key, right + row + 8 * h) - shift);
       }
     };
 
@@ -350,8 +388,8 @@ __device__ __forceinline__ void compute_tiles(const AttentionWgmmaArgs& args, ui
   if (thread == 0) wait_panels_read();
 }
 
-template <class T, class S, bool kTurns>
-__device__ __forceinline__ void attention_wgmma(const AttentionWgmmaArgs& args) {
+template <class T, class S, bool kTurns, class Args>
+__device__ __forceinline__ void attention_wgmma(const Args& args) {
   const uint32_t shared = (shared_address(simt::dynamic_shared()) + 1023) & ~1023u;
   const WgmmaBarriers<S> barriers{shared + S::kBarriersAt};
   if (threadIdx.x == 0) {

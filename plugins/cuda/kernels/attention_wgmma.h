@@ -25,6 +25,13 @@ struct AttentionWgmmaArgs {
   float scale;                        // of scores in powers of 2
 };
 
+// The same with keys before the others that `samples` sequences at a time share: query i stands at key i + diagonal of
+// both together.
+struct PrefixAttentionWgmmaArgs : AttentionWgmmaArgs {
+  TensorMap prefix_k, prefix_v;
+  int32_t prefix_keys, samples;
+};
+
 // The head size of the kernel that computes this one.
 constexpr int wgmma_padded(int64_t head) {
   return head <= 64 ? 64 : head <= 96 ? 96 : head <= 128 ? 128 : head <= 192 ? 192 : 256;

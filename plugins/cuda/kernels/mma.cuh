@@ -29,6 +29,10 @@ __device__ __forceinline__ void copy_async_16(uint32_t to, const void* from, boo
 __device__ __forceinline__ void copy_async_16(uint32_t to, const void* from) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
 }
+// The first `bytes` of 16, 0 to 16, and zeros.
+__device__ __forceinline__ void copy_async_part(uint32_t to, const void* from, int bytes) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
+}
 // 16 bytes of zeros, at once.
 __device__ __forceinline__ void zero_16(uint32_t to) {
   asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};" ::"r"(to), "r"(0) : "memory");

@@ -9,7 +9,8 @@ namespace rlk::cuda_kernels {
 
 using namespace simt;
 
-template <int kHead_, int kWarps_, int kRowTiles_>
+// kTransposed: values lie in shared memory as columns of the head size, a row for each, as a cache may have them.
+template <int kHead_, int kWarps_, int kRowTiles_, bool kTransposed_ = false, int kStages_ = 2>
 struct MmaShape {
   static constexpr int kHead = kHead_;  // head size, padded
   static constexpr int kWarps = kWarps_;
@@ -18,26 +19,33 @@ struct MmaShape {
   static constexpr int kThreads = kWarps * 32;
   static constexpr int kBlockRows = kWarps * kRowTiles * 16;
   static constexpr int kStride = attention_mma_stride(kHead);  // of a row in shared memory, elements
+  static constexpr bool kTransposed = kTransposed_;
+  static constexpr int kValueStride = kTransposed ? kKeys + 8 : kStride;
+  static constexpr int kStages = kStages_;  // of tiles of keys, and of values
+  static constexpr uint32_t kKeyTileBytes = 2 * kStride * kKeys;
+  static constexpr uint32_t kValueTileBytes = kTransposed ? 2 * kValueStride * kHead : kKeyTileBytes;
 };
 
 // Brings the key (or value) tiles of one sequence into shared memory, one after the other. A thread keeps its column
 // and steps down the rows; rows beyond the sequence, masked rows and columns beyond the head size become 0. The
-// sequence has a key.
-template <class S, class T, bool kOptions>
+// sequence has a key. kOwn: a warp brings those rows of a tile that are the warp's by their number.
+template <class S, class T, bool kOptions, bool kOwn = false>
 struct TileLoader {
   static constexpr int kChunks = S::kHead / 8;
-  static constexpr int kRowsAtOnce = S::kThreads / kChunks;  // a remainder of the threads has nothing to do
-  const T* from;                                             // this thread's row of the next tile
-  int64_t stride;                                            // of a row, elements
-  uint32_t to;                                               // this thread's place in stage 0
-  bool in_head;                                              // its column is one of the head
-  int64_t left;                                              // rows of the sequence from this thread's row on
+  static constexpr int kThreads = kOwn ? 32 : S::kThreads, kRows = kOwn ? S::kKeys / S::kWarps : S::kKeys;
+  static constexpr int kRowsAtOnce = kThreads / kChunks;  // a remainder of the threads has nothing to do
+  const T* from;                                          // this thread's row of the next tile
+  int64_t stride;                                         // of a row, elements
+  uint32_t to;                                            // this thread's place in stage 0
+  bool in_head;                                           // its column is one of the head
+  int64_t left;                                           // rows of the sequence from this thread's row on
   const uint8_t* mask;  // of this thread's row of the next tile; nullptr: no row is masked
   int64_t mask_stride;
 
   __device__ __forceinline__ TileLoader(const T* sequence, int64_t token_stride, int64_t first_key, int64_t keys,
                                         int head_size, uint32_t shared_tile, const KeyMask& key_mask) {
-    const int row = static_cast<int>(threadIdx.x) / kChunks, column = static_cast<int>(threadIdx.x) % kChunks * 8;
+    const int me = static_cast<int>(threadIdx.x), column = me % kThreads % kChunks * 8;
+    const int row = me / kThreads * kRows + me % kThreads / kChunks;
     in_head = column < head_size;
     from = sequence + (first_key + row) * token_stride + (in_head ? column : 0);
     stride = token_stride;
@@ -49,8 +57,8 @@ struct TileLoader {
   }
 
   __device__ __forceinline__ void load(uint32_t stage_bytes) {
-    if (static_cast<int>(threadIdx.x) < kRowsAtOnce * kChunks) {
-      if (in_head && left >= S::kKeys && (!kOptions || mask == nullptr)) {
+    if (static_cast<int>(threadIdx.x) % kThreads < kRowsAtOnce * kChunks) {
+      if (in_head && left >= kRows && (!kOptions || mask == nullptr)) {
         load_whole(stage_bytes);
       } else {
         load_part(stage_bytes);
@@ -63,20 +71,20 @@ struct TileLoader {
 
 private:
   __device__ __forceinline__ bool has(int r) const {
-    return S::kKeys % kRowsAtOnce == 0 || r + static_cast<int>(threadIdx.x) / kChunks < S::kKeys;
+    return kRows % kRowsAtOnce == 0 || r + static_cast<int>(threadIdx.x) % kThreads / kChunks < kRows;
   }
   __device__ __forceinline__ void load_whole(uint32_t stage_bytes) const {
     const T* row = from;
 #pragma unroll
-    for (int r = 0; r < S::kKeys; r += kRowsAtOnce) {
+    for (int r = 0; r < kRows; r += kRowsAtOnce) {
       if (has(r)) copy_async_16(to + stage_bytes + 2 * r * S::kStride, row);
       row += kRowsAtOnce * stride;
     }
   }
   __device__ __forceinline__ void load_part(uint32_t stage_bytes) const {
-    const int last = static_cast<int>(left < S::kKeys ? left : S::kKeys) - 1;  // below 0: before this thread's row
+    const int last = static_cast<int>(left < kRows ? left : kRows) - 1;  // below 0: before this thread's row
 #pragma unroll 1
-    for (int r = 0; r < S::kKeys; r += kRowsAtOnce) {
+    for (int r = 0; r < kRows; r += kRowsAtOnce) {
       if (!has(r)) break;
       const bool open = in_head && r <= last && (!kOptions || mask == nullptr || mask[r * mask_stride] != 0);
       copy_async_16(to + stage_bytes + 2 * r * S::kStride, from + (r <= last ? r : last) * stride, open);
@@ -87,7 +95,9 @@ private:
 // The rows of a warp, 16 a tile: their scores against kKeys keys, what the exponents have subtracted, the sums of the
 // weights and the weighted values. This thread's rows of tile r are 16 r + lane / 4 + 8 h, its columns of 8 n
 // 8 n + lane % 4 * 2 and the next: elements 2 h and 2 h + 1. kAccurate: weights as two numbers of T.
-template <class T, int kHead, int kStride, int kRowTiles, int kKeys, bool kAccurate>
+// kTransposed, kValueStride: MmaShape's.
+template <class T, int kHead, int kStride, int kRowTiles, int kKeys, bool kAccurate, bool kTransposed = false,
+          int kValueStride = kStride>
 struct MmaRows {
   static constexpr int kScoreTiles = kKeys / 8, kHeadTiles = kHead / 8;
   // Weights are kept times 2^kHeadroom: small f16 weights, and second halves, would otherwise lose bits to subnormals.
@@ -220,7 +230,11 @@ struct MmaRows {
 #pragma unroll
       for (int n = 0; n < kHeadTiles / 2; ++n) {
         uint32_t v[4];
-        load_matrices_transposed(v, values + 2 * (16 * j * kStride + 16 * n));
+        if constexpr (kTransposed) {
+          load_matrices(v, values + 2 * (16 * n * kValueStride + 16 * j));
+        } else {
+          load_matrices_transposed(v, values + 2 * (16 * j * kStride + 16 * n));
+        }
 #pragma unroll
         for (int r = 0; r < kRowTiles; ++r) {
           multiply_add<T>(out[r][2 * n], weight[r], v[0], v[1]);
@@ -260,38 +274,50 @@ __device__ __forceinline__ uint32_t value_fragment(int first_key) {
   return 2 * ((first_key + lane % 8 + lane / 8 % 2 * 8) * kStride + lane / 16 * 8);
 }
 
-// Walks over tiles of keys and values, two stages of both in flight. Queries may be under way as the first group of
+// Walks over tiles of keys and values, S::kStages of both in flight. Queries may be under way as the first group of
 // copies. idle: the warp has no rows; it still loads, and meets the barriers. first_key: of the tile, that this warp
-// multiplies. adjust(tile): what becomes of the scores before they are weights.
-template <class S, class Rows, class Loader, class Adjust>
-__device__ __forceinline__ void walk_tiles(Rows& rows, Loader& keys, Loader& values, int64_t tiles, uint32_t queries,
+// multiplies. adjust(tile): what becomes of the scores before they are weights. kOwn: a warp multiplies the rows that
+// it has brought, and only the queries are other warps' work, too.
+template <class S, bool kOwn = false, class Rows, class Keys, class Values, class Adjust>
+__device__ __forceinline__ void walk_tiles(Rows& rows, Keys& keys, Values& values, int64_t tiles, uint32_t queries,
                                            uint32_t key_tile, int first_key, bool idle, float scale,
                                            const Adjust& adjust) {
-  constexpr uint32_t kTileBytes = 2 * S::kStride * S::kKeys;
-  const uint32_t value_tile = key_tile + 2 * kTileBytes;
+  const uint32_t value_tile = key_tile + S::kStages * S::kKeyTileBytes;
   const uint32_t of_keys = key_tile + key_fragment<S::kStride>(first_key);
-  const uint32_t of_values = value_tile + value_fragment<S::kStride>(first_key);
-  if (tiles > 0) keys.load(0);
-  commit_copies();
-  if (tiles > 0) values.load(0);
-  commit_copies();
+  const uint32_t of_values = value_tile + (S::kTransposed ? key_fragment<S::kValueStride>(0) + 2 * first_key
+                                                          : value_fragment<S::kStride>(first_key));
+  const auto meet = [] {
+    if constexpr (kOwn) {
+      wave_sync();
+    } else {
+      __syncthreads();
+    }
+  };
+  const auto load = [&](int64_t tile, uint32_t stage) {
+    if (tile < tiles) keys.load(stage * S::kKeyTileBytes);
+    commit_copies();
+    if (tile < tiles) values.load(stage * S::kValueTileBytes);
+    commit_copies();
+  };
+#pragma unroll
+  for (uint32_t stage = 0; stage + 1 < S::kStages; ++stage) load(stage, stage);
+  uint32_t stage = 0, next = S::kStages - 1;
   for (int64_t tile = 0; tile < tiles; ++tile) {
-    const uint32_t stage = tile % 2 == 0 ? 0 : kTileBytes;
-    if (tile + 1 < tiles) keys.load(kTileBytes - stage);
-    commit_copies();
-    if (tile + 1 < tiles) values.load(kTileBytes - stage);
-    commit_copies();
-    wait_copies<3>();  // K of this tile (and Q) are here; V and the next tile may be under way
-    __syncthreads();
+    load(tile + S::kStages - 1, next);
+    wait_copies<2 * S::kStages - 1>();  // K of this tile (and Q) are here; V and the next tiles may be under way
+    if (kOwn && tile == 0) __syncthreads();
+    meet();
     if (!idle) {
-      rows.multiply_keys(queries, of_keys + stage);
+      rows.multiply_keys(queries, of_keys + stage * S::kKeyTileBytes);
       adjust(tile);
       rows.weigh(scale);
     }
-    wait_copies<2>();
-    __syncthreads();
-    if (!idle) rows.add_values(of_values + stage);
-    __syncthreads();  // the next loads overwrite this stage
+    wait_copies<2 * S::kStages - 2>();
+    meet();
+    if (!idle) rows.add_values(of_values + stage * S::kValueTileBytes);
+    meet();  // the next loads overwrite this stage
+    next = stage;
+    stage = stage + 1 == S::kStages ? 0 : stage + 1;
   }
   wait_copies<0>();
   __syncthreads();

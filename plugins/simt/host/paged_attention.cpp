@@ -1,10 +1,8 @@
 // paged_attention: how many blocks share the keys of a row, and how caches become kernel arguments.
 #include "paged_attention.hpp"
 
-#include <rlk/sdk/arguments.hpp>
-
-#include "../paged_attention.h"
 #include "../skeleton/map.h"
+#include "attention.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -18,15 +16,8 @@ using Arguments = sdk::Arguments<Op>;
 constexpr uint32_t kSplitNumerics = RLK_NUMERICS_ACCURATE | RLK_NUMERICS_DETERMINISTIC;
 constexpr uint32_t kWholeNumerics = kSplitNumerics | RLK_NUMERICS_BATCH_INVARIANT;
 
-int64_t bytes_of(const Arguments& call) {
-  return sdk::bytes_of(sdk::dtype_of(*call.q));
-}
-
-// Blocks of rows: exact without cu_seqlens_q, else a bound (paged_work).
 int64_t tiles_of(const Arguments& call) {
-  const int64_t rows = simt::paged_rows(bytes_of(call)), group = call.Hq / call.Hkv;
-  if (call.cu_seqlens_q == nullptr) return call.B * ceil_divide(group, rows);
-  return call.Tq * group / rows + call.B;
+  return paged_tiles(call, simt::paged_rows(sdk::bytes_of(sdk::dtype_of(*call.q))));
 }
 
 // As many as there are blocks in flight at once. How many keys there are is on the device; the fewest that a share is
@@ -41,11 +32,6 @@ int64_t splits_of(const Arguments& call, int64_t multiprocessors) {
 uint64_t part_bytes(const Arguments& call, int64_t splits) {
   const int64_t rows = splits * call.Tq * call.Hq;
   return static_cast<uint64_t>(rows * accumulator_bytes(sdk::dtype_of(*call.q)));
-}
-uint64_t workspace_of(const Arguments& call, int64_t splits) {
-  if (splits == 1) return 0;
-  const uint64_t numbers = part_bytes(call, splits);
-  return align_256(numbers * static_cast<uint64_t>(call.D)) + align_256(numbers * 2);
 }
 
 // Places and blocks are 32-bit in the kernels.
@@ -86,7 +72,33 @@ simt::PagedCache cache_of(const rlk_tensor& tensor, bool is_token_major, int64_t
   return cache;
 }
 
-simt::PagedAttentionArgs kernel_arguments(const Arguments& call) {
+}  // namespace
+
+int64_t paged_tiles(const Arguments& call, int64_t rows) {
+  const int64_t group = call.Hq / call.Hkv;
+  if (call.cu_seqlens_q == nullptr) return call.B * ceil_divide(group, rows);
+  return call.Tq * group / rows + call.B;
+}
+
+uint64_t paged_workspace(const Arguments& call, int64_t splits) {
+  if (splits == 1) return 0;
+  const uint64_t numbers = part_bytes(call, splits);
+  return align_256(numbers * static_cast<uint64_t>(call.D)) + align_256(numbers * 2);
+}
+
+void place_paged_parts(simt::PagedAttentionArgs& args, const Arguments& call, void* workspace) {
+  if (args.splits == 1) return;
+  const uint64_t numbers = part_bytes(call, args.splits);
+  Workspace parts(workspace);
+  args.parts = parts.take<void>(numbers * static_cast<uint64_t>(call.D));
+  args.part_sums = parts.take<void>(numbers * 2);
+}
+
+void expect_paged_sizes(const Arguments& call) {
+  if (const char* why = beyond_sizes(call)) throw sdk::Error(RLK_UNSUPPORTED, why);
+}
+
+simt::PagedAttentionArgs paged_arguments(const Arguments& call) {
   simt::PagedAttentionArgs args{};
   const bool is_token_major = call.params.layout == decltype(call.params.layout)::token_major;
   args.q = sdk::data_of(call.q);
@@ -130,6 +142,8 @@ simt::PagedAttentionArgs kernel_arguments(const Arguments& call) {
   return args;
 }
 
+namespace {
+
 class PagedAttentionPlan final : public sdk::Plan {
 public:
   // multiprocessors: to share keys out to; 0: none are shared.
@@ -146,22 +160,17 @@ public:
 
   uint64_t prepare(const sdk::Run& run) override {
     const Arguments call = sdk::arguments_of<Op>(run, params_);
-    return workspace_of(call, splits_of(call, multiprocessors_));
+    return paged_workspace(call, splits_of(call, multiprocessors_));
   }
 
   void enqueue(sdk::Stream& stream, const sdk::Run& run) override {
     const Arguments call = sdk::arguments_of<Op>(run, params_);
-    if (const char* why = beyond_sizes(call)) throw sdk::Error(RLK_UNSUPPORTED, why);
-    simt::PagedAttentionArgs args = kernel_arguments(call);
+    expect_paged_sizes(call);
+    simt::PagedAttentionArgs args = paged_arguments(call);
     const int64_t splits = splits_of(call, multiprocessors_);
     args.splits = static_cast<int32_t>(splits);
     args.errors = error_sink(run);
-    if (splits > 1) {
-      const uint64_t numbers = part_bytes(call, splits);
-      Workspace parts(run.workspace());
-      args.parts = parts.take<void>(numbers * static_cast<uint64_t>(call.D));
-      args.part_sums = parts.take<void>(numbers * 2);
-    }
+    place_paged_parts(args, call, run.workspace());
     args.tiles = std::max<int64_t>(tiles_of(call), call.cu_seqlens_q != nullptr ? 1 : 0);
     const PlaceScope scope(place_);
     const StreamHandle handle = own(stream).handle();
@@ -177,22 +186,26 @@ private:
   FunctionHandle packs_ = nullptr, any_ = nullptr, merge_ = nullptr;
 };
 
+}  // namespace
+
+sdk::Refusal refuse_paged_attention(const Device& device, const sdk::Call<Op>& described) {
+  if (auto refused = device.refusal()) return refused;
+  const Arguments call = sdk::arguments_of(described);
+  if (auto refused = refuse_scores(call.params.scale, call.params.softcap, sdk::dtype_of(*call.q))) return refused;
+  if (auto refused = sdk::refuse_strided_rows(call.q, "q", "head size")) return refused;
+  if (auto refused = sdk::refuse_strided_rows(call.out, "out", "head size")) return refused;
+  if (const char* why = beyond_sizes(call)) return sdk::Support::no("SIZE", why);
+  return std::nullopt;
+}
+
+namespace {
+
 sdk::Support support_of(Device& device, const sdk::Call<Op>& described, const char* name, uint32_t numerics,
                         int64_t multiprocessors) {
-  if (auto refused = device.refusal()) return *refused;
+  if (auto refused = refuse_paged_attention(device, described)) return *refused;
   const Arguments call = sdk::arguments_of(described);
   if (auto refused = refuse_dtype(call.q, "q")) return *refused;
-  if (call.params.softcap != 0 && (call.params.softcap < 0x1p-60 || call.params.softcap > 0x1p60)) {
-    return sdk::Support::no("SOFTCAP", "the kernels' arithmetic takes softcaps between 2^-60 and 2^60");
-  }
   const sdk::Dtype dtype = sdk::dtype_of(*call.q);
-  // Scores of fp32 would be infinite, and their differences NaN.
-  if (call.params.scale > 0x1p60 && dtype != sdk::Dtype::f64) {
-    return sdk::Support::no("SCALE", "the kernels' arithmetic takes scales up to 2^60");
-  }
-  if (auto refused = sdk::refuse_strided_rows(call.q, "q", "head size")) return *refused;
-  if (auto refused = sdk::refuse_strided_rows(call.out, "out", "head size")) return *refused;
-  if (const char* why = beyond_sizes(call)) return sdk::Support::no("SIZE", why);
   sdk::Support answer = sdk::Support::yes(name, numerics, RLK_SUPPORT_OK);
   const int64_t splits = splits_of(call, multiprocessors);
   answer.workspace_bound = multiprocessors > 0 ? UINT64_MAX : 0;

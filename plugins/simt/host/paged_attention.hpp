@@ -1,11 +1,26 @@
 // Attention over a cache of blocks (../paged_attention.cuh): decoding and prefill, from ids that stay on the device.
 #pragma once
 
+#include <rlk/sdk/arguments.hpp>
 #include <rlk/sdk/ops/paged_attention.hpp>
 
+#include "../paged_attention.h"
 #include "operator.hpp"
 
 namespace rlk::simt::host {
+
+// What every kernel asks of a call.
+sdk::Refusal refuse_paged_attention(const Device& device, const sdk::Call<sdk::ops::PagedAttention>& call);
+// All but how the work is cut, where parts lie and who hears of errors.
+simt::PagedAttentionArgs paged_arguments(const sdk::Arguments<sdk::ops::PagedAttention>& call);
+// Throws where a run is larger than what the kernels count.
+void expect_paged_sizes(const sdk::Arguments<sdk::ops::PagedAttention>& call);
+// Blocks of so many rows: exact without cu_seqlens_q, else a bound (paged_work).
+int64_t paged_tiles(const sdk::Arguments<sdk::ops::PagedAttention>& call, int64_t rows);
+// The parts of a call whose keys are shared out.
+uint64_t paged_workspace(const sdk::Arguments<sdk::ops::PagedAttention>& call, int64_t splits);
+void place_paged_parts(simt::PagedAttentionArgs& args, const sdk::Arguments<sdk::ops::PagedAttention>& call,
+                       void* workspace);
 
 // The keys of a row are shared out to as many blocks as keep the device busy: a number of the call's sizes and the
 // device alone.

@@ -23,6 +23,11 @@ inline void copy_async_16(uint32_t to, const void* from, bool valid) {
 inline void copy_async_16(uint32_t to, const void* from) {
   emulation::copy_later(at_shared(to), from, 16);
 }
+inline void copy_async_part(uint32_t to, const void* from, int bytes) {
+  [[maybe_unused]] const unsigned char first = *static_cast<const volatile unsigned char*>(from);
+  emulation::copy_later(at_shared(to), from, static_cast<size_t>(bytes));
+  emulation::copy_later(at_shared(to) + bytes, nullptr, static_cast<size_t>(16 - bytes));
+}
 inline void zero_16(uint32_t to) {
   std::memset(at_shared(to), 0, 16);
 }

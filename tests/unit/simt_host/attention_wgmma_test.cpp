@@ -3,6 +3,7 @@
 #include "plugins/cuda/attention_wgmma.hpp"
 #include "plugins/cuda/attention_gradients_wgmma.hpp"
 #include "plugins/cuda/images.hpp"
+#include "plugins/cuda/prefix_attention_wgmma.hpp"
 #include "plugins/cuda/tensor_map.hpp"
 #include "tests/unit/simt_host/operator_calls.hpp"
 
@@ -188,6 +189,66 @@ TEST_F(AttentionWgmmaTest, TheMapsCarryTheTensorsSizesAndTheKernelsTiles) {
   EXPECT_TRUE(cuda::mapped == expected);
   told({3, 500, 0, 8, 2, 80}, causal());
   EXPECT_EQ(cuda::mapped.size(), 2u) << "no map can be made of no keys";
+}
+
+// --- Samples that share a prefix -------------------------------------------------------------------------------------
+
+using cuda::PrefixSharedAttentionWgmma;
+
+Arranged<sdk::ops::PrefixSharedAttention> samples(int64_t queries, int64_t prefix, int64_t own, int64_t head = 128) {
+  rlk_prefix_shared_attention_params params = RLK_PREFIX_SHARED_ATTENTION_PARAMS_INIT;
+  params.causal = RLK_PREFIX_SHARED_ATTENTION_CAUSAL_ON;
+  Arranged<sdk::ops::PrefixSharedAttention> call(params, {2, 3, queries, prefix, own, 8, 2, head});
+  call.input(RLK_PREFIX_SHARED_ATTENTION_IN_Q, kBf16, {2, 3, queries, 8, head});
+  call.input(RLK_PREFIX_SHARED_ATTENTION_IN_PREFIX_K, kBf16, {2, prefix, 2, head});
+  call.input(RLK_PREFIX_SHARED_ATTENTION_IN_PREFIX_V, kBf16, {2, prefix, 2, head});
+  call.input(RLK_PREFIX_SHARED_ATTENTION_IN_K, kBf16, {2, 3, own, 2, head});
+  call.input(RLK_PREFIX_SHARED_ATTENTION_IN_V, kBf16, {2, 3, own, 2, head});
+  call.output(RLK_PREFIX_SHARED_ATTENTION_OUT_OUT, kBf16, {2, 3, queries, 8, head});
+  return call;
+}
+
+TEST_F(AttentionWgmmaTest, SamplesOfAllGroupsAreSequencesAndTheirPrefixesAreNot) {
+  cuda::PrefixAttentionWgmmaArgs seen{};
+  on_launch = [&seen](unsigned, const void* arguments) {
+    seen = *static_cast<const cuda::PrefixAttentionWgmmaArgs*>(arguments);
+  };
+  cuda::mapped.clear();
+  Device device(0);
+  EXPECT_EQ(samples(500, 700, 600, 40).launch<PrefixSharedAttentionWgmma>(device),
+            std::vector<std::string>{"prefix_attention_wgmma_bf16_64"});
+  const std::vector<cuda::Mapped> expected = {{40, 8, 500, 6, 320, 128}, {40, 8, 500, 6, 320, 64},
+                                              {40, 2, 600, 6, 80, 128},  {40, 2, 600, 6, 80, 128},
+                                              {40, 2, 700, 2, 80, 128},  {40, 2, 700, 2, 80, 128}};
+  EXPECT_TRUE(cuda::mapped == expected);
+  EXPECT_EQ(seen.sequences, 6);
+  EXPECT_EQ(seen.samples, 3);
+  EXPECT_EQ(seen.diagonal, 800);
+  EXPECT_EQ(seen.prefix_keys, 700);
+  EXPECT_EQ(seen.keys, 600);
+  cuda::mapped.clear();
+  samples(500, 0, 0).launch<PrefixSharedAttentionWgmma>(device);
+  EXPECT_EQ(cuda::mapped.size(), 2u) << "no map can be made of no keys";
+}
+
+TEST_F(AttentionWgmmaTest, SamplesDeclineWhatTheirKernelsLack) {
+  const auto reason = [](Arranged<sdk::ops::PrefixSharedAttention> call) {
+    Device device(0);
+    return call.query<PrefixSharedAttentionWgmma>(device).reason_code;
+  };
+  EXPECT_EQ(reason(samples(500, 700, 600)), "");
+  EXPECT_EQ(reason(samples(500, 700, 600, 136)), "HEAD_SIZE");
+  auto masked = samples(500, 700, 600);
+  masked.input(RLK_PREFIX_SHARED_ATTENTION_IN_PREFIX_MASK, {RLK_DTYPE_UINT, 8, 1}, {2, 700});
+  EXPECT_EQ(reason(std::move(masked)), "KEY_MASK");
+  auto apart = samples(500, 700, 600);
+  apart.input(RLK_PREFIX_SHARED_ATTENTION_IN_K).strides[0] += 128;
+  EXPECT_EQ(reason(std::move(apart)), "STRIDES");
+  auto far = samples(500, 700, 600);
+  far.input(RLK_PREFIX_SHARED_ATTENTION_IN_PREFIX_K).strides[0] += 128;
+  EXPECT_EQ(reason(std::move(far)), "") << "prefixes of groups have a dimension of their own";
+  device_arch = "sm_80";
+  EXPECT_EQ(reason(samples(500, 700, 600)), "ARCH");
 }
 
 // --- The gradients ---------------------------------------------------------------------------------------------------

@@ -1,0 +1,20 @@
+// Paged attention on tensor cores, in the accuracy that keeps the weights in fp32. Names:
+// paged_attention_mma_<dtype>_<padded head size>_<rows of a block>, and _groups for caches in the layout head_major.
+#include "paged_attention_mma.cuh"
+
+using namespace rlk::cuda_kernels;
+
+#define RLK_PAGED_KERNEL(name, T, head, few, groups)                                                    \
+  RLK_SIMT_KERNEL(128, rlk::cuda::kPartsBlocks) name(RLK_SIMT_ARGUMENT(PagedAttentionArgs) args) {      \
+    attention_parts_mma<T, MmaShape<head, 4, 1, groups>, true, true, few, PagedParts<T, groups>>(args); \
+  }
+#define RLK_PAGED_KERNELS(T, head)                                                    \
+  RLK_PAGED_KERNEL(paged_attention_mma_##T##_##head##_16, T, head, true, false)       \
+  RLK_PAGED_KERNEL(paged_attention_mma_##T##_##head##_16_groups, T, head, true, true) \
+  RLK_PAGED_KERNEL(paged_attention_mma_##T##_##head##_64, T, head, false, false)      \
+  RLK_PAGED_KERNEL(paged_attention_mma_##T##_##head##_64_groups, T, head, false, true)
+
+RLK_PAGED_KERNELS(bf16, 64)
+RLK_PAGED_KERNELS(bf16, 128)
+RLK_PAGED_KERNELS(f16, 64)
+RLK_PAGED_KERNELS(f16, 128)

@@ -1,0 +1,141 @@
+// prefix_shared_attention on warpgroup products (kernels/attention_wgmma.cuh): dense 16-bit tensors of sm_90, without
+// softcap and masks. A tile of queries of one sample meets the keys of its own, and then those of the prefix, which all
+// samples' tiles find in the L2 cache.
+#include "prefix_attention_wgmma.hpp"
+
+#include "../simt/host/attention_samples.hpp"
+#include "attention_mma.hpp"
+#include "hopper.hpp"
+
+namespace rlk::cuda {
+namespace {
+
+using namespace simt::host;
+using Op = sdk::ops::PrefixSharedAttention;
+
+constexpr const char* kImage = "prefix_attention_wgmma";
+constexpr int64_t kMostHead = 128;
+constexpr uint32_t kNumerics = kAttentionNumerics & ~RLK_NUMERICS_ACCURATE;
+
+// Of a sample, or a prefix, as one of a row of sequences.
+simt::AttentionTensor sequences_of(const simt::SampleTensor& tensor, bool of_prefix) {
+  return {tensor.data, of_prefix ? tensor.batch_stride : tensor.sample_stride, tensor.token_stride, tensor.head_stride};
+}
+
+class PrefixAttentionWgmmaPlan final : public sdk::Plan {
+public:
+  PrefixAttentionWgmmaPlan(Device& device, const sdk::Call<Op>& described)
+      : params_(described.params()), place_(device.place()), multiprocessors_(device.multiprocessors()) {
+    const auto call = sdk::arguments_of(described);
+    dtype_ = sdk::dtype_of(*call.q);
+    tiles_ = wgmma_tiles(call.D <= 64 ? 64 : 128);
+    kernel_ = device.kernel(kImage, sdk::format("%s_%s_%d", kImage, sdk::name_of(dtype_), tiles_.head),
+                            tiles_.shared_bytes());
+    flags = RLK_PLAN_SHAREABLE | RLK_PLAN_CAPTURABLE;
+    dynamic_symbols = sample_symbols<Op>();
+    numerics = kNumerics;
+    variant = PrefixSharedAttentionWgmma::kName;
+  }
+
+  void enqueue(sdk::Stream& stream, const sdk::Run& run) override {
+    simt::SampleAttentionArgs sizes{};
+    set_samples(sizes, sdk::arguments_of<Op>(run, params_));
+    const int64_t keys = sizes.prefix_keys + sizes.keys, sequences = sizes.batches * sizes.samples;
+    expect_near(sizes.queries, keys);
+    const int64_t blocks = ceil_divide(sizes.queries, kWgmmaRows) * sizes.q_heads * sequences;
+    if (blocks == 0) return;
+    const PlaceScope scope(place_);  // the driver makes tensor maps of a current context
+    PrefixAttentionWgmmaArgs args{};
+    const auto map = [&](const simt::SampleTensor& tensor, bool of_prefix, int64_t heads, int64_t tokens, int rows) {
+      return tensor_map(sequences_of(tensor, of_prefix), dtype_, sizes.head_size, heads, tokens,
+                        of_prefix ? sizes.batches : sequences, rows);
+    };
+    args.q = map(sizes.q, false, sizes.q_heads, sizes.queries, kWgmmaRows);
+    args.out = map(sizes.out, false, sizes.q_heads, sizes.queries, kWgmmaWarpgroupRows);
+    if (sizes.keys > 0) {  // else no tile is read
+      args.k = map(sizes.k, false, sizes.kv_heads, sizes.keys, tiles_.keys);
+      args.v = map(sizes.v, false, sizes.kv_heads, sizes.keys, tiles_.keys);
+    }
+    if (sizes.prefix_keys > 0) {
+      args.prefix_k = map(sizes.prefix_k, true, sizes.kv_heads, sizes.prefix_keys, tiles_.keys);
+      args.prefix_v = map(sizes.prefix_v, true, sizes.kv_heads, sizes.prefix_keys, tiles_.keys);
+    }
+    args.lse = static_cast<float*>(sizes.lse.data);
+    args.sequences = static_cast<int32_t>(sequences);
+    args.samples = static_cast<int32_t>(sizes.samples);
+    args.queries = static_cast<int32_t>(sizes.queries);
+    args.keys = static_cast<int32_t>(sizes.keys);
+    args.prefix_keys = static_cast<int32_t>(sizes.prefix_keys);
+    args.q_heads = sizes.q_heads;
+    args.kv_heads = sizes.kv_heads;
+    args.diagonal = sizes.top_left != 0 ? 0 : static_cast<int32_t>(keys - sizes.queries);
+    args.window_left = near_bound(sizes.window_left);
+    args.window_right = near_bound(sizes.window_right);
+    args.scale = static_cast<float>(sizes.scale * kLog2e);
+    launch_grid(kernel_, std::min(blocks, multiprocessors_), kWgmmaThreads, tiles_.shared_bytes(), own(stream).handle(),
+                args);
+  }
+
+private:
+  const Op::Params params_;
+  Place place_;
+  int64_t multiprocessors_;
+  sdk::Dtype dtype_;
+  WgmmaTiles tiles_;
+  FunctionHandle kernel_ = nullptr;
+};
+
+sdk::Refusal refuse_tensors(const sdk::Arguments<Op>& call) {
+  constexpr const char* kNames[] = {"q", "k", "v", "out", "prefix_k", "prefix_v"};
+  const rlk_tensor* const tensors[] = {call.q, call.k, call.v, call.out, call.prefix_k, call.prefix_v};
+  for (int i = 0; i < 6; ++i) {
+    // Samples of all groups are one dimension of the copy engine.
+    if (i < 4 && !sdk::is_contiguous(*tensors[i])) {
+      return sdk::Support::no("STRIDES", sdk::format("%s has gaps between samples or tokens", kNames[i]),
+                              RLK_SUPPORT_IF_CONTIGUOUS);
+    }
+    if (!is_wide(*tensors[i])) {
+      return sdk::Support::no("ALIGNMENT", "all tensors must start on 16 bytes, with strides of multiples of 8",
+                              RLK_SUPPORT_IF_CONTIGUOUS);
+    }
+    if (auto refused = refuse_tensor_map(*tensors[i], kNames[i])) return refused;
+  }
+  return sdk::refuse_gaps(call.lse, "lse");
+}
+
+}  // namespace
+
+sdk::Support PrefixSharedAttentionWgmma::query(Device& device, const sdk::Call<Op>& described) {
+  if (auto refused = device.refusal()) return *refused;
+  if (auto refused = refuse_other_than_hopper(device)) return *refused;
+  const auto call = sdk::arguments_of(described);
+  if (auto refused = sdk::refuse_dtype(call.q, "q", {sdk::Dtype::bf16, sdk::Dtype::f16})) return *refused;
+  if (auto refused = refuse_scores(call.params.scale, call.params.softcap, sdk::dtype_of(*call.q))) return *refused;
+  if (call.params.softcap != 0) return sdk::Support::no("SOFTCAP", "these kernels have no softcap");
+  if (call.key_mask != nullptr) return sdk::Support::no("KEY_MASK", "these kernels have no key_mask");
+  if (call.prefix_mask != nullptr) return sdk::Support::no("KEY_MASK", "these kernels have no prefix_mask");
+  if (call.D % 8 != 0 || call.D > kMostHead) {
+    return sdk::Support::no("HEAD_SIZE",
+                            sdk::format("head size %lld; these kernels take multiples of 8 up to %lld",
+                                        static_cast<long long>(call.D), static_cast<long long>(kMostHead)));
+  }
+  if (auto refused = refuse_tensors(call)) return *refused;
+  if (auto refused = refuse_without(kImage)) return *refused;
+  sdk::Support answer = sdk::Support::yes(kName, kNumerics, RLK_SUPPORT_PREFERRED);
+  // Whole tiles of queries are computed; where they are fewer than multiprocessors, the others have nothing to do.
+  const int64_t tiles = ceil_divide(std::max<int64_t>(call.Sq, 1), kWgmmaRows);
+  const double blocks = static_cast<double>(std::max<int64_t>(tiles * call.Hq * call.B * call.G, 1));
+  const double alone = std::max(static_cast<double>(device.multiprocessors()) / blocks, 1.0);
+  const double own_keys =
+      static_cast<double>(call.Sk) * (call.params.causal == decltype(call.params.causal)::off ? 1 : 0.5);
+  const double operations =
+      4.0 * blocks * static_cast<double>(kWgmmaRows * call.D) * (static_cast<double>(call.Sp) + own_keys);
+  // Measured against the rate of mma.sync instructions.
+  answer.cost_us = kLaunchUs + alone * device.matrix_us(0.55 * operations);
+  return answer;
+}
+std::unique_ptr<sdk::Plan> PrefixSharedAttentionWgmma::plan(Device& device, const sdk::Call<Op>& call) {
+  return std::make_unique<PrefixAttentionWgmmaPlan>(device, call);
+}
+
+}  // namespace rlk::cuda
