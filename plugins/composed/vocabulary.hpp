@@ -42,6 +42,8 @@ template <class D>
 using TFromD = typename D::type;
 template <class D>
 using VFromD = Value;
+template <class D>
+constexpr bool kIsBrief = false;
 
 template <class V>
 struct Two {

@@ -26,6 +26,8 @@ namespace rlk::cpu::HWY_NAMESPACE {
 
 using hn::TFromD;
 using hn::VFromD;
+template <class D>
+constexpr bool kIsBrief = false;
 
 template <class V>
 struct Two {

@@ -75,6 +75,26 @@ bool fits_packs(const simt::MapArgs& args, int count, int64_t size) {
   return true;
 }
 
+// Whether every tensor is a line of whole packs of `size` elements. is_long: or a number.
+bool is_line(const simt::MapArgs& args, int count, int outputs, int64_t size, bool is_long) {
+  if (args.dims != 1 || args.elements % size != 0) return false;
+  for (int t = 0; t < count; ++t) {
+    const simt::MapTensor& tensor = args.tensor[t];
+    const bool may_be_absent = is_long || (t > 0 && t < outputs);
+    if (tensor.data == nullptr ? !may_be_absent : tensor.stride[0] != 1 && args.elements > 1) return false;
+  }
+  return true;
+}
+
+// Whether a formula of fp64 has nothing but fp32 and masks to read and write, fp32 first.
+bool has_long_lines(const MapCall& call) {
+  return std::all_of(call.tensors, call.tensors + call.count, [&](const MapView& view) {
+    const auto t = &view - call.tensors;
+    const bool is_mask = t >= call.outputs && (view.dtype == sdk::Dtype::u8 || view.dtype == sdk::Dtype::boolean);
+    return !view.is_present() || view.dtype == sdk::Dtype::f32 || is_mask;
+  });
+}
+
 }  // namespace
 
 MapView::MapView(const rlk_tensor* tensor) {
@@ -183,7 +203,7 @@ namespace {
 bool takes(const MapCall& call, int t) {
   const sdk::Dtype dtype = call.tensors[t].dtype;
   if (!call.tensors[t].is_present() || dtype <= sdk::Dtype::f64) return true;
-  if (call.kind != MapKind::numbers) return dtype <= sdk::Dtype::boolean;
+  if (!call.is_of_numbers()) return dtype <= sdk::Dtype::boolean;
   return t >= call.outputs && (dtype == sdk::Dtype::u8 || dtype == sdk::Dtype::boolean);
 }
 
@@ -199,8 +219,8 @@ sdk::Support support_of_maps(const Device& device, std::initializer_list<MapCall
       const MapView& view = call.tensors[t];
       if (!takes(call, t)) {
         return sdk::Support::no("DTYPE", std::string(call.names[t]) + " is " + sdk::name_of(view.dtype) +
-                                             (call.kind == MapKind::numbers ? "; supported: f32, bf16, f16, f64"
-                                                                            : "; supported: whole bytes, but no f8"));
+                                             (call.is_of_numbers() ? "; supported: f32, bf16, f16, f64"
+                                                                   : "; supported: whole bytes, but no f8"));
       }
       if (view.is_present()) bytes += static_cast<double>(view.elements() * sdk::bytes_of(view.dtype));
     }
@@ -235,12 +255,25 @@ simt::MapArgs arguments_of_map(const MapCall& call) {
     one_dtype = one_dtype && first <= sdk::Dtype::f64 && call.computes_f64() == (first == sdk::Dtype::f64) &&
                 (call.kind != MapKind::cast || first != sdk::Dtype::f64);
   }
-  int64_t size = one_dtype ? 16 / sdk::bytes_of(first) : simt::kMapElements;
+  const bool is_long = call.kind == MapKind::f64;
+  const int64_t mixed_size = is_long ? simt::kMapLongElements : simt::kMapElements;
+  int64_t size = one_dtype ? 16 / sdk::bytes_of(first) : mixed_size;
   args.form = one_dtype ? simt::kMapOneDtype : simt::kMapMixed;
   if (!fits_packs(args, call.count, size)) {
     size = 1;
     args.form = simt::kMapAny;
   }
+  const bool is_long_line = args.form == simt::kMapMixed && is_long && has_long_lines(call);
+  const bool has_lines = args.form == simt::kMapOneDtype || is_long_line;
+  args.line = has_lines && is_line(args, call.count, call.outputs, size, is_long_line) ? 1 : 0;
+  const bool is_much = call.kind == MapKind::heavy && sdk::bytes_of(first) == 2;
+  if (args.line != 0 && is_much && args.elements >= size * simt::kMapManyPacks) args.line = 2;
+  args.dtype = args.tensor[0].dtype;
+  args.brief = std::all_of(call.tensors, call.tensors + call.outputs,
+                           [](const MapView& view) { return !view.is_present() || view.dtype != sdk::Dtype::f64; })
+                   ? 1
+                   : 0;
+  for (int t = 0; t < call.count; ++t) args.begin[t] = args.tensor[t].data;
   args.pieces = ceil_divide(args.elements, size);
   // A last pack that is not full there is in one dimension alone.
   args.shape[args.dims - 1] = ceil_divide(args.shape[args.dims - 1], size);
@@ -262,7 +295,8 @@ void launch_map(FunctionHandle kernel, sdk::Stream& stream, const MapCall& call)
   const int64_t pack = args.form == simt::kMapMixed      ? simt::kMapElements
                        : args.form == simt::kMapOneDtype ? 16 / sdk::bytes_of(call.tensors[0].dtype)
                                                          : 1;
-  const int64_t pieces = std::max<int64_t>(simt::kMapElements / pack, 1);
+  int64_t pieces = std::max<int64_t>(simt::kMapElements / pack, 1);
+  if (args.line != 0) pieces = args.line;
   launch_walking(kernel, ceil_divide(args.pieces, simt::kMapThreads * pieces), simt::kMapThreads, 0,
                  own(stream).handle(), args);
 }

@@ -60,7 +60,8 @@ inline MapView or_none(const rlk_tensor* tensor) {
   return or_number(tensor, 0);
 }
 
-enum class MapKind { numbers, bits, cast };
+// heavy: numbers whose formula computes much. f64: numbers, computed in fp64 whatever the tensors are.
+enum class MapKind { numbers, heavy, f64, bits, cast };
 
 // A call of a map: its arguments, outputs first. names: literals.
 struct MapCall {
@@ -70,14 +71,15 @@ struct MapCall {
   // made: what the formula takes of the call, one number, or a struct that knows whether it asks_f64().
   template <class Made, class = std::enable_if_t<std::is_class<Made>::value || std::is_arithmetic<Made>::value>>
   MapCall(std::initializer_list<MapView> outs, std::initializer_list<MapView> inputs,
-          std::initializer_list<const char*> argument_names, const Made& made)
-      : MapCall(outs, inputs, argument_names, std::initializer_list<double>{}) {
+          std::initializer_list<const char*> argument_names, const Made& made, MapKind map_kind = MapKind::numbers)
+      : MapCall(outs, inputs, argument_names, std::initializer_list<double>{}, map_kind) {
     static_assert(std::is_trivially_copyable<Made>::value && sizeof(Made) <= sizeof(numbers), "kMapNumbers");
     std::memcpy(numbers, &made, sizeof(made));
     if constexpr (std::is_class<Made>::value) asks_f64 = made.asks_f64();
   }
   // Without a first output there is nothing to do.
   bool is_wanted() const noexcept { return tensors[0].is_present(); }
+  bool is_of_numbers() const noexcept { return kind != MapKind::bits && kind != MapKind::cast; }
   // fp64 where a tensor is f64, and where a number is too large or too small for fp32.
   bool computes_f64() const noexcept;
   // Which of the operator's kernels: the end of its name.

@@ -62,7 +62,11 @@ namespace rlk::formula {}  // namespace rlk::formula
   RLK_SIMT_MAP_DECLARE(OP, outs, out_views, ins, in_views, {})
 #define RLK_SIMT_MAP_BY(OP, outs, out_views, ins, in_views, made, ...) \
   RLK_SIMT_MAP_DECLARE(OP, outs, out_views, ins, in_views, RLK_SIMT_MAP_MADE made)
-#define RLK_SIMT_MAP_F64_BY RLK_SIMT_MAP_BY
+#define RLK_SIMT_MAP_HEAVY(OP, outs, ins, numbers, ...)                                          \
+  RLK_SIMT_MAP_DECLARE(OP, outs, (RLK_SIMT_MAP_MEMBERS(outs)), ins, (RLK_SIMT_MAP_MEMBERS(ins)), \
+                       {RLK_SIMT_EACH(RLK_SIMT_MAP_PARAMETER, RLK_SIMT_MAP_LIST numbers)}, MapKind::heavy)
+#define RLK_SIMT_MAP_F64_BY(OP, outs, out_views, ins, in_views, made, ...) \
+  RLK_SIMT_MAP_DECLARE(OP, outs, out_views, ins, in_views, RLK_SIMT_MAP_MADE made, MapKind::f64)
 #define RLK_SIMT_MAP_BITS(OP, outs, ins, ...) \
   RLK_SIMT_MAP_DECLARE(OP, outs, (RLK_SIMT_MAP_MEMBERS(outs)), ins, (RLK_SIMT_MAP_MEMBERS(ins)), {}, MapKind::bits)
 #define RLK_SIMT_MAP_CAST(OP, outs, ins, in_views) \

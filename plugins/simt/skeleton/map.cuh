@@ -11,6 +11,7 @@
 // _BY passes what the host makes of a call, once, in place of the parameters: a struct of numbers, or one. Beside
 // these:
 //
+//   RLK_SIMT_MAP_HEAVY   is _WITH, of a formula that has as much to compute as memory has to bring
 //   RLK_SIMT_MAP_F64_BY  computes in fp64 whatever the tensors are
 //   RLK_SIMT_MAP_BITS    moves elements of any dtype; an input of bytes is a mask
 //   RLK_SIMT_MAP_CAST    converts between any dtypes
@@ -56,7 +57,59 @@ __device__ __forceinline__ void map_offsets(const MapArgs& args, int64_t piece, 
   }
 }
 
-// A thread's pieces of a step are read first, then computed and written. Form: how (map_element.cuh).
+// cast: any dtype is converted. f64: computes in fp64 whatever the tensors are. heavy: see RLK_SIMT_MAP_HEAVY.
+enum class MapFormula { plain, heavy, f64, cast };
+
+// What becomes of a piece of each input. Form: how it is read and written (map_element.cuh).
+template <class F, class A, class Form>
+__device__ __forceinline__ void map_compute(const MapArgs& args, const typename Form::Raw (&in)[F::kIn],
+                                            A (&y)[F::kOut][Form::kSize]) {
+  constexpr int kSize = Form::kSize, kOut = F::kOut, kIn = F::kIn;
+  A x[kIn][kSize];
+#pragma unroll
+  for (int k = 0; k < kIn; ++k) Form::widen(args, kOut + k, in[k], x[k]);
+#pragma unroll
+  for (int i = 0; i < kSize; ++i) {
+    A from[kIn], to[kOut];
+#pragma unroll
+    for (int k = 0; k < kIn; ++k) from[k] = x[k][i];
+    F::template apply<typename Form::Tag>(args.number, from, to);
+#pragma unroll
+    for (int k = 0; k < kOut; ++k) y[k][i] = to[k];
+  }
+}
+
+// The commonest call: tensors without gaps, of one dtype. A pack is where its number says, in each of them.
+template <class F, class A, class Form, int kPacks>
+__device__ __forceinline__ void map_line(const MapArgs& args) {
+  constexpr int kOut = F::kOut, kIn = F::kIn;
+  const int64_t step = static_cast<int64_t>(gridDim.x) * kMapThreads;
+  for (int64_t first = static_cast<int64_t>(blockIdx.x) * kMapThreads + threadIdx.x; first < args.pieces;
+       first += kPacks * step) {
+    typename Form::Raw in[kPacks][kIn];
+#pragma unroll
+    for (int p = 0; p < kPacks; ++p) {
+      const int64_t piece = first + p * step;
+      if (piece >= args.pieces) continue;
+#pragma unroll
+      for (int k = 0; k < kIn; ++k) in[p][k] = Form::load_line(args, kOut + k, piece);
+    }
+#pragma unroll
+    for (int p = 0; p < kPacks; ++p) {
+      const int64_t piece = first + p * step;
+      if (piece >= args.pieces) continue;
+      A y[kOut][Form::kSize];
+      map_compute<F, A, Form>(args, in[p], y);
+#pragma unroll
+      for (int k = 0; k < kOut; ++k) {
+        if (k > 0 && args.begin[k] == nullptr) continue;
+        store_stream(static_cast<uint4*>(args.begin[k]) + piece, Form::narrow(args, y[k]).bits);
+      }
+    }
+  }
+}
+
+// A thread's pieces of a step are read first, then computed and written.
 template <class F, class A, class Form>
 __device__ __forceinline__ void map_pieces(const MapArgs& args) {
   constexpr int kSize = Form::kSize, kPieces = Form::kPieces, kOut = F::kOut, kIn = F::kIn;
@@ -80,18 +133,8 @@ __device__ __forceinline__ void map_pieces(const MapArgs& args) {
     for (int p = 0; p < kPieces; ++p) {
       const int64_t piece = first + p * kMapThreads;
       if (piece >= args.pieces) continue;
-      A x[kIn][kSize], y[kOut][kSize];
-#pragma unroll
-      for (int k = 0; k < kIn; ++k) Form::widen(args, in[p][k], x[k]);
-#pragma unroll
-      for (int i = 0; i < kSize; ++i) {
-        A from[kIn], to[kOut];
-#pragma unroll
-        for (int k = 0; k < kIn; ++k) from[k] = x[k][i];
-        F::template apply<typename Form::Tag>(args.number, from, to);
-#pragma unroll
-        for (int k = 0; k < kOut; ++k) y[k][i] = to[k];
-      }
+      A y[kOut][kSize];
+      map_compute<F, A, Form>(args, in[p], y);
 #pragma unroll
       for (int k = 0; k < kOut; ++k) {
         if (k > 0 && args.tensor[k].data == nullptr) continue;
@@ -101,17 +144,37 @@ __device__ __forceinline__ void map_pieces(const MapArgs& args) {
   }
 }
 
+template <class F, class A, class Form>
+__device__ __forceinline__ void map_packs(const MapArgs& args) {
+  if constexpr (F::kKind == MapFormula::heavy && sizeof(typename Form::Raw) / Form::kSize == 2) {
+    if (args.line == 2) return map_line<F, A, Form, 2>(args);
+  }
+  if (args.line != 0) return map_line<F, A, Form, 1>(args);
+  map_pieces<F, A, Form>(args);
+}
+// Of a formula of fp64 that writes less: the same bits in every form.
+template <class F>
+__device__ __forceinline__ void map_brief(const MapArgs& args) {
+  using Lane = formula::BriefLongLane;
+  if (args.form == kMapAny) return map_pieces<F, double, MapConverted<double, false, 1, Lane>>(args);
+  if (args.line != 0) return map_line<F, double, MapLong, 1>(args);
+  map_pieces<F, double, MapConverted<double, false, kMapLongElements, Lane>>(args);
+}
 template <class F, class A>
 __device__ __forceinline__ void map(const MapArgs& args) {
   static_assert(F::kOut + F::kIn <= kMapTensors, "as many tensors as the arguments have room for");
-  constexpr bool kEvery = F::kEvery && sizeof(A) == 8;
+  constexpr bool kEvery = F::kKind == MapFormula::cast && sizeof(A) == 8;
+  if constexpr (F::kKind == MapFormula::f64) {
+    if (args.brief != 0) return map_brief<F>(args);
+  }
   if (args.form == kMapAny) return map_pieces<F, A, MapConverted<A, kEvery, 1>>(args);
-  if (kEvery || args.form == kMapMixed) return map_pieces<F, A, MapConverted<A, kEvery, kMapElements>>(args);
+  constexpr int kElements = F::kKind == MapFormula::f64 ? kMapLongElements : kMapElements;
+  if (kEvery || args.form == kMapMixed) return map_pieces<F, A, MapConverted<A, kEvery, kElements>>(args);
   if constexpr (!kEvery) {
     if constexpr (kMapSame<A, float>) {
-      if (args.tensor[0].dtype != kMapF32) return map_pieces<F, A, MapHalves<A>>(args);
+      if (args.dtype != kMapF32) return map_packs<F, A, MapHalves<A>>(args);
     }
-    map_pieces<F, A, MapPacks<A, A>>(args);
+    map_packs<F, A, MapPacks<A, A>>(args);
   }
 }
 
@@ -139,17 +202,19 @@ __device__ __forceinline__ void map_put(const formula::Three<V>& values, V* out)
 #define RLK_SIMT_MAP_STRUCT(Type, name, value) \
   Type name;                                   \
   __builtin_memcpy(&name, rlk_number, sizeof(name));
-#define RLK_SIMT_MAP_KERNEL(NAME, suffix, A)                                                         \
-  RLK_SIMT_KERNEL(rlk::simt::kMapThreads)                                                            \
+#define RLK_SIMT_MAP_KERNEL(NAME, suffix, A) RLK_SIMT_MAP_KERNEL_OF(NAME, suffix, A, rlk::simt::kMapThreads)
+// The last: what the kernel is told of its blocks.
+#define RLK_SIMT_MAP_KERNEL_OF(NAME, suffix, A, ...)                                                 \
+  RLK_SIMT_KERNEL(__VA_ARGS__)                                                                       \
   RLK_SIMT_CAT(RLK_SIMT_IMAGE, _map_##NAME##_##suffix)(RLK_SIMT_ARGUMENT(rlk::simt::MapArgs) args) { \
     rlk::simt::map<rlk::formula::NAME##Formula, A>(args);                                            \
   }
-// every: whether any dtype is converted. numbers: statements that name what the formula takes of the call.
-#define RLK_SIMT_MAP_FORMULA(NAME, outs, ins, every, numbers, ...)                                        \
+// kind: MapFormula's. numbers: statements that name what the formula takes of the call.
+#define RLK_SIMT_MAP_FORMULA(NAME, outs, ins, kind, numbers, ...)                                         \
   namespace rlk::formula {                                                                                \
   struct NAME##Formula {                                                                                  \
     static constexpr int kOut = RLK_SIMT_COUNT outs, kIn = RLK_SIMT_COUNT ins;                            \
-    static constexpr bool kEvery = every;                                                                 \
+    static constexpr rlk::simt::MapFormula kKind = rlk::simt::MapFormula::kind;                           \
     template <class D, class V>                                                                           \
     static __device__ __forceinline__ void apply(const double* rlk_number, const V* rlk_in, V* rlk_out) { \
       [[maybe_unused]] const D d{};                                                                       \
@@ -158,29 +223,35 @@ __device__ __forceinline__ void map_put(const formula::Three<V>& values, V* out)
     }                                                                                                     \
   };                                                                                                      \
   }
-#define RLK_SIMT_MAP_DEFINE(NAME, outs, ins, numbers, ...)           \
-  RLK_SIMT_MAP_FORMULA(NAME, outs, ins, false, numbers, __VA_ARGS__) \
-  RLK_SIMT_MAP_KERNEL(NAME, f32, float)                              \
+#define RLK_SIMT_MAP_DEFINE_OF(NAME, outs, ins, kind, numbers, ...) \
+  RLK_SIMT_MAP_FORMULA(NAME, outs, ins, kind, numbers, __VA_ARGS__) \
+  RLK_SIMT_MAP_KERNEL(NAME, f32, float)                             \
   RLK_SIMT_MAP_KERNEL(NAME, f64, double)
+
+#define RLK_SIMT_MAP_DEFINE(NAME, outs, ins, numbers, ...) \
+  RLK_SIMT_MAP_DEFINE_OF(NAME, outs, ins, plain, numbers, __VA_ARGS__)
 
 #define RLK_SIMT_MAP(OP, outs, ins, ...) RLK_SIMT_MAP_DEFINE(OP, outs, ins, (), __VA_ARGS__)
 #define RLK_SIMT_MAP_WITH(OP, outs, ins, numbers, ...) \
   RLK_SIMT_MAP_DEFINE(OP, outs, ins, (RLK_SIMT_EACH(RLK_SIMT_MAP_NUMBER, RLK_SIMT_MAP_LIST numbers)), __VA_ARGS__)
+#define RLK_SIMT_MAP_HEAVY(OP, outs, ins, numbers, ...)                                                         \
+  RLK_SIMT_MAP_DEFINE_OF(OP, outs, ins, heavy, (RLK_SIMT_EACH(RLK_SIMT_MAP_NUMBER, RLK_SIMT_MAP_LIST numbers)), \
+                         __VA_ARGS__)
 #define RLK_SIMT_MAP_OF(OP, outs, out_views, ins, in_views, ...) RLK_SIMT_MAP_DEFINE(OP, outs, ins, (), __VA_ARGS__)
 #define RLK_SIMT_MAP_BY(OP, outs, out_views, ins, in_views, made, ...) \
   RLK_SIMT_MAP_DEFINE(OP, outs, ins, (RLK_SIMT_MAP_STRUCT made), __VA_ARGS__)
-#define RLK_SIMT_MAP_F64_BY(OP, outs, out_views, ins, in_views, made, ...)            \
-  RLK_SIMT_MAP_FORMULA(OP, outs, ins, false, (RLK_SIMT_MAP_STRUCT made), __VA_ARGS__) \
-  RLK_SIMT_MAP_KERNEL(OP, f64, double)
+#define RLK_SIMT_MAP_F64_BY(OP, outs, out_views, ins, in_views, made, ...)          \
+  RLK_SIMT_MAP_FORMULA(OP, outs, ins, f64, (RLK_SIMT_MAP_STRUCT made), __VA_ARGS__) \
+  RLK_SIMT_MAP_KERNEL_OF(OP, f64, double, rlk::simt::kMapThreads, 3)
 #define RLK_SIMT_MAP_BITS(OP, outs, ins, ...) RLK_SIMT_PART_BITS(OP, OP, outs, (), ins, (), __VA_ARGS__)
 #define RLK_SIMT_PART_BITS(OP, NAME, outs, out_views, ins, in_views, ...) \
-  RLK_SIMT_MAP_FORMULA(NAME, outs, ins, false, (), __VA_ARGS__)           \
+  RLK_SIMT_MAP_FORMULA(NAME, outs, ins, plain, (), __VA_ARGS__)           \
   RLK_SIMT_MAP_KERNEL(NAME, b1, uint8_t)                                  \
   RLK_SIMT_MAP_KERNEL(NAME, b2, uint16_t)                                 \
   RLK_SIMT_MAP_KERNEL(NAME, b4, uint32_t)                                 \
   RLK_SIMT_MAP_KERNEL(NAME, b8, uint64_t)
 #define RLK_SIMT_MAP_CAST(OP, outs, ins, in_views)                     \
-  RLK_SIMT_MAP_FORMULA(OP, outs, ins, true, (), RLK_SIMT_MAP_LIST ins) \
+  RLK_SIMT_MAP_FORMULA(OP, outs, ins, cast, (), RLK_SIMT_MAP_LIST ins) \
   RLK_SIMT_MAP_KERNEL(OP, f32, float)                                  \
   RLK_SIMT_MAP_KERNEL(OP, f64, double)                                 \
   RLK_SIMT_MAP_KERNEL(OP, i64, int64_t)

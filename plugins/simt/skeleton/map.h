@@ -9,7 +9,9 @@ constexpr int kMapDims = 8;
 constexpr int kMapTensors = 10;  // outputs, then inputs
 constexpr int kMapNumbers = 16;
 constexpr int kMapThreads = 256;
-constexpr int kMapElements = 8;  // of a thread and step
+constexpr int kMapElements = 8;                      // of a thread and step
+constexpr int kMapLongElements = 4;                  // of formulas that compute in fp64 whatever the tensors are
+constexpr int64_t kMapManyPacks = int64_t{1} << 20;  // of a line: where much is computed, a thread takes two at once
 
 // In the order of the declarations' dtypes.
 constexpr int32_t kMapF32 = 0;
@@ -40,14 +42,21 @@ struct MapTensor {
 };
 
 struct MapArgs {
+  // What a line needs is together: a small launch waits for each part of its arguments that it reads.
+  int32_t form;
+  int32_t dtype;  // of the first tensor
+  int32_t line;  // every tensor that is there is `pieces` whole packs, one behind the other, of which a thread takes so
+                 // many at once: of kMapOneDtype, and of kMapMixed where a formula of fp64 reads fp32 and bytes
+  int32_t brief;  // of a formula of fp64: no output is
   int64_t pieces;
+  void* begin[kMapTensors];    // of a line: tensor[...].data
+  double number[kMapNumbers];  // the operator's parameters, or what the host made of them
   int64_t elements;
   int64_t shape[kMapDims];  // outermost first; of the last dimension in pieces
   uint32_t multiplier[kMapDims];
   uint32_t shift[kMapDims];
-  double number[kMapNumbers];  // the operator's parameters, or what the host made of them
   int32_t dims;
-  int32_t form;
+  int32_t reserved;
   MapTensor tensor[kMapTensors];
 };
 

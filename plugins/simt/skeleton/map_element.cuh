@@ -124,20 +124,27 @@ struct MapPacks {
                                              int64_t count) {
     return map_load<T>(tensor, at, tensor.stride[inner] == 0, inner == 0, count);
   }
-  static __device__ __forceinline__ void widen(const MapArgs&, const Raw& raw, A (&out)[kSize]) {
+  // Tensor t's pack of a line.
+  static __device__ __forceinline__ Raw load_line(const MapArgs& args, int t, int64_t piece) {
+    return {load_stream(static_cast<const uint4*>(args.begin[t]) + piece)};
+  }
+  static __device__ __forceinline__ void widen(const MapArgs&, int, const Raw& raw, A (&out)[kSize]) {
     T element[kSize];
     __builtin_memcpy(element, &raw.bits, sizeof(raw.bits));
 #pragma unroll
     for (int i = 0; i < kSize; ++i) out[i] = map_widen<A>(element[i], false);
   }
-  static __device__ __forceinline__ void store(const MapArgs&, const MapTensor& tensor, int64_t at, int64_t count,
-                                               const A (&in)[kSize]) {
+  static __device__ __forceinline__ Raw narrow(const MapArgs&, const A (&in)[kSize]) {
     T element[kSize];
 #pragma unroll
     for (int i = 0; i < kSize; ++i) element[i] = map_narrow<T>(in[i]);
     Raw pack;
     __builtin_memcpy(&pack.bits, element, sizeof(pack.bits));
-    map_store(tensor, at, count, pack);
+    return pack;
+  }
+  static __device__ __forceinline__ void store(const MapArgs& args, const MapTensor& tensor, int64_t at, int64_t count,
+                                               const A (&in)[kSize]) {
+    map_store(tensor, at, count, narrow(args, in));
   }
 };
 
@@ -151,27 +158,78 @@ struct MapHalves {
                                              int64_t count) {
     return MapPacks<uint16_t, uint16_t>::load(args, tensor, at, inner, count);
   }
-  static __device__ __forceinline__ void widen(const MapArgs& args, const Raw& raw, A (&out)[kSize]) {
-    if (args.tensor[0].dtype == kMapBf16) return MapPacks<A, bf16>::widen(args, {raw.bits}, out);
-    MapPacks<A, f16>::widen(args, {raw.bits}, out);
+  static __device__ __forceinline__ Raw load_line(const MapArgs& args, int t, int64_t piece) {
+    return MapPacks<uint16_t, uint16_t>::load_line(args, t, piece);
+  }
+  static __device__ __forceinline__ void widen(const MapArgs& args, int t, const Raw& raw, A (&out)[kSize]) {
+    if (args.dtype == kMapBf16) return MapPacks<A, bf16>::widen(args, t, {raw.bits}, out);
+    MapPacks<A, f16>::widen(args, t, {raw.bits}, out);
+  }
+  static __device__ __forceinline__ Raw narrow(const MapArgs& args, const A (&in)[kSize]) {
+    if (args.dtype == kMapBf16) return {MapPacks<A, bf16>::narrow(args, in).bits};
+    return {MapPacks<A, f16>::narrow(args, in).bits};
   }
   static __device__ __forceinline__ void store(const MapArgs& args, const MapTensor& tensor, int64_t at, int64_t count,
                                                const A (&in)[kSize]) {
-    if (args.tensor[0].dtype == kMapBf16) return MapPacks<A, bf16>::store(args, tensor, at, count, in);
-    MapPacks<A, f16>::store(args, tensor, at, count, in);
+    map_store(tensor, at, count, narrow(args, in));
   }
 };
 
-// kCount elements of any dtype that A holds exactly: eight, or one.
-template <class A, bool kEvery, int kCount>
+// Formulas of fp64 over tensors of fp32 and masks: four elements of each. A tensor that is not there is a number.
+struct MapLong {
+  static constexpr int kSize = Pack<float>::kSize;
+  using Raw = Pack<float>;
+  using Tag = formula::BriefLongLane;
+  static __device__ __forceinline__ Raw load_line(const MapArgs& args, int t, int64_t piece) {
+    Raw raw = {};
+    if (args.begin[t] == nullptr) return raw;
+    if (args.tensor[t].dtype == kMapF32) {
+      raw.bits = load_stream(static_cast<const uint4*>(args.begin[t]) + piece);
+    } else {
+      raw.bits.x = static_cast<const uint32_t*>(args.begin[t])[piece];
+    }
+    return raw;
+  }
+  static __device__ __forceinline__ void widen(const MapArgs& args, int t, const Raw& raw, double (&out)[kSize]) {
+    if (args.begin[t] == nullptr) {
+#pragma unroll
+      for (int i = 0; i < kSize; ++i) out[i] = args.tensor[t].value;
+    } else if (args.tensor[t].dtype == kMapF32) {
+      MapPacks<double, float>::widen(args, t, raw, out);
+    } else {
+#pragma unroll
+      for (int i = 0; i < kSize; ++i) out[i] = (raw.bits.x >> (8 * i) & 0xff) != 0 ? 1 : 0;
+    }
+  }
+  static __device__ __forceinline__ Raw narrow(const MapArgs& args, const double (&in)[kSize]) {
+    return MapPacks<double, float>::narrow(args, in);
+  }
+};
+
+template <int kBytes>
+struct MapWord {
+  using type = uint64_t;
+};
+template <>
+struct MapWord<4> {
+  using type = uint32_t;
+};
+
+// kCount elements of any dtype that A holds exactly: eight, four, or one.
+template <class A, bool kEvery, int kCount, class Lane = formula::Lane<A>>
 struct MapConverted {
   static constexpr int kSize = kCount, kPieces = 1;
   struct Raw {
     A element[kSize];
   };
-  using Tag = formula::Lane<A>;
+  using Tag = Lane;
   template <class T>
   static constexpr bool kInPacks = Pack<T>::kSize <= kSize;
+  // Several elements that are less than a pack: a tensor that fits packs has them where a word may be.
+  template <class T>
+  static constexpr bool kInWord = kSize > 1 && (kSize * sizeof(T) == 4 || kSize * sizeof(T) == 8);
+  template <class T>
+  using Word = typename MapWord<kSize * sizeof(T)>::type;
 
   static __device__ __forceinline__ Raw load(const MapArgs& args, const MapTensor& tensor, int64_t at, int inner,
                                              int64_t count) {
@@ -197,6 +255,16 @@ struct MapConverted {
         }
       } else {
         const T* from = static_cast<const T*>(tensor.data) + at;
+        if constexpr (kInWord<T>) {
+          if (!repeated && count >= kSize) {
+            T element[kSize];
+            const auto word = *reinterpret_cast<const Word<T>*>(from);
+            __builtin_memcpy(element, &word, sizeof(word));
+#pragma unroll
+            for (int i = 0; i < kSize; ++i) out.element[i] = map_widen<A>(element[i], to_odd);
+            return;
+          }
+        }
 #pragma unroll
         for (int i = 0; i < kSize; ++i) {
           out.element[i] = map_widen<A>(from[repeated || i >= count ? 0 : i], to_odd);
@@ -205,7 +273,7 @@ struct MapConverted {
     });
     return out;
   }
-  static __device__ __forceinline__ void widen(const MapArgs&, const Raw& raw, A (&out)[kSize]) {
+  static __device__ __forceinline__ void widen(const MapArgs&, int, const Raw& raw, A (&out)[kSize]) {
 #pragma unroll
     for (int i = 0; i < kSize; ++i) out[i] = raw.element[i];
   }
@@ -226,6 +294,17 @@ struct MapConverted {
         }
       } else {
         T* to = static_cast<T*>(tensor.data) + at;
+        if constexpr (kInWord<T>) {
+          if (count >= kSize) {
+            T element[kSize];
+            Word<T> word;
+#pragma unroll
+            for (int i = 0; i < kSize; ++i) element[i] = map_narrow<T>(in[i]);
+            __builtin_memcpy(&word, element, sizeof(word));
+            *reinterpret_cast<Word<T>*>(to) = word;
+            return;
+          }
+        }
 #pragma unroll
         for (int i = 0; i < kSize; ++i) {
           if (i < count) to[i] = map_narrow<T>(in[i]);

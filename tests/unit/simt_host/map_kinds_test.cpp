@@ -150,7 +150,7 @@ TEST(MapKindsTest, AnAbsentInputIsANumberAndAnAbsentOutputIsNotWritten) {
     terms.has_kl = true;
     const MapCall call({&ratio.abi, or_none(nullptr)},
                        {&logp.abi, or_number(nullptr, 2), or_number(nullptr, 0), or_number(&mask.abi, 1)},
-                       {"ratio", "kl", "logp", "old_logp", "ref_logp", "mask"}, terms);
+                       {"ratio", "kl", "logp", "old_logp", "ref_logp", "mask"}, terms, MapKind::f64);
     EXPECT_STREQ(call.kernel(), "f64");
     run_one(&ratio_kl_map_RatioKl_f64, call);
     std::vector<char> expected = ratio.before;
@@ -161,6 +161,52 @@ TEST(MapKindsTest, AnAbsentInputIsANumberAndAnAbsentOutputIsNotWritten) {
     EXPECT_TRUE(expected == ratio.memory);
   }
   EXPECT_FALSE(MapCall({or_none(nullptr)}, {}, {"key_out"}, {}).is_wanted());
+}
+
+// A formula of fp64 over fp32 computes the same, to the bit, whether four tokens are read at once or one.
+TEST(MapKindsTest, FormulasOfFp64HaveTheSameBitsInLinesAndElsewhere) {
+  constexpr int64_t kTokens = 2064;
+  formula::RatioKlTerms terms = {};
+  terms.x_bound = terms.d_bound = terms.bound = HUGE_VAL;
+  terms.has_old = terms.has_kl = true;
+  terms.kind = formula::RatioKlTerms::Kind::k3;
+  Tensor logp(Dtype::f32, {kTokens}), old_logp(Dtype::f32, {kTokens}), mask(Dtype::boolean, {kTokens});
+  Tensor far(Dtype::f32, {kTokens}, {}, 1);
+  for (int64_t i = 0; i < kTokens; ++i) {
+    const double x = i == 5   ? NAN
+                     : i == 6 ? INFINITY
+                     : i == 7 ? -INFINITY
+                              : std::sin(1.7 * static_cast<double>(i)) * 80;
+    put(logp.at({i}), Dtype::f32, x);
+    put(far.at({i}), Dtype::f32, x);
+    put(old_logp.at({i}), Dtype::f32, std::cos(0.3 * static_cast<double>(i)));
+    *mask.at({i}) = static_cast<char>(i % 5 != 0);
+  }
+  std::vector<double> first;
+  for (const Tensor* from : {&logp, &far}) {
+    SCOPED_TRACE(from == &far);
+    Tensor ratio(Dtype::f32, {kTokens}), kl(Dtype::f32, {kTokens});
+    const MapCall call({&ratio.abi, &kl.abi},
+                       {&from->abi, &old_logp.abi, or_number(nullptr, 1), or_number(&mask.abi, 1)},
+                       {"ratio", "kl", "logp", "old_logp", "ref_logp", "mask"}, terms, MapKind::f64);
+    EXPECT_EQ(arguments_of_map(call).line, from == &logp ? 1 : 0);
+    run_one(&ratio_kl_map_RatioKl_f64, call);
+    std::vector<double> seen;
+    for (int64_t i = 0; i < kTokens; ++i) {
+      seen.push_back(element(ratio.at({i}), Dtype::f32));
+      seen.push_back(element(kl.at({i}), Dtype::f32));
+      const double due =
+          *mask.at({i}) != 0 ? std::exp(element(logp.at({i}), Dtype::f32) - element(old_logp.at({i}), Dtype::f32)) : 0;
+      const double got = seen[seen.size() - 2];
+      if (std::isfinite(due) && due != 0) {
+        EXPECT_NEAR(got, due, 0.6 * 0x1p-23 * due) << i;
+      } else {
+        EXPECT_TRUE(got == due || (std::isnan(got) && std::isnan(due))) << i;
+      }
+    }
+    if (first.empty()) first = seen;
+    EXPECT_EQ(std::memcmp(seen.data(), first.data(), seen.size() * sizeof(double)), 0);
+  }
 }
 
 enum class Style { neox, interleaved };

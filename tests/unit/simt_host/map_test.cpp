@@ -8,6 +8,7 @@
 extern "C" {
 void arithmetic_map_Sub_f32(rlk::simt::MapArgs);
 void arithmetic_map_Sub_f64(rlk::simt::MapArgs);
+void gelu_map_GeluBackward_f32(rlk::simt::MapArgs);
 void swiglu_map_SwigluBackward_f32(rlk::simt::MapArgs);
 void swiglu_map_SwigluBackward_f64(rlk::simt::MapArgs);
 }
@@ -138,6 +139,59 @@ TEST(MapTest, TwoResultsAreTheSameBitsInEveryForm) {
     expect_same(Tensor(dtype, shape, {48, 1}), Tensor(dtype, shape), kMapOneDtype);
     expect_same(Tensor(dtype, shape), Tensor(dtype, shape, {60, 2}), kMapAny);
     expect_same(Tensor(dtype, shape, {}, 1), Tensor(dtype, shape), kMapAny);
+  }
+}
+
+// --- lines -----------------------------------------------------------------------------------------------------------
+
+TEST(MapTest, LinesAreWholePacksWithNothingBetweenThem) {
+  for (const Dtype dtype : kEvery) {
+    SCOPED_TRACE(sdk::name_of(dtype));
+    Tensor out(dtype, {6, 16}), a(dtype, {6, 16}), half(dtype, {6, 16}, {32, 1}), row(dtype, {16}), one(dtype, {}),
+        off(dtype, {6, 16}, {}, 1), odd(dtype, {6, 15}), b(dtype, {6, 15});
+    const auto line = [](const Tensor& to, const Tensor& x, const Tensor& y) {
+      return arguments_of_map(MapCall({&to.abi}, {&x.abi, &y.abi}, {"out", "a", "b"}, {2})).line;
+    };
+    EXPECT_EQ(line(out, a, a), 1);
+    EXPECT_EQ(line(out, half, a), 0);
+    EXPECT_EQ(line(out, a, row), 0);
+    EXPECT_EQ(line(out, a, one), 0);
+    EXPECT_EQ(line(off, a, a), 0);
+    EXPECT_EQ(line(odd, b, b), out.size == 8 ? 1 : 0);  // 90 elements
+    Tensor narrow(dtype == Dtype::f32 ? Dtype::bf16 : Dtype::f32, {6, 16});
+    EXPECT_EQ(line(narrow, a, a), 0);
+  }
+}
+
+TEST(MapTest, ALongLineOfMuchWorkIsTakenTwoPacksAtATimeAndHasTheSameBits) {
+  // Only what the call says of the tensors is looked at.
+  Tensor small(Dtype::bf16, {1});
+  Sizes shape = {8 * kMapManyPacks}, strides = {1};
+  rlk_tensor large = small.abi;
+  large.shape = shape.data();
+  large.strides = strides.data();
+  const auto line = [&](MapKind kind) {
+    return arguments_of_map(MapCall({&large}, {&large, &large}, {"a", "b", "c"}, {0}, kind)).line;
+  };
+  EXPECT_EQ(line(MapKind::heavy), 2);
+  EXPECT_EQ(line(MapKind::numbers), 1);
+  shape[0] -= 8;
+  EXPECT_EQ(line(MapKind::heavy), 1);
+
+  for (const Dtype dtype : {Dtype::bf16, Dtype::f16}) {
+    for (const int64_t n : {8, 2048, 4096, 4104, 20000}) {
+      SCOPED_TRACE(std::string(sdk::name_of(dtype)) + " " + std::to_string(n));
+      const Tensor grad(dtype, {n}), x(dtype, {n}), once(dtype, {n}), twice(dtype, {n});
+      for (const Tensor* to : {&once, &twice}) {
+        MapArgs args =
+            arguments_of_map(MapCall({&to->abi}, {&grad.abi, &x.abi}, {"grad_x", "grad_y", "x"}, {0}, MapKind::heavy));
+        ASSERT_EQ(args.line, 1);
+        if (to == &twice) args.line = 2;
+        emulation::run_grid({2, 1, 1}, {kMapThreads, 1, 1}, 0, [=] { gelu_map_GeluBackward_f32(args); });
+      }
+      EXPECT_TRUE(once.memory == twice.memory);
+      EXPECT_FALSE(once.memory == once.before);
+    }
   }
 }
 

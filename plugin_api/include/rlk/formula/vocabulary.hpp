@@ -22,6 +22,7 @@
 //   at_least(d, low, x)  at_most(d, high, x)    NaN stays NaN
 //   quotient(d, a, b)                           a / b, for results of 16 bits good to a few ulp of fp32; b far from
 //                                               the smallest and the largest numbers
+//   kIsBrief<D>                                 only results of 16 bits are made of the numbers: a few ulp of fp32 do
 //   exp exp2 exp_minus_one sigmoid (d, x)       good to a few ulp everywhere; 0 below the normal numbers, or right
 //   log_of log_one_plus (d, x)                  the natural logarithm of x, 1 + x; of lanes, log_of only of fp64
 //   horner(d, x, c0, c1, ...)                   the polynomial with these coefficients, highest power first
@@ -51,6 +52,12 @@ struct Lane {
 struct BriefLane {
   using type = float;
 };
+// fp64 numbers of which results of fp32 are made.
+struct BriefLongLane : Lane<double> {};
+template <class D>
+constexpr bool kIsBrief = false;
+template <>
+inline constexpr bool kIsBrief<BriefLane> = true;
 template <class D>
 using TFromD = typename D::type;
 template <class D>
@@ -120,8 +127,13 @@ template <class D, class V>
 RLK_FORMULA V quotient(D, V a, V b) {
   return a / b;
 }
+// NVIDIA's instructions for these flush what is below the normal numbers; a division by way of them has no other cases.
 RLK_FORMULA float quotient(BriefLane, float a, float b) {
-#if defined(__CUDA_ARCH__) || defined(__HIP_DEVICE_COMPILE__)
+#if defined(__CUDA_ARCH__)
+  float inverse;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(b));
+  return Mul(a, inverse);
+#elif defined(__HIP_DEVICE_COMPILE__)
   return __fdividef(a, b);
 #else
   return a / b;
@@ -230,6 +242,19 @@ template <class D, class V>
 RLK_FORMULA V at_most(D, TFromD<D> high, V x) {
   return x > high ? high : x;
 }
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+// One instruction, that keeps a NaN.
+RLK_FORMULA float at_least(BriefLane, float low, float x) {
+  float larger;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(larger) : "f"(low), "f"(x));
+  return larger;
+}
+RLK_FORMULA float at_most(BriefLane, float high, float x) {
+  float smaller;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(smaller) : "f"(high), "f"(x));
+  return smaller;
+}
+#endif
 
 template <class D>
 RLK_FORMULA float exp(D, float x) {
@@ -239,13 +264,6 @@ template <class D>
 RLK_FORMULA double exp(D, double x) {
   return ::exp(x);
 }
-RLK_FORMULA float exp(BriefLane, float x) {
-#if defined(__CUDA_ARCH__) || defined(__HIP_DEVICE_COMPILE__)
-  return __expf(x);
-#else
-  return ::expf(x);
-#endif
-}
 template <class D>
 RLK_FORMULA float exp2(D, float x) {
   return ::exp2f(x);
@@ -253,6 +271,24 @@ RLK_FORMULA float exp2(D, float x) {
 template <class D>
 RLK_FORMULA double exp2(D, double x) {
   return ::exp2(x);
+}
+RLK_FORMULA float exp2(BriefLane, float x) {
+#if defined(__CUDA_ARCH__)
+  float power;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));
+  return power;
+#else
+  return ::exp2f(x);
+#endif
+}
+RLK_FORMULA float exp(BriefLane, float x) {
+#if defined(__CUDA_ARCH__)
+  return exp2(BriefLane(), Mul(x, 1.44269504f));
+#elif defined(__HIP_DEVICE_COMPILE__)
+  return __expf(x);
+#else
+  return ::expf(x);
+#endif
 }
 // log(x), -inf at 0; NaN for what is below 0, and for a NaN.
 RLK_FORMULA double log_of(Lane<double>, double x) {
@@ -274,16 +310,35 @@ template <class D>
 RLK_FORMULA double exp_minus_one(D, double x) {
   return ::expm1(x);
 }
-template <class D, class V>
-RLK_FORMULA V sigmoid(D d, V x) {
-  return quotient(d, V(1), Add(V(1), exp(d, -x)));
-}
-
 template <class D, class V, class... Coefficients>
 RLK_FORMULA V horner(D d, V x, double highest, Coefficients... rest) {
   V sum = number(d, highest);
   ((sum = MulAdd(sum, x, number(d, rest))), ...);
   return sum;
+}
+
+// Good to 2^-28. Beyond 700, where no number of fp32 brings it back, it is 0 or infinite.
+RLK_FORMULA double exp(BriefLongLane d, double x) {
+  const double log2_e = 1.4426950408889634, to_integer = 6755399441055744.0;  // 1.5 2^52: the sum's low bits are n
+  const double shifted = MulAdd(x, log2_e, to_integer), n = Sub(shifted, to_integer);
+  const double power = horner(d, MulAdd(x, log2_e, -n), 0.00015353361833551037, 0.0013398874441770924,
+                              0.009618437358200147, 0.055503324710386034, 0.24022647913620948, 0.693147202855121, 1.0);
+#if defined(__CUDA_ARCH__)
+  const double scaled =
+      __hiloint2double(__double2hiint(power) + (__double2loint(shifted) << 20), __double2loint(power));
+#else
+  unsigned long long low = 0, bits = 0;
+  double scaled = 0;
+  __builtin_memcpy(&low, &shifted, sizeof(low));
+  __builtin_memcpy(&bits, &power, sizeof(bits));
+  bits += low << 52;
+  __builtin_memcpy(&scaled, &bits, sizeof(scaled));
+#endif
+  return ::fabs(x) < 700 ? scaled : x < 0 ? 0 : x + __builtin_huge_val();
+}
+template <class D, class V>
+RLK_FORMULA V sigmoid(D d, V x) {
+  return quotient(d, V(1), Add(V(1), exp(d, -x)));
 }
 
 }  // namespace rlk::formula
