@@ -69,6 +69,8 @@ public:
   void max(const Operand& x, int64_t dim, bool keep, const Operand& out, const Operand& where);
   void gather(const Operand& x, int64_t dim, const Operand& index, const Operand& out);
   void index_select(const Operand& x, int64_t dim, const Operand& index, const Operand& out);
+  // Rising and stable, of fp32; `where` receives INT64 positions.
+  void sort(const Operand& x, int64_t dim, const Operand& out, const Operand& where);
   void index_copy(const Operand& target, int64_t dim, const Operand& index, const Operand& source);
 
 private:

@@ -20,18 +20,21 @@ private:
     const composed::Program program = recipe_(run);
     Operand workspace;
     if (program.workspace_bytes > 0) workspace = b.scratch(kAclUint8, {static_cast<int64_t>(program.workspace_bytes)});
+    const int64_t before_steps = b.program().mark();
     for (const composed::Step& step : program.steps) {
+      b.program().rewind(before_steps);
       ComposedStep own;
-      for (const composed::Operand& operand : step.in) own.in.push_back(operand_of(operand, workspace));
+      for (const composed::Operand& operand : step.in) own.in.push_back(operand_of(b, operand, workspace));
       own.number = step.number;
-      own.out = operand_of(step.out, workspace);
+      own.out = operand_of(b, step.out, workspace);
       emit_of(step.primitive)(b, own);
     }
   }
 
-  Operand operand_of(const composed::Operand& from, const Operand& workspace) {
+  Operand operand_of(Builder& b, const composed::Operand& from, const Operand& workspace) {
     using From = composed::Operand::Place;
-    if (from.place == From::number) return number_of(from);
+    if (from.place == From::number)
+      return sdk::bits_of(from.dtype) <= 16 && from.dtype != sdk::Dtype::boolean ? filled(b, from) : number_of(from);
     Operand operand;
     operand.place = from.place == From::workspace ? Place::workspace
                     : from.place == From::input   ? Place::input
@@ -43,6 +46,16 @@ private:
     operand.dims = from.dims;
     operand.strides = from.strides;
     return operand;
+  }
+
+  // A number of 16 bits or fewer, which the device rounds.
+  static Operand filled(Builder& b, const composed::Operand& from) {
+    Operand made = b.scratch(acl_dtype(from.dtype), from.dims);
+    if (sdk::is_floating(from.dtype))
+      b.fill(made, static_cast<float>(from.number));
+    else
+      b.fill(made, static_cast<int64_t>(from.number));
+    return made;
   }
 
   // In the plan's device memory, once.

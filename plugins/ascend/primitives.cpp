@@ -20,9 +20,8 @@ using sdk::Dtype;
 constexpr Dtypes kReals = {Dtype::f32, Dtype::f64};
 constexpr Dtypes kRealsAndIds = {Dtype::f32, Dtype::f64, Dtype::i32, Dtype::i64};
 constexpr Dtypes kRealsAndMasks = {Dtype::f32, Dtype::f64, Dtype::boolean};
-// Of the documented ones, those that are numbers here.
-constexpr Dtypes kSelectable = {Dtype::f32, Dtype::bf16, Dtype::f16, Dtype::f64, Dtype::i32, Dtype::i64};
 constexpr Dtypes kMasks = {Dtype::boolean};
+// Moved or chosen as they are.
 constexpr Dtypes kAny = {Dtype::f32, Dtype::bf16, Dtype::f16, Dtype::f64,    Dtype::i32,
                          Dtype::i64, Dtype::u8,   Dtype::i8,  Dtype::boolean};
 
@@ -122,19 +121,30 @@ std::vector<Row> rows() {
   rows.push_back(with_number(Word::not_equal, r.NeScalar, kRealsAndIds));
   rows.push_back(binary(Word::both, r.LogicalAnd, kMasks));
   rows.push_back(binary(Word::either, r.LogicalOr, kMasks));
-  rows.push_back(row(Word::select, r.SWhere, kSelectable,
+  rows.push_back(row(Word::select, r.SWhere, kAny,
                      [](Builder& b, const ComposedStep& s) { b.where(s.in[0], s.in[1], s.in[2], s.out); }));
 
   // What INT32 does not hold becomes some number, which is never looked up.
   Row index = cast({Dtype::i64}, {});
   index.primitive.word = Word::index;
   rows.push_back(index);
-  rows.push_back(row(Word::gather, r.Gather, kReals,
+  const size_t lookups = rows.size();
+  rows.push_back(row(Word::gather, r.Gather, kAny,
                      [](Builder& b, const ComposedStep& s) { b.gather(s.in[0], 1, s.in[1], s.out); }));
-  rows.push_back(row(Word::take_rows, r.IndexSelect, kReals, [](Builder& b, const ComposedStep& s) {
+  rows.push_back(row(Word::take_rows, r.IndexSelect, kAny, [](Builder& b, const ComposedStep& s) {
     b.index_select(s.in[0], 0, reshaped(s.in[1], {s.out.dims[0]}), s.out);
   }));
-  for (const size_t lookup : {rows.size() - 2, rows.size() - 1}) rows[lookup].primitive.in_place = false;
+  rows.push_back(row(Word::take_columns, r.IndexSelect, kAny, [](Builder& b, const ComposedStep& s) {
+    b.index_select(s.in[0], 1, reshaped(s.in[1], {s.out.dims[1]}), s.out);
+  }));
+  // Documented to be stable where it is asked for, of fp32 but not of fp64; the numbers in order are not used.
+  rows.push_back(row(Word::order, r.Sort, {Dtype::f32}, [](Builder& b, const ComposedStep& s) {
+    Operand places = b.scratch(kAclInt64, s.in[0].dims);
+    b.sort(s.in[0], static_cast<int64_t>(s.in[0].dims.size()) - 1, b.scratch(kAclFloat, s.in[0].dims), places);
+    places.dims.back() = s.out.dims.back();
+    b.cast(places, s.out);
+  }));
+  for (size_t lookup = lookups; lookup < rows.size(); ++lookup) rows[lookup].primitive.in_place = false;
   rows.push_back({Primitive{Word::report, false, report_functions(), reports(), kMasks}, report});
 
   rows.push_back(cast({Dtype::f32, Dtype::bf16, Dtype::f16}, {Dtype::f32, Dtype::bf16, Dtype::f16, Dtype::f64}));

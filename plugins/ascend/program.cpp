@@ -216,11 +216,12 @@ Program::~Program() {
 
 Operand Program::scratch(int32_t dtype, Dims dims) {
   Operand operand;
-  operand.byte_offset = scratch_bytes_;
+  operand.byte_offset = scratch_used_;
   operand.dtype = dtype;
   operand.strides = contiguous_strides(dims);
   operand.dims = std::move(dims);
-  scratch_bytes_ += round_up(element_count(operand.dims) * element_bytes(dtype));
+  scratch_used_ += round_up(element_count(operand.dims) * element_bytes(dtype));
+  scratch_bytes_ = std::max(scratch_bytes_, scratch_used_);
   return operand;
 }
 

@@ -98,6 +98,9 @@ public:
   // --- while it is built; example must live until seal ---
   // Memory of the workspace for the whole program.
   Operand scratch(int32_t dtype, Dims dims);
+  // What was taken since mark() may be taken again: steps run one after the other.
+  int64_t mark() const { return scratch_used_; }
+  void rewind(int64_t mark) { scratch_used_ = mark; }
   // Steps that are added from now on run `iterations` times, as a block.
   void section(int64_t iterations);
   void add(Step step);
@@ -127,8 +130,8 @@ private:
     std::vector<std::unique_ptr<Prepared>> steps;
   };
   const sdk::Run* example_;
-  int64_t scratch_bytes_ = 0;
-  uint64_t operator_bytes_ = 0;  // the largest workspace of a step; they use it one after the other
+  int64_t scratch_bytes_ = 0, scratch_used_ = 0;  // the most that was taken; what is taken now
+  uint64_t operator_bytes_ = 0;                   // the largest workspace of a step; they use it one after the other
   std::vector<Section> sections_;
   std::vector<AclScalar*> scalars_;
   std::vector<AclIntArray*> arrays_;

@@ -136,6 +136,7 @@ constexpr uint64_t kTensorAlignment = 32;  // bytes; of the storage address of e
   X(MaxDim, const AclTensor*, int64_t, bool, AclTensor*, AclTensor*)                                                \
   X(Gather, const AclTensor*, int64_t, const AclTensor*, AclTensor*)                                                \
   X(IndexSelect, const AclTensor*, int64_t, const AclTensor*, AclTensor*)                                           \
+  X(Sort, const AclTensor*, bool, int64_t, bool, AclTensor*, AclTensor*)                                            \
   X(InplaceIndexCopy, AclTensor*, int64_t, const AclTensor*, const AclTensor*)                                      \
   X(FusedInferAttentionScoreV3, const AclTensor*, const AclTensorList*, const AclTensorList*, const AclTensor*,     \
     const AclTensor*, const AclIntArray*, const AclIntArray*, const AclTensor*, const AclTensor*, const AclTensor*, \

@@ -58,6 +58,18 @@ void compare_wide_ids(Calls& c, int operation, const Operand& ids, int64_t numbe
             compared(c, operation, id.high, high), flat);
 }
 
+void gather_wide_ids(Calls& c, const Operand& ids, const Operand& places, const Operand& out) {
+  const IdWords words = words_of(c, ids, true);
+  const Operand taken = c.scratch(kInt32, places.dims);
+  const int n = static_cast<int>(count(places.dims));
+  const auto take = [&](const Operand& word, size_t bytes) {
+    c.gather(reshaped(word, {ids.dims[0], ids.dims[1]}), 1, places, taken);
+    c.copy(reshaped(taken, {n}), {static_cast<std::byte*>(out.data) + bytes, kInt32, {n}, {2}});
+  };
+  take(words.low, 0);
+  take(words.high, sizeof(int32_t));
+}
+
 void record_first_error(Calls& c, const FirstError& error) {
   const Operand best = c.scratch(kFloat, {1}), at = c.scratch(kInt32, {1});
   c.max(error.score, 0, best, &at);

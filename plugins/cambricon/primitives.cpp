@@ -60,6 +60,12 @@ Row reduction(Word word, bool over_rows, void (*emit)(Calls&, const Operand&, in
   });
 }
 
+// Bits of 16 as CNNL looks them up.
+Operand as_half(Operand operand) {
+  if (operand.dtype == kInt16) operand.dtype = kHalf;
+  return operand;
+}
+
 // Operands: masks of rows without a finite score and, if there are ids, of rows whose id is unknown, then the ids.
 void report(Calls& c, const ComposedStep& s) {
   static_assert(RLK_DATA_ID_OUT_OF_RANGE == 1 && RLK_DATA_NO_FINITE_LOGIT == 2);
@@ -159,11 +165,28 @@ std::vector<Row> rows() {
     const int n = static_cast<int>(count(s.out.dims));
     c.copy({s.in[0].data, kInt32, {n}, {2}}, reshaped(s.out, {n}));
   }));
-  rows.push_back(row(Word::gather, RLK_CNNL_NEEDS(cnnlGather), kFloats,
-                     [](Calls& c, const ComposedStep& s) { c.gather(s.in[0], 1, s.in[1], s.out); }));
-  rows.push_back(row(Word::take_rows, RLK_CNNL_NEEDS(cnnlIndexSelect), kFloats, [](Calls& c, const ComposedStep& s) {
-    c.index_select(s.in[0], 0, reshaped(s.in[1], {s.out.dims[0]}), s.out);
-  }));
+  // Bits are moved. Public frameworks look up in halves: bits of 16 are called that.
+  constexpr Dtypes kTakeable = {Dtype::f32, Dtype::bf16, Dtype::f16, Dtype::i32};
+  const auto select_along = [&](Word word, int axis) {
+    rows.push_back(row(word, RLK_CNNL_NEEDS(cnnlIndexSelect), kTakeable, [axis](Calls& c, const ComposedStep& s) {
+      const int places = s.out.dims[static_cast<size_t>(axis)];
+      c.index_select(as_half(s.in[0]), axis, reshaped(s.in[1], {places}), as_half(s.out));
+    }));
+  };
+  select_along(Word::take_rows, 0);
+  select_along(Word::take_columns, 1);
+  rows.push_back(row(Word::gather, RLK_CNNL_NEEDS(cnnlGather), kTakeable,
+                     [](Calls& c, const ComposedStep& s) { c.gather(as_half(s.in[0]), 1, s.in[1], as_half(s.out)); }));
+  rows.push_back(row(Word::gather, {"cnnlGather", r.cnnlGather != nullptr && copy.present}, {Dtype::i64},
+                     [](Calls& c, const ComposedStep& s) { gather_wide_ids(c, s.in[0], s.in[1], s.out); }));
+  // The opposite numbers are a copy, too: cnnlTopKTensor_v3 has been seen to change what it reads.
+  const bool orders = r.cnnlTopKTensor_v3 != nullptr && r.cnnlGetTopKTensorWorkspaceSize != nullptr;
+  rows.push_back(row(Word::order, {"cnnlTopKTensor_v3", orders && r.cnnlTransform_v2 != nullptr}, kFloats,
+                     [](Calls& c, const ComposedStep& s) {
+                       const Operand opposite = c.scratch(kFloat, s.in[0].dims);
+                       c.scale(s.in[0], -1, opposite);
+                       c.largest_places(opposite, s.out);
+                     }));
   Row reports = reduction(Word::report, false, nullptr);
   reports.primitive.dtypes = kMasks;
   reports.primitive.is_present = reports.primitive.is_present && select.present && compares() && copy.present &&
@@ -211,7 +234,7 @@ std::vector<Row> rows() {
   });
   truth.primitive.to = kMasks;
   rows.push_back(truth);
-  Row any_strides = row(Word::copy, copy, {Dtype::f32, Dtype::bf16, Dtype::f16},
+  Row any_strides = row(Word::copy, copy, {Dtype::f32, Dtype::bf16, Dtype::f16, Dtype::i32},
                         [](Calls& c, const ComposedStep& s) { c.copy(s.in[0], s.out); });
   any_strides.primitive.takes_strides = true;
   rows.push_back(any_strides);

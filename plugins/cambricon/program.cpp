@@ -226,6 +226,20 @@ void Calls::index_select(const Operand& x, int axis, const Operand& index, const
        [&](CnnlHandle h) { return runtime().cnnlIndexSelect(h, axis, from, x.data, at, index.data, to, out.data); });
 }
 
+void Calls::largest_places(const Operand& x, const Operand& where) {
+  const Runtime& r = runtime();
+  const Operand numbers = scratch(kFloat, where.dims);
+  const Descriptor from(x), to(numbers), at(where);
+  const int many = where.dims.back(), axis = static_cast<int>(x.dims.size()) - 1;
+  const Extra more = extra("cnnlGetTopKTensorWorkspaceSize", [&](CnnlHandle h, size_t* bytes) {
+    return r.cnnlGetTopKTensorWorkspaceSize(h, from, many, axis, true, to, at, bytes);
+  });
+  call("cnnlTopKTensor_v3", [&](CnnlHandle h) {
+    return r.cnnlTopKTensor_v3(h, from, x.data, many, axis, true, true, true, more.data, more.bytes, to, numbers.data,
+                               at, where.data);
+  });
+}
+
 ProgramPlan::ProgramPlan(Device& device) : device_(device) {
   workspace_bound = std::numeric_limits<uint64_t>::max();
 }

@@ -72,6 +72,8 @@ public:
   void select(const Operand& condition, const Operand& x, const Operand& y, const Operand& out);
   void gather(const Operand& x, int axis, const Operand& index, const Operand& out);
   void index_select(const Operand& x, int axis, const Operand& index, const Operand& out);
+  // Of each row the places of its largest numbers, the largest first, equals in the order of their places: [n, count].
+  void largest_places(const Operand& x, const Operand& where);
 
 private:
   void fill_with(const Operand& out, const void* value);

@@ -138,7 +138,10 @@ constexpr int kOpAdd = 0, kOpMultiply = 2;
   X(cnnlSelectV2, (CnnlHandle, CnnlTensor, const void*, CnnlTensor, const void*, CnnlTensor, const void*, void*,       \
                    size_t, CnnlTensor, void*))                                                                         \
   X(cnnlGather, (CnnlHandle, int, CnnlTensor, const void*, CnnlTensor, const void*, CnnlTensor, void*))                \
-  X(cnnlIndexSelect, (CnnlHandle, int, CnnlTensor, const void*, CnnlTensor, const void*, CnnlTensor, void*))
+  X(cnnlIndexSelect, (CnnlHandle, int, CnnlTensor, const void*, CnnlTensor, const void*, CnnlTensor, void*))           \
+  X(cnnlGetTopKTensorWorkspaceSize, (CnnlHandle, CnnlTensor, int, int, bool, CnnlTensor, CnnlTensor, size_t*))         \
+  X(cnnlTopKTensor_v3, (CnnlHandle, CnnlTensor, const void*, int, int, bool, bool, bool, void*, size_t, CnnlTensor,    \
+                        void*, CnnlTensor, void*))
 
 // The bound functions. One per process, made once, never freed: the libraries start threads and are never closed.
 struct Runtime {

@@ -80,7 +80,7 @@ private:
       for (const int value : nodes_[i].from) {
         if (value < 0) continue;
         size_t& last = last_use_[static_cast<size_t>(value)];
-        last = std::max(last, i);
+        last = std::max(last, nodes_[i].word == Word::part ? last_use_[i] : i);
       }
     }
   }
@@ -167,6 +167,7 @@ private:
     if (commutes && from.size() == 2 && node(from[0]).dims != own.dims && node(from[1]).dims == own.dims)
       std::swap(from[0], from[1]);
     if (own.word == Word::shift) return shift(i);
+    if (own.word == Word::part) return part(i);
     const size_t row = find(own.word, has_number, dtype, own.dtype);
     if (own.word == Word::positions && element_count(own.dims) > kMostPositions && unknown_.empty())
       unknown_ = "a range of more than 2^24 numbers in fp32";
@@ -187,6 +188,16 @@ private:
     }
     made_[i] = out;
     add(row, std::move(in), number, out);
+  }
+
+  // Another view of the same memory.
+  void part(size_t i) {
+    const Node &own = nodes_[i], &whole = node(own.from[0]);
+    Operand operand = whole.word == Word::input ? operand_of(whole.view) : made_[static_cast<size_t>(own.from[0])];
+    operand.byte_offset += own.by * operand.strides.back() * sdk::bytes_of(own.dtype);
+    operand.strides.insert(operand.strides.end() - 1, 1);
+    operand.dims = own.dims;
+    made_[i] = operand;
   }
 
   // What is not written over stays zero.

@@ -79,6 +79,7 @@ uint64_t bits_of(double number) {
 const char* name_of(Word word) {
   constexpr const char* kNames[] = {"an input",
                                     "a number",
+                                    "a part",
                                     "a cast",
                                     "a copy",
                                     "an expansion",
@@ -104,6 +105,8 @@ const char* name_of(Word word) {
                                     "an index",
                                     "a gather",
                                     "rows by an index",
+                                    "columns by an index",
+                                    "an order",
                                     "a shift",
                                     "a data error",
                                     "a sum of columns",
@@ -273,6 +276,27 @@ int Recorder::take_rows(int table, int index) {
   return add(std::move(node));
 }
 
+int Recorder::take_columns(int rows, int index) {
+  Node node = node_of(Word::take_columns, at(rows).dtype, {rows, index, -1}, at(rows).dims);
+  node.dims.back() = at(index).dims.back();
+  return add(std::move(node));
+}
+
+int Recorder::order(int rows, int64_t count) {
+  Node node = node_of(Word::order, Dtype::i32, {rows, -1, -1}, at(rows).dims);
+  node.dims.back() = node.by = count;
+  return add(std::move(node));
+}
+
+int Recorder::for_heads(int value, int64_t first, int64_t count) {
+  if (is_number(value)) return value;
+  Node node = node_of(Word::part, at(value).dtype, {value, -1, -1}, at(value).dims);
+  node.dims.back() = count;
+  node.dims.insert(node.dims.end() - 1, 1);
+  node.by = first;
+  return add(std::move(node));
+}
+
 int Recorder::shift(int value, int64_t by) {
   if (is_number(value)) throw sdk::Error(RLK_INTERNAL, "a number has no row to be shifted in");
   Node node = node_of(Word::shift, at(value).dtype, {value, -1, -1}, at(value).dims);
@@ -286,7 +310,9 @@ void Recorder::report(int empty, int unknown, int ids) {
   for (const int mask : {empty, unknown}) {
     if (mask >= 0) node.dims = broadcast(node.dims, at(mask).dims);
   }
-  node.number = static_cast<double>(window_.first);
+  // What no chunk divides is counted from its own start, in every chunk alike.
+  const bool is_of_window = node.dims.size() == window_.rank && !node.dims.empty();
+  node.number = is_of_window ? static_cast<double>(window_.first) : 0;
   add(std::move(node));
 }
 

@@ -25,7 +25,7 @@ struct Node {
   sdk::Dtype dtype = sdk::Dtype::f32;      // boolean: a mask
   std::array<int, 3> from = {-1, -1, -1};  // operands, of those that the word has
   double number = 0;                       // of Word::number, as the dtype keeps it; of Word::report the first row
-  int64_t by = 0;                          // of Word::shift
+  int64_t by = 0;                          // of Word::shift; of Word::order how many places; of Word::part the first
   View view;                               // of Word::input
   Dims dims;
 };
@@ -76,10 +76,15 @@ public:
   int index(int id);
   int gather(int rows, int index);
   int take_rows(int table, int index);
+  int take_columns(int rows, int index);
+  int order(int rows, int64_t count);
+  // `count` columns from `first` on, seen for every head: of [tokens, columns] what broadcasts to [tokens, heads,
+  // count].
+  int for_heads(int value, int64_t first, int64_t count);
   // Of each row the number that is `by` places behind.
   int shift(int value, int64_t by);
-  // A data error for the first row that a mask [rows, 1] has: `unknown` has an id outside the vocabulary (-1: there are
-  // no ids), `empty` no finite logit.
+  // A data error for the first row that a mask has, of one number for each: `unknown` has an id outside the vocabulary
+  // (-1: there are no ids), `empty` no finite logit. Of a row in both it is the id.
   void report(int empty, int unknown = -1, int ids = -1);
   // What rows share and is made of all of them: before the first chunk, where there are chunks.
   int ahead(int value);

@@ -90,6 +90,12 @@ View column(View view, int64_t index) {
   return view;
 }
 
+View columns(View view, int64_t first, int64_t count) {
+  View part = column(std::move(view), first);
+  if (part.is_present()) part.dims.back() = count;
+  return part;
+}
+
 View or_number(View view, double value) {
   if (!view.is_present()) view.value = value;
   return view;

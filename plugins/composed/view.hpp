@@ -44,8 +44,9 @@ View every_head(View view);
 // A vector that has a number for each row, and one for each column, as a matrix of one column or row.
 View of_row(View view);
 View of_columns(View view);
-// A column of a matrix.
+// A column of a matrix, and `count` columns from `first` on.
 View column(View view, int64_t index);
+View columns(View view, int64_t first, int64_t count);
 // An argument that may be absent: an input is the number then, an output is not written.
 View or_number(View view, double value);
 inline View or_none(View view) {

@@ -270,6 +270,13 @@ inline Value at_column(Value rows, Value index) {
 inline Value rows_of(Value table, Value index) {
   return {table.recorder, table.recorder->take_rows(table.node, index.node)};
 }
+inline Value columns_of(Value rows, Value index) {
+  return {rows.recorder, rows.recorder->take_columns(rows.node, index.node)};
+}
+// Of rows without a NaN.
+inline Value first_in_order(Value rows, int64_t count) {
+  return {rows.recorder, rows.recorder->order(rows.node, count)};
+}
 
 // --- programs in chunks of rows --------------------------------------------------------------------------------------
 // What rows share, made of all of them before any is answered; and of each row, what is to be reduced over all.

@@ -8,6 +8,7 @@ namespace rlk::composed {
 enum class Word : uint8_t {
   input,   // a tensor of the call; no step
   number,  // one number for all elements; no step
+  part,    // columns of a value; no step
   cast,
   copy,    // strides change
   expand,  // sizes of 1 repeat
@@ -29,16 +30,18 @@ enum class Word : uint8_t {
   not_equal,
   both,
   either,
-  select,      // a mask, what it chooses, what it does not
-  index,       // an id as i32; one that i32 does not hold may become any number
-  gather,      // of each row the column that an index of one column names
-  take_rows,   // rows of a table, by an index of one column
-  shift,       // along the last dimension, with zeros for what comes from outside
-  report,      // masks of rows in error, to the stream's record of data errors; no value
-  sum,         // along the last dimension, which stays with size 1
-  largest,     // the same; a NaN is the largest
-  largest_at,  // the first place of the largest along the last dimension, as i32; of numbers without a NaN
-  sum_rows,    // along the first dimension, which stays with size 1
+  select,        // a mask, what it chooses, what it does not
+  index,         // an id as i32; one that i32 does not hold may become any number
+  gather,        // of each row the column that an index of one column names
+  take_rows,     // rows of a table, by an index of one column
+  take_columns,  // the same columns of every row, by an index without rows
+  order,         // of each row the first places in rising order, as i32; equals in the order of places; without a NaN
+  shift,         // along the last dimension, with zeros for what comes from outside
+  report,        // masks of rows in error, to the stream's record of data errors; no value
+  sum,           // along the last dimension, which stays with size 1
+  largest,       // the same; a NaN is the largest
+  largest_at,    // the first place of the largest along the last dimension, as i32; of numbers without a NaN
+  sum_rows,      // along the first dimension, which stays with size 1
 };
 
 // As it stands in a reason to decline.
@@ -50,9 +53,9 @@ constexpr bool is_comparison(Word word) {
 constexpr bool is_reduction(Word word) {
   return word >= Word::sum;
 }
-// What is looked up has sizes of its own.
+// What is looked up or put in order has sizes of its own.
 constexpr bool is_lookup(Word word) {
-  return word == Word::gather || word == Word::take_rows;
+  return word >= Word::gather && word <= Word::order;
 }
 
 }  // namespace rlk::composed

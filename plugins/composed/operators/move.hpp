@@ -1,17 +1,6 @@
 // What is written beside or over what is there: two tensors side by side, and one number everywhere.
 #include "../rows.hpp"
 
-namespace rlk::composed {
-
-// `count` columns from `first` on.
-inline View columns(View view, int64_t first, int64_t count) {
-  View part = column(std::move(view), first);
-  if (part.is_present()) part.dims.back() = count;
-  return part;
-}
-
-}  // namespace rlk::composed
-
 RLK_COMPOSED_MOVES(Fill, recorder.output(call.y, recorder.number(call.params.value, call.y.dtype));)
 RLK_COMPOSED_MOVES(Cat, {
   recorder.output(columns(call.y, 0, call.A), recorder.input(call.a));

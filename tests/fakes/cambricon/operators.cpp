@@ -63,6 +63,14 @@ uint16_t to_half(float x) {
   return static_cast<uint16_t>(sign | (((exponent + 15) << 10) + digits));
 }
 
+// Bits of 16 or 32.
+void move_element(const View& to, int64_t at, const View& from, int64_t source) {
+  if (from.tensor.dtype == kHalf)
+    to.as<uint16_t>()[at] = from.as<uint16_t>()[source];
+  else
+    to.as<uint32_t>()[at] = from.as<uint32_t>()[source];
+}
+
 template <class Function>
 int map(void* handle, const char* name, void* xd, const void* x, void* yd, void* y, Function&& function) {
   Call call(handle, name);
@@ -304,8 +312,8 @@ API cnnlSelectV2(void* handle, void* cd, const void* condition, void* ad, const 
 }
 API cnnlIndexSelect(void* handle, int axis, void* xd, const void* x, void* id, const void* index, void* yd, void* y) {
   Call call(handle, "cnnlIndexSelect");
-  const Tensor in = call.in(xd, x, {kFloat, kInt32}), at = call.in(id, index, {kInt32}),
-               out = call.out(yd, y, {kFloat, kInt32});
+  const Tensor in = call.in(xd, x, {kFloat, kInt32, kHalf}), at = call.in(id, index, {kInt32}),
+               out = call.out(yd, y, {kFloat, kInt32, kHalf});
   call.require(is_axis(axis, in) && at.dims.size() == 1 && in.dtype == out.dtype);
   if (call.status() != 0) return call.status();
   std::vector<int> expected = in.dims;
@@ -316,22 +324,22 @@ API cnnlIndexSelect(void* handle, int axis, void* xd, const void* x, void* id, c
     for (int64_t i = 0; i < count(out.dims); ++i) {
       const int32_t row = v[1].as<int32_t>()[i / to.inner % to.size];
       if (row < 0 || row >= from.size) fake::violation("INDEX_OUT_OF_RANGE", "cnnlIndexSelect");
-      v[2].as<uint32_t>()[i] =
-          v[0].as<uint32_t>()[(i / to.inner / to.size * from.size + row) * from.inner + i % to.inner];
+      move_element(v[2], i, v[0], (i / to.inner / to.size * from.size + row) * from.inner + i % to.inner);
     }
   });
 }
 #if !defined(RLK_FAKE_WITHOUT_GATHER)
 API cnnlGather(void* handle, int axis, void* xd, const void* x, void* id, const void* index, void* yd, void* y) {
   Call call(handle, "cnnlGather");
-  const Tensor in = call.in(xd, x, {kFloat}), at = call.in(id, index, {kInt32}), out = call.out(yd, y, {kFloat});
+  const Tensor in = call.in(xd, x, {kFloat, kInt32, kHalf}), at = call.in(id, index, {kInt32}),
+               out = call.out(yd, y, {kFloat, kInt32, kHalf});
   call.require(is_axis(axis, in) && at.dims == out.dims && in.dims.size() == 2 && axis == 1 &&
-               at.dims[0] == in.dims[0]);
+               at.dims[0] == in.dims[0] && in.dtype == out.dtype);
   return call.run(false, [=](std::vector<View>& v) {
     for (int64_t i = 0; i < count(out.dims); ++i) {
       const int32_t column = v[1].as<int32_t>()[i];
       if (column < 0 || column >= in.dims[1]) fake::violation("INDEX_OUT_OF_RANGE", "cnnlGather");
-      v[2].as<float>()[i] = v[0].as<float>()[i / out.dims[1] * in.dims[1] + column];
+      move_element(v[2], i, v[0], i / out.dims[1] * in.dims[1] + column);
     }
   });
 }

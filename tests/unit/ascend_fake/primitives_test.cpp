@@ -178,6 +178,29 @@ TEST_F(Primitives, gathers_and_scatters) {
   EXPECT_EQ(read<float>(storage, 6), (std::vector<float>{1, 2, 8, 9, 5, 6}));
 }
 
+TEST_F(Primitives, sorts_keep_the_order_of_equals_where_it_is_asked_for) {
+  aclTensor* matrix = tensor<float>({2, 3}, {2, 1, 1, -kInf, 5, 4});
+  void* where = nullptr;
+  const auto sort = [&](bool stable, bool descending) {
+    EXPECT_EQ(call(aclnnSortGetWorkspaceSize, aclnnSort, matrix, stable, int64_t{1}, descending,
+                   empty_like<float>({2, 3}, &memory), empty_like<int64_t>({2, 3}, &where)),
+              ACL_SUCCESS);
+  };
+  sort(true, false);
+  EXPECT_EQ(read<float>(memory, 6), (std::vector<float>{1, 1, 2, -kInf, 4, 5}));
+  EXPECT_EQ(read<int64_t>(where, 6), (std::vector<int64_t>{1, 2, 0, 0, 2, 1}));
+  sort(false, false);
+  EXPECT_EQ(read<int64_t>(where, 6), (std::vector<int64_t>{2, 1, 0, 0, 2, 1}));
+  sort(true, true);
+  EXPECT_EQ(read<int64_t>(where, 6), (std::vector<int64_t>{0, 1, 2, 1, 2, 0}));
+  uint64_t bytes = 0;
+  aclOpExecutor* executor = nullptr;
+  aclTensor* halves = tensor<uint16_t>({1, 2}, {0, 0}, nullptr, ACL_BF16);
+  EXPECT_EQ(
+      aclnnSortGetWorkspaceSize(halves, true, 1, false, halves, empty_like<int64_t>({1, 2}, &where), &bytes, &executor),
+      ACLNN_ERR_PARAM_INVALID);
+}
+
 TEST_F(Primitives, wrong_shapes_are_a_status) {
   aclTensor* out = empty_like<float>({4}, &memory);
   uint64_t bytes = 0;

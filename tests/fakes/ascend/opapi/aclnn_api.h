@@ -61,6 +61,10 @@ FAKE_ASCEND_OP(aclnnGather, const aclTensor* self, int64_t dim, const aclTensor*
 FAKE_ASCEND_OP(aclnnIndexSelect, const aclTensor* self, int64_t dim, const aclTensor* index, aclTensor* out);
 FAKE_ASCEND_OP(aclnnInplaceIndexCopy, aclTensor* selfRef, int64_t dim, const aclTensor* index, const aclTensor* source);
 
+/* order.cpp */
+FAKE_ASCEND_OP(aclnnSort, const aclTensor* self, bool stable, int64_t dim, bool descending, aclTensor* valuesOut,
+               aclTensor* indicesOut);
+
 /* attention.cpp: layouts "TND" (host lengths cumulative, without the leading 0) and "BSND" */
 FAKE_ASCEND_OP(aclnnFusedInferAttentionScoreV3, const aclTensor* query, const aclTensorList* key,
                const aclTensorList* value, const aclTensor* pseShift, const aclTensor* attenMask,

@@ -15,7 +15,8 @@ constexpr Dtypes kNumbersAndBool = {ACL_FLOAT, ACL_FLOAT16, ACL_BF16,  ACL_DOUBL
                                     ACL_INT32, ACL_INT64,   ACL_UINT8, ACL_BOOL};
 constexpr Dtypes kNumbers = {ACL_FLOAT, ACL_FLOAT16, ACL_BF16, ACL_DOUBLE, ACL_INT32, ACL_INT64, ACL_UINT8};
 constexpr Dtypes kClampable = {ACL_FLOAT, ACL_FLOAT16, ACL_BF16, ACL_INT32, ACL_INT64};
-constexpr Dtypes kSelectable = {ACL_FLOAT, ACL_FLOAT16, ACL_BF16, ACL_DOUBLE, ACL_INT32, ACL_INT64, ACL_BOOL};
+constexpr Dtypes kSelectable = {ACL_FLOAT, ACL_FLOAT16, ACL_BF16, ACL_DOUBLE, ACL_INT32,
+                                ACL_INT64, ACL_UINT8,   ACL_INT8, ACL_BOOL};
 constexpr Dtypes kBool = {ACL_BOOL};
 
 // out[i] = fn(dtype of the inputs, self[i], other[i]); out may have another dtype than the inputs (comparisons).

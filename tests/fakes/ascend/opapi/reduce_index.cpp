@@ -11,8 +11,8 @@ namespace {
 constexpr Dtypes kFloats = {ACL_FLOAT, ACL_FLOAT16, ACL_BF16};
 constexpr Dtypes kReals = {ACL_FLOAT, ACL_FLOAT16, ACL_BF16, ACL_DOUBLE};
 constexpr Dtypes kMovable = {ACL_FLOAT, ACL_FLOAT16, ACL_BF16, ACL_INT32, ACL_INT64, ACL_UINT8, ACL_BOOL};
-constexpr Dtypes kSelectable = {ACL_FLOAT, ACL_FLOAT16, ACL_BF16,  ACL_DOUBLE,
-                                ACL_INT32, ACL_INT64,   ACL_UINT8, ACL_BOOL};
+constexpr Dtypes kSelectable = {ACL_FLOAT, ACL_FLOAT16, ACL_BF16, ACL_DOUBLE, ACL_INT32,
+                                ACL_INT64, ACL_UINT8,   ACL_INT8, ACL_BOOL};
 constexpr Dtypes kIndex = {ACL_INT32, ACL_INT64};
 
 // A tensor seen as [outer, size, inner] around one dimension.

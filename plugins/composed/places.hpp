@@ -1,0 +1,85 @@
+// places: what is taken by its place in a row or a table. An operator's file says what is recorded of a call:
+//
+//   RLK_COMPOSED_PLACES(Embedding, call.V, {
+//     const Places rows(recorder, of_row(call.ids), call.V);
+//     rows.report();
+//     recorder.output(call.y, rows.known(rows_of(table, rows.index())));
+//   })
+//
+// The operator's name, how many places there are, and statements. Bits are moved in the tensors' own dtype. No vendor
+// is asked for a place that there is not: in its stead the first is taken, and the answer is not used.
+#pragma once
+
+#include "scores.hpp"
+
+namespace rlk::composed {
+
+class Places {
+public:
+  // places: of the same sizes as what is taken, or of fewer dimensions, as sizes broadcast.
+  Places(Recorder& recorder, const View& places, int64_t count)
+      : places_{&recorder, recorder.input(places)},
+        known_(And(Ge(places_, detail::beside(places_, 0)), Lt(places_, detail::beside(places_, count_of(count))))),
+        index_{&recorder, recorder.select(known_.node, index_of(places_).node, recorder.number(0, sdk::Dtype::i32))} {}
+
+  Value index() const { return index_; }
+  // What was taken, or what stands for a place that there is not: NaN, 0 of integers.
+  int known(int taken) const {
+    Recorder& recorder = *places_.recorder;
+    const sdk::Dtype dtype = recorder.nodes()[static_cast<size_t>(taken)].dtype;
+    const double missing = sdk::is_floating(dtype) ? std::numeric_limits<double>::quiet_NaN() : 0;
+    return recorder.select(known_.node, taken, recorder.number(missing, dtype));
+  }
+
+  // Of places that are one for each row, or of none: the first outside.
+  void report() const { report(Not(known_), places_); }
+  // Of rows with several: the first row that has one outside, and its first.
+  void report_rows() const { report(has_unknown(), at_column(places_, place_of_largest(rank()))); }
+  // Which rows have one outside.
+  Mask has_unknown() const {
+    const Value largest = row_largest(rank());
+    return Gt(largest, detail::beside(largest, 0));
+  }
+
+private:
+  static double count_of(int64_t count) { return static_cast<double>(count); }
+  // Of one outside how far it is from the end of its row, else 0: the first of a row has the largest.
+  Value rank() const {
+    Recorder& recorder = *places_.recorder;
+    const int64_t columns = recorder.nodes()[static_cast<size_t>(places_.node)].dims.back();
+    const Value place{&recorder, recorder.positions({columns}, sdk::Dtype::f32)};
+    const Value from_end = Sub(detail::beside(place, static_cast<double>(columns)), place);
+    return IfThenElse(known_, detail::beside(place, 0), from_end);
+  }
+  // A row is in error by its place alone: no other error is told of.
+  void report(Mask unknown, Value places) const { places_.recorder->report(unknown.node, unknown.node, places.node); }
+
+  const Value places_;
+  const Mask known_;
+  const Value index_;
+};
+
+}  // namespace rlk::composed
+
+#define RLK_COMPOSED_PLACES_DEFINE(OP, refusal, ...)                                                 \
+  namespace rlk::composed {                                                                          \
+  struct OP##Places {                                                                                \
+    using Op = sdk::ops::OP;                                                                         \
+    static constexpr uint32_t kNumerics = RLK_NUMERICS_DETERMINISTIC | RLK_NUMERICS_BATCH_INVARIANT; \
+    static constexpr bool kChunks = true;                                                            \
+    static sdk::Refusal refuse(const Arguments<Op>& call, bool) { return refusal; }                  \
+    static Factors factors_of(const Arguments<Op>&) { return {}; }                                   \
+    static void record_call(Recorder& recorder, const Arguments<Op>& call) { __VA_ARGS__ }           \
+  };                                                                                                 \
+  }                                                                                                  \
+  RLK_COMPOSED_LISTED(OP##Places)
+
+#define RLK_COMPOSED_PLACES(OP, places, ...) RLK_COMPOSED_PLACES_DEFINE(OP, refuse_ids(0, places), __VA_ARGS__)
+// Of what is added up as well, in fp64 where a tensor is, with d and out as in rows.hpp; what is declined is told.
+#define RLK_COMPOSED_PLACE_SUMS(OP, refusal, ...)          \
+  RLK_COMPOSED_PLACES_DEFINE(OP, refusal, {                \
+    record_rows(recorder, any_f64<Op>(call), [&](auto d) { \
+      const Writer out{recorder};                          \
+      __VA_ARGS__                                          \
+    });                                                    \
+  })
