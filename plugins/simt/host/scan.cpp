@@ -8,7 +8,8 @@ namespace rlk::simt::host {
 namespace {
 
 constexpr uint32_t kNumerics = RLK_NUMERICS_ACCURATE | RLK_NUMERICS_DETERMINISTIC | RLK_NUMERICS_BATCH_INVARIANT;
-constexpr int64_t kWaveTokens = 512;  // of the longest row that a wave has
+constexpr int64_t kWaveTokens = 512;  // of the longest row that a wave has whatever there is beside it
+constexpr int64_t kManyRows = 16;  // of a multiprocessor: as many waves keep memory busy, and need not wait for others
 
 // Along a dimension of one place nothing moves, whatever the stride says.
 int64_t stride_of(const rlk_tensor& tensor, int32_t d) {
@@ -28,6 +29,21 @@ simt::GridTensor scan_tensor(const ScanCall& call, const rlk_tensor* tensor, boo
     out.column = -out.column;
   }
   return out;
+}
+
+// Whether the neighbours of a thread, of every tensor that the call has, are whole packs.
+bool in_packs(const ScanCall& call, const simt::ScanArgs& args) {
+  if (call.is_packed() || args.length % simt::kScanItems != 0) return false;
+  const auto fits = [&](const simt::GridTensor& tensor, int64_t pack_bytes) {
+    if (tensor.data == nullptr) return true;
+    if (tensor.column != 1 && tensor.column != -1) return false;
+    const int64_t bytes = sdk::bytes_of(static_cast<sdk::Dtype>(tensor.dtype));
+    const auto first =
+        reinterpret_cast<intptr_t>(tensor.data) - (tensor.column < 0 ? (simt::kScanItems - 1) * bytes : 0);
+    return first % pack_bytes == 0 && tensor.row * bytes % pack_bytes == 0;
+  };
+  return fits(args.in, 16) && fits(args.values, 16) && fits(args.out, 16) && fits(args.targets, 16) &&
+         fits(args.mask, simt::kScanItems);
 }
 
 bool asks_kept(const ScanCall& call) {
@@ -86,7 +102,9 @@ simt::ScanArgs arguments_of_scan(const ScanCall& call, int wave, int64_t multipr
   args.dtype = static_cast<int32_t>(call.dtype());
   const int64_t longest = args.length, rows = std::max<int64_t>(args.rows, 1);
   const int64_t mean = call.is_packed() ? ceil_divide(args.length, rows) : args.length;
-  args.waves = mean <= kWaveTokens ? 1 : simt::kScanThreads / wave;
+  const bool are_many = !call.is_packed() && args.rows >= kManyRows * multiprocessors;
+  args.waves = mean <= kWaveTokens || are_many ? 1 : simt::kScanThreads / wave;
+  args.packs = in_packs(call, args) ? 1 : 0;
   // Rows too few to keep the device busy, and one of several chunks.
   if (longest > simt::kScanChunk && args.rows < 2 * multiprocessors && args.rows <= simt::kScanOwnCheck) {
     args.form = simt::kScanChunks;

@@ -16,8 +16,9 @@
 // one launch says what each chunk does, the next one composes that and reads the row again; with a mask, whose rule
 // asks what is behind a chunk, one says before where tokens that count begin in each.
 //
-// Numbers are read and written one by one, neighbours by neighbouring lanes, so strides and alignment do not matter;
-// they change places in shared memory. The next step's are on their way while one is worked.
+// Where a thread's neighbours are whole packs of memory, it reads and writes them itself. Elsewhere numbers are read
+// and written one by one, neighbours by neighbouring lanes, so strides and alignment do not matter; they change places
+// in shared memory. The next step's are on their way while one is worked.
 #pragma once
 
 #if !defined(RLK_SIMT_SCAN)  // the host reads operators too, with words of its own (host/scan_words.hpp)
@@ -30,6 +31,7 @@
 #include <rlk/formula/vocabulary.hpp>
 
 #include "each.h"
+#include "scan_packs.cuh"
 #include "scan_sums.cuh"
 #include "seqlens.cuh"
 
@@ -198,6 +200,7 @@ private:
 
   // The wave's tokens of a step, one in kWave each lane; 0 behind the sequence.
   __device__ __forceinline__ void load(int64_t step, Raw& raw) const {
+    if (args_.packs != 0) return load_packs(step * kStep + lane_ * kScanItems, raw);
     const int64_t t = step * kStep + lane_;
     load_from(args_.in, at_in_, t, raw.x[0]);
     if constexpr (Sum::kTokens) {
@@ -209,6 +212,24 @@ private:
         if (there && args_.mask.data != nullptr) {
           raw.mask[i] = static_cast<const uint8_t*>(args_.mask.data)[at_mask_ + (t + i * kWave) * args_.mask.column];
         }
+      }
+    }
+  }
+  // The same by neighbours; all or none of a thread's are there.
+  __device__ __forceinline__ void load_packs(int64_t t, Raw& raw) const {
+    const bool there = t < length_;
+    const auto load_numbers = [&](const GridTensor& tensor, int64_t at, Bits(&out)[kScanItems]) {
+#pragma unroll
+      for (int i = 0; i < kScanItems; ++i) out[i] = 0;
+      if (there && tensor.data != nullptr) load_neighbours(tensor, args_.dtype, at + t * tensor.column, out);
+    };
+    load_numbers(args_.in, at_in_, raw.x[0]);
+    if constexpr (Sum::kTokens) {
+      load_numbers(args_.values, at_values_, raw.x[1]);
+#pragma unroll
+      for (int i = 0; i < kScanItems; ++i) raw.mask[i] = there ? 1 : 0;
+      if (there && args_.mask.data != nullptr) {
+        load_neighbours_mask(args_.mask, at_mask_ + t * args_.mask.column, raw.mask);
       }
     }
   }
@@ -227,39 +248,13 @@ private:
   // Without a state only the link is wanted.
   __device__ __forceinline__ void work(int64_t at, Raw& raw, int64_t next, const State* state, Link& link,
                                        Behind& behind) {
-    __shared__ A numbers[kInputs][kScanThreads * (kScanItems + 1)];
-    A* const own = numbers[0] + wave_ * kWave * (kScanItems + 1);
-    A* const own_values = numbers[kInputs - 1] + wave_ * kWave * (kScanItems + 1);
-    wave_sync();  // what was written from there has been read
     Tokens<A> tokens;
-    tokens.kept = 0xff;
-    if constexpr (Sum::kTokens) {
-      const int from = kScanItems * lane_ / kWave, shift = kScanItems * lane_ % kWave;
-#pragma unroll
-      for (int i = 0; i < kScanItems; ++i) {
-        const uint64_t flags = wave_ballot(raw.mask[i] != 0);
-        if (i == from) tokens.kept = static_cast<uint32_t>(flags >> shift) & 0xff;
-      }
-    }
-#pragma unroll
-    for (int i = 0; i < kScanItems; ++i) {
-      own[place_of(lane_ + i * kWave)] = grid_widen<A>(raw.x[0][i], args_.dtype);
-      if constexpr (Sum::kTokens) {
-        own_values[place_of(lane_ + i * kWave)] = grid_widen<A>(raw.x[1][i], args_.dtype);
-      }
-    }
-    uint32_t striped = 0xff;  // which of the numbers that this lane writes count
-    if constexpr (Sum::kTokens) {
-      striped = 0;
-#pragma unroll
-      for (int i = 0; i < kScanItems; ++i) striped |= raw.mask[i] != 0 ? 1u << i : 0;
-    }
-    wave_sync();
-    if (next >= 0) load(next, raw);
-#pragma unroll
-    for (int i = 0; i < kScanItems; ++i) {
-      tokens.x[i] = own[place_of(kScanItems * lane_ + i)];
-      if constexpr (Sum::kTokens) tokens.value[i] = own_values[place_of(kScanItems * lane_ + i)];
+    uint32_t striped = 0;  // of packs not asked
+    if (args_.packs != 0) {
+      take_packs(raw, tokens);
+      if (next >= 0) load(next, raw);
+    } else {
+      striped = exchange(raw, next, tokens);
     }
     if constexpr (Sum::kTokens) find_behind(tokens, behind);
     const Link all = wave_scan(sum_.link(tokens));
@@ -289,6 +284,22 @@ private:
     }
     if (state == nullptr) return;
     sum_.walk(tokens, Sum::after(incoming, *state));
+    if (args_.packs != 0) {
+      const int64_t t = at * kStep + lane_ * kScanItems;
+      if (t >= length_) return;
+#pragma unroll
+      for (int i = 0; i < kScanItems; ++i) {
+        if ((tokens.kept >> i & 1) == 0) tokens.x[i] = tokens.value[i] = 0;
+      }
+      if (args_.out.data != nullptr) store_neighbours(args_.out, at_out_ + t * args_.out.column, tokens.x);
+      if constexpr (Sum::kTokens) {
+        if (args_.targets.data == nullptr) return;
+        store_neighbours(args_.targets, at_targets_ + t * args_.targets.column, tokens.value);
+      }
+      return;
+    }
+    A* const own = own_numbers(0);
+    A* const own_values = own_numbers(kInputs - 1);
 #pragma unroll
     for (int i = 0; i < kScanItems; ++i) {
       own[place_of(kScanItems * lane_ + i)] = tokens.x[i];
@@ -297,6 +308,61 @@ private:
     wave_sync();
     store(args_.out, at_out_, at * kStep + lane_, striped, own);
     if constexpr (Sum::kTokens) store(args_.targets, at_targets_, at * kStep + lane_, striped, own_values);
+  }
+
+  // The wave's room to exchange numbers.
+  __device__ __forceinline__ A* own_numbers(int input) const {
+    __shared__ A numbers[kInputs][kScanThreads * (kScanItems + 1)];
+    return numbers[input] + wave_ * kWave * (kScanItems + 1);
+  }
+  __device__ __forceinline__ void take_packs(const Raw& raw, Tokens<A>& tokens) const {
+    tokens.kept = 0xff;
+    if constexpr (Sum::kTokens) tokens.kept = 0;
+#pragma unroll
+    for (int i = 0; i < kScanItems; ++i) {
+      tokens.x[i] = grid_widen<A>(raw.x[0][i], args_.dtype);
+      tokens.value[i] = 0;
+      if constexpr (Sum::kTokens) {
+        tokens.value[i] = grid_widen<A>(raw.x[1][i], args_.dtype);
+        tokens.kept |= raw.mask[i] != 0 ? 1u << i : 0;
+      }
+    }
+  }
+  // From one in kWave each lane to neighbours. Which of the numbers that this lane writes count.
+  __device__ __forceinline__ uint32_t exchange(Raw& raw, int64_t next, Tokens<A>& tokens) const {
+    A* const own = own_numbers(0);
+    A* const own_values = own_numbers(kInputs - 1);
+    wave_sync();  // what was written from there has been read
+    tokens.kept = 0xff;
+    if constexpr (Sum::kTokens) {
+      const int from = kScanItems * lane_ / kWave, shift = kScanItems * lane_ % kWave;
+#pragma unroll
+      for (int i = 0; i < kScanItems; ++i) {
+        const uint64_t flags = wave_ballot(raw.mask[i] != 0);
+        if (i == from) tokens.kept = static_cast<uint32_t>(flags >> shift) & 0xff;
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < kScanItems; ++i) {
+      own[place_of(lane_ + i * kWave)] = grid_widen<A>(raw.x[0][i], args_.dtype);
+      if constexpr (Sum::kTokens) {
+        own_values[place_of(lane_ + i * kWave)] = grid_widen<A>(raw.x[1][i], args_.dtype);
+      }
+    }
+    uint32_t striped = 0xff;
+    if constexpr (Sum::kTokens) {
+      striped = 0;
+#pragma unroll
+      for (int i = 0; i < kScanItems; ++i) striped |= raw.mask[i] != 0 ? 1u << i : 0;
+    }
+    wave_sync();
+    if (next >= 0) load(next, raw);
+#pragma unroll
+    for (int i = 0; i < kScanItems; ++i) {
+      tokens.x[i] = own[place_of(kScanItems * lane_ + i)];
+      if constexpr (Sum::kTokens) tokens.value[i] = own_values[place_of(kScanItems * lane_ + i)];
+    }
+    return striped;
   }
 
   // What is behind the lane's tokens, and behind the steps that come next.

@@ -46,6 +46,7 @@ struct ScanArgs {
   int32_t dtype;  // of what is read
   int32_t cu_are_i64;
   int32_t waves;  // of a sequence: one, or all of a block
+  int32_t packs;  // a thread's neighbours are whole packs of memory, in every tensor (scan_packs.cuh)
   int32_t form;   // kScan...
   DataErrorSink errors;
 };

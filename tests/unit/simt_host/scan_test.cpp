@@ -41,8 +41,9 @@ constexpr Kernels kCumsum = {&cumsum_scan_Cumsum_f32, &cumsum_scan_Cumsum_f64, n
 constexpr Kernels kGae = {&gae_scan_Gae_f32, &gae_scan_Gae_f64, &gae_scan_Gae_kept};
 constexpr Kernels kReturns = {&returns_scan_Returns_f32, &returns_scan_Returns_f64, &returns_scan_Returns_kept};
 
-enum class Form { wave, block, chunks };
-constexpr Form kForms[] = {Form::wave, Form::block, Form::chunks};
+// elements: by a block that reads no packs, whatever there is in memory.
+enum class Form { wave, block, chunks, elements };
+constexpr Form kForms[] = {Form::wave, Form::block, Form::chunks, Form::elements};
 
 void run(Kernel kernel, const ScanArgs& args, int64_t blocks) {
   emulation::run_grid({static_cast<unsigned>(blocks), 1, 1}, {kScanThreads, 1, 1}, 0, [=] { kernel(args); });
@@ -54,6 +55,7 @@ void scan(const Kernels& kernels, const ScanCall& call, Form form, DataErrorReco
   ScanArgs args = arguments_of_scan(call, kWide, chunks ? 1000 : 0);
   ASSERT_EQ(args.form, chunks ? kScanChunks : kScanRows);
   if (!chunks) args.waves = form == Form::wave ? 1 : kScanThreads / kWide;
+  if (form == Form::elements) args.packs = 0;
   std::vector<char> workspace(place_scan(call, args, nullptr) + 256);
   place_scan(call, args, workspace.data());
   args.errors = {record, 7, 0};
@@ -82,30 +84,55 @@ void expect_nothing_else_is_written(const Tensor& tensor) {
   EXPECT_TRUE(expected == tensor.memory);
 }
 
+// in_packs: of rows that are whole packs in memory.
+void expect_sums_of_the_beginnings(Dtype dtype, int64_t columns, bool in_packs) {
+  const Tensor x(dtype, {5, columns}, in_packs ? Sizes{columns, 1} : Sizes{2 * columns + 1, 2});
+  std::vector<char> due;
+  for (const Form form : kForms) {
+    const Tensor y(dtype, {5, columns}, in_packs ? Sizes{columns, 1} : Sizes{columns + 3, 1});
+    EXPECT_EQ(arguments_of_scan(sums_from_first(&y.abi, &x.abi), kWide, 0).packs, in_packs ? 1 : 0);
+    scan(kCumsum, sums_from_first(&y.abi, &x.abi), form);
+    expect_nothing_else_is_written(y);
+    if (due.empty()) due = bits(y);
+    EXPECT_TRUE(bits(y) == due);
+    for (int64_t n = 0; n < 5; ++n) {
+      double sum = 0;  // of small whole numbers
+      for (int64_t k = 0; k < columns; ++k) {
+        sum += element(x.at({n, k}), dtype);
+        char expected[8];
+        put(expected, dtype, sum);
+        ASSERT_EQ(element(y.at({n, k}), dtype), element(expected, dtype)) << n << " " << k;
+      }
+    }
+  }
+}
+
 TEST(ScanTest, SumsOfTheBeginningsHaveTheSameBitsInEveryForm) {
   for (const Dtype dtype : kEvery) {
     for (const int64_t columns : {1, 9, 300, 2048, 2049, 7001}) {
       SCOPED_TRACE(std::string(sdk::name_of(dtype)) + " " + std::to_string(columns));
-      const Tensor x(dtype, {5, columns}, {2 * columns + 1, 2});
-      std::vector<char> due;
-      for (const Form form : kForms) {
-        const Tensor y(dtype, {5, columns}, {columns + 3, 1});
-        scan(kCumsum, sums_from_first(&y.abi, &x.abi), form);
-        expect_nothing_else_is_written(y);
-        if (due.empty()) due = bits(y);
-        EXPECT_TRUE(bits(y) == due);
-        for (int64_t n = 0; n < 5; ++n) {
-          double sum = 0;  // of small whole numbers
-          for (int64_t k = 0; k < columns; ++k) {
-            sum += element(x.at({n, k}), dtype);
-            char expected[8];
-            put(expected, dtype, sum);
-            ASSERT_EQ(element(y.at({n, k}), dtype), element(expected, dtype)) << n << " " << k;
-          }
-        }
-      }
+      expect_sums_of_the_beginnings(dtype, columns, false);
+    }
+    for (const int64_t columns : {16, 2056, 7008}) {
+      SCOPED_TRACE(std::string(sdk::name_of(dtype)) + " in packs " + std::to_string(columns));
+      expect_sums_of_the_beginnings(dtype, columns, true);
     }
   }
+}
+
+TEST(ScanTest, ManyRowsAreOfAWaveEachAndFewOfABlock) {
+  Tensor small(Dtype::bf16, {1, 1});
+  rlk_tensor rows = small.abi;
+  const auto waves = [&](int64_t count, int64_t columns) {
+    Sizes shape = {count, columns}, strides = {columns, 1};
+    rows.shape = shape.data();
+    rows.strides = strides.data();
+    return arguments_of_scan(sums_to_last(&rows, &rows), 32, 100).waves;
+  };
+  EXPECT_EQ(waves(100, 512), 1);
+  EXPECT_EQ(waves(300, 4096), 8);
+  EXPECT_EQ(waves(1599, 4096), 8);
+  EXPECT_EQ(waves(1600, 4096), 1);
 }
 
 // How a sequence is masked.
@@ -215,7 +242,7 @@ TEST(ScanTest, DiscountedSumsOfMaskedSequencesHaveTheSameBitsInEveryForm) {
       for (const int32_t rule : {kScanCarry, kScanZero, kScanReset}) {
         if (has_values && rule == kScanReset) continue;
         for (const Mask mask : {Mask::none, Mask::some, Mask::long_gaps, Mask::padding, Mask::all}) {
-          for (const int64_t length : {40, 4500}) check_tokens(packed, has_values, rule, mask, length, 0.99);
+          for (const int64_t length : {40, 4500, 4504}) check_tokens(packed, has_values, rule, mask, length, 0.99);
         }
       }
     }
