@@ -8,6 +8,7 @@
 
 #define RLK_SIMT_KERNEL(...) extern "C" __global__ void __launch_bounds__(__VA_ARGS__)
 #define RLK_SIMT_ARGUMENT(Args) const __grid_constant__ Args
+#define RLK_SIMT_APART __device__ __noinline__
 
 namespace rlk::simt {
 
@@ -38,12 +39,20 @@ __device__ __forceinline__ unsigned char* dynamic_shared() {
   return memory;
 }
 
+__device__ __forceinline__ double inverse_root(double x) {
+  return ::rsqrt(x);
+}
+
 __device__ __forceinline__ float exp2_fast(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
 
+__device__ __forceinline__ uint4 opaque(uint4 v) {
+  asm volatile("" : "+r"(v.x), "+r"(v.y), "+r"(v.z), "+r"(v.w));
+  return v;
+}
 __device__ __forceinline__ uint4 load_stream(const void* address) {
   uint4 v;
   asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"

@@ -6,6 +6,7 @@
 #define RLK_SIMT_FIRST(first, ...) first
 #define RLK_SIMT_KERNEL(...) extern "C" __global__ void __launch_bounds__(RLK_SIMT_FIRST(__VA_ARGS__, 0))
 #define RLK_SIMT_ARGUMENT(Args) const Args
+#define RLK_SIMT_APART __device__ __forceinline__
 
 namespace rlk::simt {
 
@@ -64,9 +65,17 @@ __device__ __forceinline__ double __dmul_rn(double a, double b) {
   return a * b;
 }
 
+__device__ __forceinline__ double inverse_root(double x) {
+  return 1 / ::sqrt(x);
+}
+
 __device__ __forceinline__ float exp2_fast(float x) {
   const float y = exp2f(x);
   return y < 0x1p-126f ? 0.0f : y;
+}
+
+__device__ __forceinline__ uint4 opaque(uint4 v) {
+  return v;
 }
 
 // Without a way to pass a cache by.

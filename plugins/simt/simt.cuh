@@ -1,17 +1,20 @@
 // What the kernels ask of a SIMT machine. One header per compiler answers; beside the CUDA language itself (threadIdx,
-// __syncthreads, atomics, fma and the like) it gives two macros and, in rlk::simt, the rest:
+// __syncthreads, atomics, fma and the like) it gives three macros and, in rlk::simt, the rest:
 //   RLK_SIMT_KERNEL(threads, blocks)   begins a kernel of C linkage for at most so many threads in a block. blocks,
 //   which
 //                       may be absent, is how many NVIDIA's multiprocessor should hold; other compilers give the second
 //                       bound another meaning and must not be told
 //   RLK_SIMT_ARGUMENT(Args)   the type of its one parameter
+//   RLK_SIMT_APART      begins a function of the device that is called and not inlined, where calls are cheap
 //   bf16, f16           the 16-bit types
 //   kWave               threads that exchange values directly
 //   wave_xor(v, n)      v of lane (own lane ^ n);   wave_read(v, lane)   v of that lane;   wave_sync()
 //   wave_ballot(flag)   the flags of all lanes, lane 0's lowest, in 64 bits
 //   dynamic_shared()    the block's dynamic shared memory, aligned to 128 bytes
+//   inverse_root(x)     1 / sqrt(x) of a double, within 2 ulp
 //   exp2_fast(x)        2^x within 2 ulp, subnormal results as 0; exactly 1 at 0 and 0 at -inf
 //   load_stream, store_stream   16 bytes that pass through once: they do not displace what others will read again
+//   opaque(v)           the same 16 bytes, of which the compiler no longer knows what was made of them before
 //   funnel_shift(low, high, bits)   the low 32 bits of high:low >> bits, bits < 32
 //   max_pair(a, b, T()) the larger of each of two T in 32 bits; a NaN may lose
 #pragma once
