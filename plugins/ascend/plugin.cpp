@@ -9,6 +9,7 @@
 
 #include "attention.hpp"
 #include "composed.hpp"
+#include "fused.hpp"
 #include "logp.hpp"
 #include "logp_backward.hpp"
 #include "plugins/composed/operators.hpp"
@@ -52,7 +53,8 @@ public:
   using Device = ascend::Device;
   using Stream = ascend::Stream;
   using Event = ascend::Event;
-  using Implementations = composed::Implementations<Aclnn, Logp, LogpBackward, Attention>;
+  using Implementations = composed::Implementations<Aclnn, Logp, LogpBackward, Attention, SiluAndMulFused, RmsNormFused,
+                                                    AddRmsNormFused>;
 
   explicit AscendPlugin(const sdk::Host&) { runtime(); }
 
