@@ -113,6 +113,20 @@ void Builder::sort(const Operand& x, int64_t dim, const Operand& out, const Oper
   step(r_.Sort, {x}, {out, where}, RLK_ASCEND_BEGIN(t.in[0], true, dim, false, t.out[0], t.out[1]));
 }
 
+void Builder::swi_glu(const Operand& x, int64_t dim, const Operand& out) {
+  step(r_.SwiGlu, {x}, {out}, RLK_ASCEND_BEGIN(t.in[0], dim, t.out[0]));
+}
+
+void Builder::rms_norm(const Operand& x, const Operand& gamma, double eps, const Operand& out, const Operand& rstd) {
+  step(r_.RmsNorm, {x, gamma}, {out, rstd}, RLK_ASCEND_BEGIN(t.in[0], t.in[1], eps, t.out[0], t.out[1]));
+}
+
+void Builder::add_rms_norm(const Operand& x, const Operand& y, const Operand& gamma, double eps, const Operand& out,
+                           const Operand& rstd, const Operand& sum) {
+  step(r_.AddRmsNorm, {x, y, gamma}, {out, rstd, sum},
+       RLK_ASCEND_BEGIN(t.in[0], t.in[1], t.in[2], eps, t.out[0], t.out[1], t.out[2]));
+}
+
 // --- updates in place: not rebindable --------------------------------------------------------------------------------
 
 void Builder::copy(const Operand& x, const Operand& out) {

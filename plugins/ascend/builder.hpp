@@ -71,6 +71,12 @@ public:
   void index_select(const Operand& x, int64_t dim, const Operand& index, const Operand& out);
   // Rising and stable, of fp32; `where` receives INT64 positions.
   void sort(const Operand& x, int64_t dim, const Operand& out, const Operand& where);
+  // silu of the first half along dim, times the second.
+  void swi_glu(const Operand& x, int64_t dim, const Operand& out);
+  // rstd: [rows, 1] of fp32.
+  void rms_norm(const Operand& x, const Operand& gamma, double eps, const Operand& out, const Operand& rstd);
+  void add_rms_norm(const Operand& x, const Operand& y, const Operand& gamma, double eps, const Operand& out,
+                    const Operand& rstd, const Operand& sum);
   void index_copy(const Operand& target, int64_t dim, const Operand& index, const Operand& source);
 
 private:

@@ -8,7 +8,10 @@
 #include <fstream>
 
 #include "attention.hpp"
+#include "cache.hpp"
 #include "composed.hpp"
+#include "embedding_backward.hpp"
+#include "fused.hpp"
 #include "logp.hpp"
 #include "logp_backward.hpp"
 #include "plugins/composed/operators.hpp"
@@ -52,7 +55,8 @@ public:
   using Device = ascend::Device;
   using Stream = ascend::Stream;
   using Event = ascend::Event;
-  using Implementations = composed::Implementations<Aclnn, Logp, LogpBackward, Attention>;
+  using Implementations = composed::Implementations<Aclnn, Logp, LogpBackward, Attention, EmbeddingBackward,
+                                                    ReshapeAndCache, SiluAndMulFused, RmsNormFused, AddRmsNormFused>;
 
   explicit AscendPlugin(const sdk::Host&) { runtime(); }
 

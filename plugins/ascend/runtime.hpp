@@ -137,6 +137,9 @@ constexpr uint64_t kTensorAlignment = 32;  // bytes; of the storage address of e
   X(Gather, const AclTensor*, int64_t, const AclTensor*, AclTensor*)                                                \
   X(IndexSelect, const AclTensor*, int64_t, const AclTensor*, AclTensor*)                                           \
   X(Sort, const AclTensor*, bool, int64_t, bool, AclTensor*, AclTensor*)                                            \
+  X(SwiGlu, const AclTensor*, int64_t, const AclTensor*)                                                            \
+  X(RmsNorm, const AclTensor*, const AclTensor*, double, const AclTensor*, const AclTensor*)                        \
+  X(AddRmsNorm, const AclTensor*, const AclTensor*, const AclTensor*, double, AclTensor*, AclTensor*, AclTensor*)   \
   X(InplaceIndexCopy, AclTensor*, int64_t, const AclTensor*, const AclTensor*)                                      \
   X(FusedInferAttentionScoreV3, const AclTensor*, const AclTensorList*, const AclTensorList*, const AclTensor*,     \
     const AclTensor*, const AclIntArray*, const AclIntArray*, const AclTensor*, const AclTensor*, const AclTensor*, \

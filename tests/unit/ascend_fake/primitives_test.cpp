@@ -201,6 +201,27 @@ TEST_F(Primitives, sorts_keep_the_order_of_equals_where_it_is_asked_for) {
       ACLNN_ERR_PARAM_INVALID);
 }
 
+TEST_F(Primitives, gates_and_norms) {
+  ASSERT_EQ(call(aclnnSwiGluGetWorkspaceSize, aclnnSwiGlu, tensor<float>({1, 4}, {0, 1, 3, 2}), int64_t{1},
+                 empty_like<float>({1, 2}, &memory)),
+            ACL_SUCCESS);
+  EXPECT_EQ(read<float>(memory, 2), (std::vector<float>{0, 1 / (1 + std::exp(-1.0F)) * 2}));
+  void* root = nullptr;
+  // Rows of mean squares 4 and 16.
+  ASSERT_EQ(call(aclnnRmsNormGetWorkspaceSize, aclnnRmsNorm, tensor<float>({2, 2}, {2, -2, 0, std::sqrt(32.0F)}),
+                 tensor<float>({2}, {3, 1}), 0.0, empty_like<float>({2, 2}, &memory), empty_like<float>({2, 1}, &root)),
+            ACL_SUCCESS);
+  EXPECT_EQ(read<float>(memory, 3), (std::vector<float>{3, -1, 0}));
+  EXPECT_EQ(read<float>(root, 2), (std::vector<float>{0.5F, 0.25F}));
+  void* sum = nullptr;
+  ASSERT_EQ(call(aclnnAddRmsNormGetWorkspaceSize, aclnnAddRmsNorm, tensor<float>({1, 2}, {1, 1}),
+                 tensor<float>({1, 2}, {1, -3}), tensor<float>({2}, {3, 1}), 0.0, empty_like<float>({1, 2}, &memory),
+                 empty_like<float>({1, 1}, &root), empty_like<float>({1, 2}, &sum)),
+            ACL_SUCCESS);
+  EXPECT_EQ(read<float>(memory, 2), (std::vector<float>{3, -1}));
+  EXPECT_EQ(read<float>(sum, 2), (std::vector<float>{2, -2}));
+}
+
 TEST_F(Primitives, wrong_shapes_are_a_status) {
   aclTensor* out = empty_like<float>({4}, &memory);
   uint64_t bytes = 0;

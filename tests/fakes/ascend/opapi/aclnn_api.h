@@ -65,6 +65,13 @@ FAKE_ASCEND_OP(aclnnInplaceIndexCopy, aclTensor* selfRef, int64_t dim, const acl
 FAKE_ASCEND_OP(aclnnSort, const aclTensor* self, bool stable, int64_t dim, bool descending, aclTensor* valuesOut,
                aclTensor* indicesOut);
 
+/* fused.cpp */
+FAKE_ASCEND_OP(aclnnSwiGlu, const aclTensor* x, int64_t dim, const aclTensor* out);
+FAKE_ASCEND_OP(aclnnRmsNorm, const aclTensor* x, const aclTensor* gamma, double epsilon, const aclTensor* yOut,
+               const aclTensor* rstdOut);
+FAKE_ASCEND_OP(aclnnAddRmsNorm, const aclTensor* x1, const aclTensor* x2, const aclTensor* gamma, double epsilon,
+               aclTensor* yOut, aclTensor* rstdOut, aclTensor* xOut);
+
 /* attention.cpp: layouts "TND" (host lengths cumulative, without the leading 0) and "BSND" */
 FAKE_ASCEND_OP(aclnnFusedInferAttentionScoreV3, const aclTensor* query, const aclTensorList* key,
                const aclTensorList* value, const aclTensor* pseShift, const aclTensor* attenMask,
