@@ -261,8 +261,9 @@ def attention_gradients(b, t, dim, dtype):
                 lambda q, k, v, out, lse, g: ops.attention_backward(q, k, v, out, lse, g, causal="on", pin=PIN), theirs)
 
 
-def paged(b, keys, dtype):
-    """A step of decoding, 32 heads of 128 over 8, pages of 16 tokens in any order. torch: the pages gathered first."""
+def paged(b, keys, dtype, numerics=None):
+    """A step of decoding, 32 heads of 128 over 8, pages of 16 tokens in any order. torch: the pages gathered first, and
+    nothing promised about batches."""
     pages = keys // 16
 
     def make():
@@ -275,7 +276,8 @@ def paged(b, keys, dtype):
         k, v = (x[table.long()].view(b, keys, 8, 128).transpose(1, 2) for x in (k, v))
         return F.scaled_dot_product_attention(q[:, :, None], k, v, enable_gqa=True)[:, :, 0]
     return Case("paged_attention", (b, keys), dtype, make,
-                lambda q, k, v, table, lens: ops.paged_attention(q, k, v, table, lens, pin=PIN), theirs)
+                lambda q, k, v, table, lens: ops.paged_attention(q, k, v, table, lens, pin=PIN, numerics=numerics),
+                theirs, suffix="" if numerics is None else f" {numerics}")
 
 
 def prefix_shared(group, queries, prefix, own, dtype):
@@ -395,7 +397,8 @@ def cases(divisor=1):
     yield attention(2, max(64, 4096 // divisor), max(64, 4096 // divisor), BF16)
     for b, keys in ((8, 32768), (64, 4096), (1, 131072)):
         yield attention(b, 1, max(64, keys // divisor), BF16)
-        yield paged(b, max(64, keys // divisor // 16 * 16), BF16)
+        for numerics in (None, "batch_invariant"):
+            yield paged(b, max(64, keys // divisor // 16 * 16), BF16, numerics)
     yield attention_gradients(2, max(64, 4096 // divisor), 128, BF16)
     yield attention_gradients(8, max(64, 2048 // divisor), 64, BF16)
     yield prefix_shared(16, max(16, 512 // divisor), max(64, 8192 // divisor), max(16, 512 // divisor), BF16)
