@@ -17,15 +17,18 @@ RLK_FORMULA LossWeights weights_of_batch(const PolicyRules& rules, const View& v
 // The commonest batch: a plain one of nothing but clipped ratios. Its passes have little to do for a token.
 inline bool is_brief(const PolicyRules& rules) {
   return rules.is_plain && !rules.has_metrics && !rules.has_reference && !rules.clamps_log_ratio &&
-         rules.delta == __builtin_huge_val();
+         rules.delta == __builtin_huge_val() && !is_no_bound(rules.ratio_low) && !is_no_bound(rules.ratio_high);
 }
-// Tells the compiler so.
+// Tells the compiler so, and that nothing is asked at each token: without a dual clip it is one that clips nothing.
 RLK_FORMULA PolicyState<true> brief_state(PolicyState<true> state) {
   state.rules.delta = __builtin_huge_val();
+  const double dual_clip = state.rules.dual_clip;
+  state.rules.dual_clip = dual_clip > 0 ? dual_clip : __builtin_huge_val();
+  if (is_no_bound(state.rules.ratio_low) || is_no_bound(state.rules.ratio_high)) __builtin_unreachable();
   return state;
 }
-RLK_FORMULA PolicyTerm<double> brief_term(const PolicyState<true>& state, const double* in) {
-  const Lane<double> d;
+template <class D>
+RLK_FORMULA PolicyTerm<double> brief_term(D d, const PolicyState<true>& state, const double* in) {
   const double logp = in[PolicyPlace::logp], old_logp = in[PolicyPlace::old_logp], log_ratio = Sub(logp, old_logp);
   const double advantage = Add(in[PolicyPlace::advantages], state.sequence_advantage);
   return ppo(d, state.rules, PolicyInput<double>{logp, old_logp, advantage, log_ratio, exp(d, log_ratio), false});
@@ -58,10 +61,11 @@ struct PolicyLosses : PolicyPass {
     kAll,
     kOnceWeight = kAll,
     kOnce,
-    kSequences,
-    kOwnTotals
+    kMost
   };
-  static constexpr int kOuts = 1, kSums = plain && !metrics ? kLoss + 1 : kAll, kLargest = kSums, kTotals = kOwnTotals;
+  static constexpr bool kFew = plain && !metrics;
+  static constexpr int kOuts = 1, kSums = kFew ? kLoss + 1 : kAll, kLargest = kSums;
+  static constexpr int kSequences = kFew ? kSums : kMost, kTotals = kSequences + 1;
   static constexpr int kStep = plain && !metrics ? 4 : 2, kMetricMeans = 12;
   static constexpr bool kAgain = true;
 
@@ -128,8 +132,9 @@ struct PolicyLosses : PolicyPass {
     auto& batch = view.template batch<PolicyTotals>();
     batch.tokens = active;
     batch.sequences = totals[kSequences];
-    batch.bonus =
-        rules.has_own_bonus ? rules.entropy_coefficient * totals[kBonus] / rules.entropy_divisor(totals[kSelected]) : 0;
+    batch.bonus = 0;
+    if (!kFew && rules.has_own_bonus)
+      batch.bonus = rules.entropy_coefficient * totals[kBonus] / rules.entropy_divisor(totals[kSelected]);
     if (kSums != kAll || !view.has(PolicyPlace::metrics)) return;
     view.put(PolicyPlace::metrics, 0, active);
     for (int i = 1; i < kMetricMeans; ++i)
@@ -166,10 +171,11 @@ struct BriefPolicyLosses : PlainPolicyLosses {
   static RLK_FORMULA PolicyState<true> begin(const PolicyRules& rules, const View& view, int64_t b) {
     return brief_state(policy_state<true>(rules, view, b));
   }
-  static RLK_FORMULA void token(const PolicyState<true>& state, const double* in, double* sums, double* out) {
-    if (in[PolicyPlace::mask] == 0) return;
-    out[0] = brief_term(state, in).value;
-    add_to(sums[kActive], 1);
+  template <class D>
+  static RLK_FORMULA void token(D d, const PolicyState<true>& state, const double* in, double* sums, double* out) {
+    const bool active = in[PolicyPlace::mask] != 0;
+    out[0] = IfThenElseZero(active, brief_term(d, state, in).value);
+    add_to(sums[kActive], active ? 1 : 0);
     add_to(sums[kLoss], out[0]);
   }
 };
@@ -178,7 +184,8 @@ struct BriefPolicyLosses : PlainPolicyLosses {
 template <bool plain, class View>
 RLK_FORMULA PolicyState<plain> gradient_state(const PolicyRules& rules, const View& view, int64_t b) {
   PolicyState<plain> state = policy_state<plain>(rules, view, b);
-  const LossWeights weights = rules.has_own() && rules.length == 0 ? weights_of_batch(rules, view) : rules.weights;
+  LossWeights weights = rules.weights;
+  if (rules.has_own() && rules.length == 0) weights = weights_of_batch(rules, view);
   const double active = !weights.needs_counts() ? 1
                         : rules.length > 0      ? rules.length
                                                 : view.template own<PolicySequence>(b).active;
@@ -248,18 +255,19 @@ struct BriefPolicyGradients : PlainPolicyGradients {
   static RLK_FORMULA PolicyState<true> begin(const PolicyRules& rules, const View& view, int64_t b) {
     return brief_state(gradient_state<true>(rules, view, b));
   }
-  static RLK_FORMULA void token(const PolicyState<true>& state, const double* in, double*, double* out) {
-    if (in[PolicyPlace::mask] == 0) return;
-    out[0] = weighted(Lane<double>(), Add(state.of_loss, in[PolicyPlace::grad_per_token]),
-                      brief_term(state, in).d_log_ratio);
+  template <class D>
+  static RLK_FORMULA void token(D d, const PolicyState<true>& state, const double* in, double*, double* out) {
+    const double gradient =
+        weighted(d, Add(state.of_loss, in[PolicyPlace::grad_per_token]), brief_term(d, state, in).d_log_ratio);
+    out[0] = IfThenElseZero(in[PolicyPlace::mask] != 0, gradient);
   }
 };
 
 }  // namespace rlk::formula
 
-RLK_SIMT_TOKEN_PASSES(PolicyCorrections, PolicyWeights, PolicyTerms, PolicyMaskCounts, PolicyTokenCounts, PolicyThrough)
+RLK_SIMT_TOKEN_PASSES(PolicyCorrections, PolicyWeights, PolicyTerms, PolicyTokenCounts, PolicyThrough)
 RLK_SIMT_TOKEN_PASSES(PlainPolicyLosses, PlainPolicyMetrics, AnyPolicyLosses, PlainPolicyGradients, AnyPolicyGradients)
-RLK_SIMT_TOKEN_PACK_PASSES(BriefPolicyLosses, BriefPolicyGradients)
+RLK_SIMT_TOKEN_PACK_PASSES(PolicyMaskCounts, BriefPolicyLosses, BriefPolicyGradients)
 RLK_SIMT_TOKENS(PolicyLoss, policy_loss_rules(call),
                 (in(logp), in_or(old_logp, logp), in(advantages), or_one(mask), in(ref_logp), in(rollout_logp),
                  in(entropy), or_one(weight), none(in)),

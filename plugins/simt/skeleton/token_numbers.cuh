@@ -115,7 +115,7 @@ template <bool kValue>
 struct TokenBytes {
   static constexpr bool value = kValue;
 };
-// The same without a question at each of them: whole packs of fp32 or, where kIsBytes, of bytes.
+// The same without a question at each of them: whole packs of fp32 or, where kIsBytes, of bytes, which are 0 or else 1.
 template <bool kIsBytes>
 __device__ __forceinline__ bool is_brief_tensor(const TokenTensor& tensor, int64_t row, int64_t token) {
   if (tensor.data == nullptr) return true;
@@ -131,7 +131,7 @@ __device__ __forceinline__ void read_brief(const TokenTensor& tensor, int64_t ro
   if constexpr (kIsBytes) {
     bits[0] = *reinterpret_cast<const uint32_t*>(static_cast<const uint8_t*>(tensor.data) + at);
   } else {
-    const uint4 pack = *reinterpret_cast<const uint4*>(static_cast<const float*>(tensor.data) + at);
+    const uint4 pack = load_stream(static_cast<const float*>(tensor.data) + at);
     bits[0] = pack.x;
     bits[1] = pack.y;
     bits[2] = pack.z;
@@ -143,10 +143,20 @@ __device__ __forceinline__ void widen_brief(const TokenTensor& tensor, const Tok
                                             double (&number)[kTokenPack]) {
 #pragma unroll
   for (int i = 0; i < kTokenPack; ++i) {
-    const double there = kIsBytes ? static_cast<double>(bits[0] >> (8 * i) & 0xffu)
+    const double there = kIsBytes ? ((bits[0] >> (8 * i) & 0xffu) != 0 ? 1.0 : 0.0)
                                   : static_cast<double>(of_bits<float>(bits[kIsBytes ? 0 : i]));
     number[i] = tensor.data == nullptr ? tensor.value : there;
   }
+}
+__device__ __forceinline__ void put_brief(const TokenTensor& tensor, int64_t row, int64_t token,
+                                          const double (&number)[kTokenPack]) {
+  if (tensor.data == nullptr) return;
+  float pack[kTokenPack];
+  uint4 bits;
+#pragma unroll
+  for (int i = 0; i < kTokenPack; ++i) pack[i] = Narrow<float>::of(number[i]);
+  __builtin_memcpy(&bits, pack, sizeof(bits));
+  store_stream(static_cast<float*>(tensor.data) + row * tensor.sequence + token, bits);
 }
 
 // View: TokenView, which puts what is no pack.

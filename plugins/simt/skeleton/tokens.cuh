@@ -114,7 +114,11 @@ public:
   }
   // The sequence of a chunk: the last one whose first chunk is not behind it.
   __device__ __forceinline__ int64_t sequence_of(int64_t chunk) const {
-    if (!is_packed()) return chunk / args_.chunks_of_each;
+    if (!is_packed()) {
+      // A division of 64 bits is a loop.
+      if ((chunk | args_.chunks_of_each) >> 32 != 0) return chunk / args_.chunks_of_each;
+      return static_cast<uint32_t>(chunk) / static_cast<uint32_t>(args_.chunks_of_each);
+    }
     int64_t low = 0, high = args_.sequences;
     while (high - low > 1) {
       const int64_t middle = (low + high) / 2;
@@ -197,11 +201,28 @@ __device__ __forceinline__ void tokens_one_by_one(const TokenArgs& args, const S
     }
   }
 }
+// What a pass of packs makes of `count` neighbours.
+template <class D, class Pass, class State, int kSums, int kNumbers, int kResults>
+__device__ __forceinline__ void compute_pack(const State& state, int64_t place, int count,
+                                             const double (&number)[kNumbers][kTokenPack], double (&sums)[kSums],
+                                             double (&result)[kResults][kTokenPack]) {
+#pragma unroll
+  for (int s = 0; s < kTokenPack; ++s) {
+    double in[kNumbers + 1], out[kResults] = {};
+    in[kNumbers] = static_cast<double>(place + s);
+#pragma unroll
+    for (int i = 0; i < kNumbers; ++i) in[i] = number[i][s];
+    if (s < count) Pass::token(D{}, state, in, sums, out);
+#pragma unroll
+    for (int i = 0; i < kResults; ++i) result[i][s] = out[i];
+  }
+}
 template <class Pass, class State, int kSums>
 __device__ __forceinline__ void tokens_in_packs(const TokenArgs& args, const State& state, int64_t row,
                                                 int64_t sequence_begin, int64_t begin, int64_t end,
                                                 double (&sums)[kSums]) {
-  constexpr int kIns = Pass::kIns, kOuts = Pass::kOuts;
+  constexpr int kIns = Pass::kIns, kOuts = Pass::kOuts, kResults = kOuts > 0 ? kOuts : 1;
+  constexpr int kStep = kTokenPack * kTokenThreads;
   const TokenView view(args);
   // function(tensor, whether it may be of bytes) of each one that the pass looks at.
   const auto each = [](const auto& function) {
@@ -215,31 +236,37 @@ __device__ __forceinline__ void tokens_in_packs(const TokenArgs& args, const Sta
       }
     }
   };
+  int64_t first = begin + kTokenPack * static_cast<int>(threadIdx.x);
   bool is_brief = true;
   each([&](int i, auto bytes) { is_brief = is_brief && is_brief_tensor<bytes.value>(args.tensor[i], row, begin); });
-#pragma unroll 1
-  for (int64_t first = begin + kTokenPack * static_cast<int>(threadIdx.x); first < end;
-       first += kTokenPack * kTokenThreads) {
-    const int count = end - first < kTokenPack ? static_cast<int>(end - first) : kTokenPack;
-    TokenBits bits[kIns];
-    double number[kIns][kTokenPack] = {}, result[kOuts > 0 ? kOuts : 1][kTokenPack];
-    if (is_brief && count == kTokenPack) {
+#pragma unroll
+  for (int i = 0; i < kOuts; ++i) is_brief = is_brief && is_brief_tensor<false>(args.tensor[kIns + i], row, begin);
+  TokenBits bits[kIns];
+  double number[kIns][kTokenPack] = {}, result[kResults][kTokenPack];
+  if (is_brief) {
+    // The next pack is on its way while one is computed.
+    const int64_t last = end - kTokenPack;
+    const auto read = [&] {
       each([&](int i, auto bytes) { read_brief<bytes.value>(args.tensor[i], row, first, bits[i]); });
+    };
+    if (first <= last) read();
+#pragma unroll 1
+    while (first <= last) {
+      const int64_t own = first;
       each([&](int i, auto bytes) { widen_brief<bytes.value>(args.tensor[i], bits[i], number[i]); });
-    } else {
-      each([&](int i, auto) { read_pack(args.tensor[i], row, first, count, bits[i]); });
-      each([&](int i, auto) { widen_pack(args.tensor[i], row, first, count, bits[i], number[i]); });
+      first += kStep;
+      if (first <= last) read();
+      compute_pack<formula::BriefLongLane, Pass>(state, own - sequence_begin, kTokenPack, number, sums, result);
+#pragma unroll
+      for (int i = 0; i < kOuts; ++i) put_brief(args.tensor[kIns + i], row, own, result[i]);
     }
-#pragma unroll
-    for (int s = 0; s < kTokenPack; ++s) {
-      double in[kIns + 1], out[kOuts > 0 ? kOuts : 1] = {};
-      in[kIns] = static_cast<double>(first + s - sequence_begin);
-#pragma unroll
-      for (int i = 0; i < kIns; ++i) in[i] = number[i][s];
-      if (s < count) Pass::token(state, in, sums, out);
-#pragma unroll
-      for (int i = 0; i < kOuts; ++i) result[i][s] = out[i];
-    }
+  }
+#pragma unroll 1
+  for (; first < end; first += kStep) {
+    const int count = end - first < kTokenPack ? static_cast<int>(end - first) : kTokenPack;
+    each([&](int i, auto) { read_pack(args.tensor[i], row, first, count, bits[i]); });
+    each([&](int i, auto) { widen_pack(args.tensor[i], row, first, count, bits[i], number[i]); });
+    compute_pack<formula::Lane<double>, Pass>(state, first - sequence_begin, count, number, sums, result);
 #pragma unroll
     for (int i = 0; i < kOuts; ++i) put_pack(view, args.tensor[kIns + i], kIns + i, row, first, count, result[i]);
   }
@@ -320,11 +347,15 @@ __device__ __forceinline__ void sum_totals(double (&totals)[kCount]) {
     if (me % kWave == 0) part[me / kWave][i] = totals[i];
   }
   __syncthreads();
+  if (me < kCount) {
+    double sum = part[0][me];
 #pragma unroll
-  for (int i = 0; i < kCount; ++i) {
-    totals[i] = part[0][i];
-    for (int w = 1; w < kTokenTotalThreads / kWave; ++w) totals[i] = formula::Add(totals[i], part[w][i]);
+    for (int w = 1; w < kTokenTotalThreads / kWave; ++w) sum = formula::Add(sum, part[w][me]);
+    part[0][me] = sum;
   }
+  __syncthreads();
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) totals[i] = part[0][i];
   __syncthreads();
 }
 
@@ -333,8 +364,10 @@ template <class Pass>
 __device__ __forceinline__ void sum_chunks(const TokenArgs& args, int64_t b, int lanes, double (&sums)[Pass::kSums]) {
   const TokenView view(args);
   const TokenRange all = view.tokens(b);
+  constexpr int kAtOnce = Pass::kSums > 4 ? 2 : 4;
   const int64_t first = view.first_chunk(b), end = first + (all.end - all.begin + kTokenChunk - 1) / kTokenChunk;
-#pragma unroll 2
+  // Several are on their way at once.
+#pragma unroll kAtOnce
   for (int64_t chunk = first + static_cast<int>(threadIdx.x) % lanes; chunk < end; chunk += lanes) {
 #pragma unroll
     for (int i = 0; i < Pass::kSums; ++i) add_to_sum<Pass::kLargest>(i, sums[i], args.sums[chunk * Pass::kSums + i]);

@@ -160,32 +160,12 @@ struct PolicyWeights : PolicyPass {
   }
 };
 
-// How many tokens count. mask_only: nothing but the mask takes any out.
-template <bool mask_only>
-struct PolicyCountsOf : PolicyPass {
+// How many tokens count.
+struct PolicyCountsPass : PolicyPass {
   enum { kActive, kSelected };
-  static constexpr int kSums = 2, kLargest = 2, kTotals = 3, kStep = mask_only ? 8 : 2;
+  static constexpr int kSums = 2, kLargest = 2, kTotals = 3;
 
-  static bool is_wanted(const PolicyRules& rules) {
-    return rules.has_counts && !rules.has_terms && mask_only == (!rules.has_rollout && !rules.selects);
-  }
-  template <class View>
-  static RLK_FORMULA PolicyState<false> begin(const PolicyRules& rules, const View& view, int64_t b) {
-    if constexpr (mask_only) return {rules, PolicySequence(), 0, 1, 0, 0};
-    return {rules, rules.has_corrections ? view.template own<PolicySequence>(b) : PolicySequence(), 0, 1, 0, 0};
-  }
-  static RLK_FORMULA void token(const PolicyState<false>& state, const double* in, double* sums, double*) {
-    const auto token = policy_token(in, 0);
-    if constexpr (mask_only) {
-      if (token.mask == 0) return;
-      add_to(sums[kActive], 1);
-      add_to(sums[kSelected], 1);
-    } else {
-      const auto counts = count_token(Lane<double>(), state.rules, 1, state.own, token, true);
-      if (counts.active) add_to(sums[kActive], 1);
-      if (counts.selected) add_to(sums[kSelected], 1);
-    }
-  }
+  static RLK_FORMULA bool is_by_mask(const PolicyRules& rules) { return !rules.has_rollout && !rules.selects; }
   template <class View>
   static RLK_FORMULA void sequence(const PolicyRules& rules, const View& view, int64_t b, const double* sums,
                                    double* totals) {
@@ -193,7 +173,11 @@ struct PolicyCountsOf : PolicyPass {
     if (rules.has_corrections) own = view.template own<PolicySequence>(b);
     own.active = sums[kActive];
     own.selected = sums[kSelected];
-    view.template own<PolicySequence>(b) = own;
+    if (rules.is_plain) {
+      view.template own<PolicySequence>(b).active = own.active;  // nothing else is looked at, and writing it takes long
+    } else {
+      view.template own<PolicySequence>(b) = own;
+    }
     count(rules, own, totals);
   }
   template <class View>
@@ -214,8 +198,35 @@ struct PolicyCountsOf : PolicyPass {
     batch.selected = totals[2];
   }
 };
-using PolicyTokenCounts = PolicyCountsOf<false>;
-using PolicyMaskCounts = PolicyCountsOf<true>;
+struct PolicyTokenCounts : PolicyCountsPass {
+  static bool is_wanted(const PolicyRules& rules) { return rules.has_counts && !rules.has_terms && !is_by_mask(rules); }
+  template <class View>
+  static RLK_FORMULA PolicyState<false> begin(const PolicyRules& rules, const View& view, int64_t b) {
+    return {rules, rules.has_corrections ? view.template own<PolicySequence>(b) : PolicySequence(), 0, 1, 0, 0};
+  }
+  static RLK_FORMULA void token(const PolicyState<false>& state, const double* in, double* sums, double*) {
+    const auto counts = count_token(Lane<double>(), state.rules, 1, state.own, policy_token(in, 0), true);
+    if (counts.active) add_to(sums[kActive], 1);
+    if (counts.selected) add_to(sums[kSelected], 1);
+  }
+};
+// Nothing but the mask takes any out.
+struct PolicyMaskCounts : PolicyCountsPass {
+  static constexpr unsigned kUses = 1u << PolicyPlace::mask, kBytes = kUses;
+  struct Nothing {};
+
+  static bool is_wanted(const PolicyRules& rules) { return rules.has_counts && !rules.has_terms && is_by_mask(rules); }
+  template <class View>
+  static RLK_FORMULA Nothing begin(const PolicyRules&, const View&, int64_t) {
+    return {};
+  }
+  template <class D>
+  static RLK_FORMULA void token(D, const Nothing&, const double* in, double* sums, double*) {
+    const double active = in[PolicyPlace::mask] != 0 ? 1 : 0;
+    add_to(sums[kActive], active);
+    add_to(sums[kSelected], active);
+  }
+};
 
 // What the losses of a sequence's tokens share: its ratio, and what opsm, gmpo and vespo take of it.
 struct PolicyTerms : PolicyPass {
