@@ -147,6 +147,11 @@ void check_plugins(const Environment& environment, const Judgement& judgement, C
     const Status status = record.broken ? Status::problem : reason.empty() ? Status::ok : Status::note;
     checks->push_back({status, "plugin " + record.id, state, reason.empty() ? "" : record.hint, reason});
     for (const std::string& note : record.notes) checks->push_back({Status::note, "plugin " + record.id, note, ""});
+    // The plugin is in use with its other packs, and `list` has no line for a pack.
+    for (const loader::Evidence& item : record.evidence) {
+      if (item.kind == "pack" && item.supports == 0 && !record.broken)
+        checks->push_back({Status::problem, "plugin " + record.id, item.value, "see rlk-plugins pack ls"});
+    }
   }
   if (!judgement.trouble.empty()) {
     checks->push_back({Status::problem, "plugins", judgement.trouble,

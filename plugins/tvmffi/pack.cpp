@@ -145,7 +145,14 @@ Kernels read_packs(const std::string& packs, const std::string& backend, const H
     try {
       add_pack(packs, pack, backend, hash, &out);
     } catch (const sdk::Error& error) {
-      out.refused.push_back(refusal(pack, {error.what()}));
+      // A library that is missing is an error of the manifest's reader too: the lock has the better words.
+      std::vector<std::string> problems = {error.what()};
+      try {
+        if (const std::vector<std::string> changed = differences(packs, pack, hash); !changed.empty())
+          problems = changed;
+      } catch (const sdk::Error&) {  // what the reader said stands
+      }
+      out.refused.push_back(refusal(pack, problems));
     }
   }
   for (const std::string& folder : unlocked_folders(packs, lock))

@@ -272,6 +272,10 @@ class Use(PackCase):
         for part in ("pack wrong-relu 1.0.0 is refused", sha256(changed), expected, "pack add --replace", "pack rm wrong-relu"):
             self.assertIn(part, evidence["value"])
 
+        checks = self.json("doctor", code=1, RLK_PLUGIN_PATH=PLUGIN, RLK_TVMFFI_MANIFEST=self.packs)["checks"]
+        [problem] = [check for check in checks if check["status"] == "problem"]
+        self.assertIn("pack wrong-relu 1.0.0 is refused", problem["text"])
+
         # Its manifest changes: nothing that it says is believed.
         with open(os.path.join(os.path.dirname(changed), "../kernels.toml"), "a") as file:
             file.write("# more\n")
