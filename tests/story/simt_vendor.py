@@ -19,7 +19,8 @@ CPU_ALONE = {"linear_logp": ("keep_mask", "sum_p2"), "linear_logp_backward": ("k
 # Implementations on matrix units, which take 16 bits and decline some features, or every simulated device.
 CHOOSY = {"attention": ("mma_split", "wgmma"), "attention_backward": ("mma", "wgmma"),
           "grouped_gemm": ("mma", "wgmma"), "grouped_gemm_backward": ("mma", "wgmma"),
-          "paged_attention": ("mma_split", "mma_fixed"), "prefix_shared_attention": ("mma", "mma_accurate", "wgmma"), "prefix_shared_attention_backward": ("mma",)}
+          "paged_attention": ("mma_split", "mma_fixed"),
+          "prefix_shared_attention": ("mma", "mma_accurate", "wgmma"), "prefix_shared_attention_backward": ("mma",)}
 # Of operators with some thousand cases, or long ones, those that an ordinary run tries, by words of their titles. Of the
 # others it tries large sizes too: 65536 rows are as many blocks, which the fibers of a host run one after another.
 CASES_OF = {op: words for words, ops in {
