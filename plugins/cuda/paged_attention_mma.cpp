@@ -69,10 +69,10 @@ int64_t reach_of(const rlk_tensor& cache) {
 }
 // What the kernels and the merge cannot count, or nothing.
 sdk::Refusal refuse_far(const Arguments& call, const Form& form) {
-  if (form.is_fixed && call.MB * call.BS > kMostFixedKeys) {
-    return sdk::Support::no(
-        "SIZE", sdk::format("sequences of up to %lld keys; fixed shares end at %lld",
-                            static_cast<long long>(call.MB * call.BS), static_cast<long long>(kMostFixedKeys)));
+  const int64_t keys = call.MB * call.BS;
+  if (form.is_fixed && keys > kMostFixedKeys) {
+    return sdk::Support::no("SIZE", sdk::format("sequences of up to %lld keys; fixed shares end at %lld",
+                                                static_cast<long long>(keys), static_cast<long long>(kMostFixedKeys)));
   }
   if (std::max(reach_of(*call.key_cache), reach_of(*call.value_cache)) / 8 < UINT32_MAX) return std::nullopt;
   return sdk::Support::no("SIZE", "a cache spans more than 2^36 bytes");
