@@ -11,6 +11,7 @@ namespace rlk::cuda {
 inline bool is_wide(const rlk_tensor& tensor) {
   if (tensor.alignment % 16 != 0) return false;
   if (sdk::is_contiguous(tensor)) return true;  // D, which both forms want to be a multiple of 8, makes every stride
+  if (tensor.strides[tensor.ndim - 1] != 1) return false;
   for (int32_t d = 0; d + 1 < tensor.ndim; ++d) {
     if (tensor.strides[d] % 8 != 0) return false;  // of a single one too: a plan serves other sizes, not other strides
   }
