@@ -65,14 +65,14 @@ private:
 
   static Operand as_dtype(Builder& b, const Operand& x, int32_t dtype) {
     if (x.dtype == dtype) return x;
-    const Operand out = b.scratch(dtype, x.dims);
+    Operand out = b.scratch(dtype, x.dims);
     b.cast(x, out);
     return out;
   }
   // BOOL [1, 1]: an id is unknown.
   Operand add_spoiled(Builder& b, const Operand& wrong) {
     const Operand score = b.scratch(kAclFloat, wrong.dims), most = b.scratch(kAclFloat, {1});
-    const Operand spoiled = b.scratch(kAclBool, {1, 1});
+    Operand spoiled = b.scratch(kAclBool, {1, 1});
     b.where(wrong, one_, c_.zero, score);
     b.largest(score, 0, true, most);
     b.less(c_.zero, most, reshaped(spoiled, {1}));
@@ -81,14 +81,14 @@ private:
   // BOOL [n - by, 1]: the row `by` places before has the same id.
   static Operand add_same(Builder& b, const Operand& key, int64_t by) {
     const int64_t left = key.dims[0] - by;
-    const Operand same = b.scratch(kAclBool, {left, 1});
+    Operand same = b.scratch(kAclBool, {left, 1});
     b.equal(reshaped(shifted(key, by, left), {left, 1}), reshaped(shifted(key, 0, left), {left, 1}), same);
     return same;
   }
   // How many of the id there are up to each row: [n, 1].
   Operand add_counts(Builder& b, const Operand& key) {
     const int64_t n = key.dims[0];
-    const Operand counts = b.scratch(kAclFloat, {n, 1});
+    Operand counts = b.scratch(kAclFloat, {n, 1});
     b.fill(counts, 1.0F);
     for (int64_t by = 1; by < n; by *= 2) {
       const Operand more = b.scratch(kAclFloat, {n - by, 1});

@@ -244,8 +244,9 @@ class Use(PackCase):
         document = self.json("scope", "tvmffi_cpu", code=code, RLK_PLUGIN_PATH=PLUGIN, RLK_TVMFFI_MANIFEST=self.packs if folder is None else folder)
         return {(unit["implementation"], unit["dtype"]): unit for unit in document["units"] if unit["feature"] == ""}
 
-    def plugin(self, code=0, folder=None, path=PLUGIN):
-        document = self.json("list", code=code, RLK_PLUGIN_PATH=path, RLK_TVMFFI_MANIFEST=self.packs if folder is None else folder)
+    def plugin(self, code=0, folder=None, path=PLUGIN, **variables):
+        document = self.json("list", code=code, RLK_PLUGIN_PATH=path,
+                             RLK_TVMFFI_MANIFEST=self.packs if folder is None else folder, **variables)
         [plugin] = [plugin for plugin in document["plugins"] if plugin["id"] == "tvmffi_cpu"]
         return plugin
 
@@ -313,7 +314,8 @@ class Use(PackCase):
         self.assertEqual(self.plugin()["state"], "registered")
         self.assertIn("by-hand is refused", str(self.plugin()["evidence"]))
         os.chmod(self.packs, 0o777)
-        self.assertIn("other users could replace", self.plugin(code=1)["reason"])
+        # Modes are no part of what is remembered: list says it once it tries the plugin anew.
+        self.assertIn("other users could replace", self.plugin(code=1, RLK_CACHE_DIR=self.path("new cache"))["reason"])
 
     def test_packs_beside_the_plugin_need_no_variable(self):
         plugin = shutil.copy(PLUGIN, self.plugins)
