@@ -16,12 +16,12 @@ SlotWrites add_slot_writes(Builder& b, const SlotConstants& c, const Operand& gi
   }
   const auto mask = [&] { return b.scratch(kAclBool, {n}); };
   const auto compare = [&](const ScalarOperator& op, int64_t with) {
-    const Operand out = mask();
+    Operand out = mask();
     b.with_scalar(op, ids, b.program().scalar(with), out);
     return out;
   };
   const auto both = [&](const Operand& x, const Operand& y) {
-    const Operand out = mask();
+    Operand out = mask();
     b.binary(r.LogicalAnd, x, y, out);
     return out;
   };

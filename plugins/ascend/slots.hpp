@@ -30,8 +30,9 @@ struct SlotWrites {
   Operand has_any;   // BOOL [1, 1]: a token has a slot
   Operand wrong;     // BOOL, by tokens: a slot that there is not
 };
-// ids: INT32 or INT64 [n], n > 0. Tokens of `skipped` are left out; other ids outside [0, slots) are, and are reported.
-SlotWrites add_slot_writes(Builder& b, const SlotConstants& c, const Operand& ids, int64_t slots,
+// given: INT32 or INT64 [n], n > 0. Tokens of `skipped` are left out; other ids outside [0, slots) are, and are
+// reported.
+SlotWrites add_slot_writes(Builder& b, const SlotConstants& c, const Operand& given, int64_t slots,
                            std::optional<int64_t> skipped);
 
 // Names of what the installed CANN lacks for it.

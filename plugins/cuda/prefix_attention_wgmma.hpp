@@ -10,7 +10,7 @@ namespace rlk::cuda {
 struct PrefixSharedAttentionWgmma {
   using Op = sdk::ops::PrefixSharedAttention;
   static constexpr const char* kName = "wgmma";
-  static sdk::Support query(simt::host::Device& device, const sdk::Call<Op>& call);
+  static sdk::Support query(simt::host::Device& device, const sdk::Call<Op>& described);
   static std::unique_ptr<sdk::Plan> plan(simt::host::Device& device, const sdk::Call<Op>& call);
   // The padded head sizes, a second tile of queries and of keys, and rings that have come round.
   static constexpr rlk_switch kSwitches[] = {{sizeof(rlk_switch), 0, "D", 72},   {sizeof(rlk_switch), 0, "Sq", 129},

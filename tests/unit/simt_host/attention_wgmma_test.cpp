@@ -248,8 +248,7 @@ TEST_F(AttentionWgmmaTest, SamplesDeclineWhatTheirKernelsLack) {
   far.input(RLK_PREFIX_SHARED_ATTENTION_IN_PREFIX_K).strides[0] += 128;
   EXPECT_EQ(reason(std::move(far)), "") << "prefixes of groups have a dimension of their own";
   auto stepped = samples(500, 700, 600);
-  auto& prefix = stepped.input(RLK_PREFIX_SHARED_ATTENTION_IN_PREFIX_K);
-  for (int d = 0; d < prefix.ndim; ++d) prefix.strides[d] *= 2;
+  for (int64_t& stride : stepped.input(RLK_PREFIX_SHARED_ATTENTION_IN_PREFIX_K).strides) stride *= 2;
   EXPECT_EQ(reason(std::move(stepped)), "ALIGNMENT") << "columns that do not lie side by side";
   device_arch = "sm_80";
   EXPECT_EQ(reason(samples(500, 700, 600)), "ARCH");
