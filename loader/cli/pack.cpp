@@ -141,7 +141,7 @@ PackRow row_of(const std::string& packs, const Pack& pack) {
     if (row.state != "missing") row.kernels = kernels_of(folder);
   } catch (const std::exception& error) {
     row.state = "changed";
-    // A file that is missing is told once: the manifest may name it too.
+    // The lock's difference names a missing file already, and the manifest may name it again.
     if (row.problems.empty()) row.problems.emplace_back(error.what());
   }
   return row;

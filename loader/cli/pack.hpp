@@ -34,7 +34,7 @@ struct PackAdded {
   std::vector<PackKernel> kernels;
   std::string replaced;  // the version that was there, "" where none was
 };
-// Copies, checks the copy, and names it in the lock: until then nobody sees it, and a pack that it replaces stays
+// Copies, checks the copy, and names it in the lock: until then no process uses it, and a pack that it replaces stays
 // whole. Throws Failure.
 PackAdded add_pack(const PackToAdd& what);
 // Takes the pack out of the lock, then away; returns what it was. Throws UsageError that names the packs there are.

@@ -165,8 +165,8 @@ void refuse_namesakes(const std::string& packs, const std::vector<Pack>& lock, c
   }
 }
 
-// Puts the checked copy where the lock will say it is. A folder of this name has the same content, unless somebody
-// changed it.
+// Puts the checked copy where the lock will say it is. A folder of this name has the same content, unless another
+// program changed it.
 void put_in_place(const std::string& copy, const std::string& place, const std::string& away) {
   if (fs::exists(fs::symlink_status(place))) fs::rename(place, away);
   fs::rename(copy, place);

@@ -137,7 +137,7 @@ std::vector<Row> rows() {
   rows.push_back(row(Word::take_columns, r.IndexSelect, kAny, [](Builder& b, const ComposedStep& s) {
     b.index_select(s.in[0], 1, reshaped(s.in[1], {s.out.dims[1]}), s.out);
   }));
-  // Documented to be stable where it is asked for, of fp32 but not of fp64; the numbers in order are not used.
+  // CANN documents it as stable for fp32 on request, not for fp64; the program uses only the places.
   rows.push_back(row(Word::order, r.Sort, {Dtype::f32}, [](Builder& b, const ComposedStep& s) {
     Operand places = b.scratch(kAclInt64, s.in[0].dims);
     b.sort(s.in[0], static_cast<int64_t>(s.in[0].dims.size()) - 1, b.scratch(kAclFloat, s.in[0].dims), places);

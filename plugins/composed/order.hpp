@@ -1,5 +1,5 @@
-// order: rows in order. A vendor is asked for the rising order of rows without a NaN, equals in the order of their
-// places. What it makes of a NaN, of 0 beside -0, and of equals in falling order is documented nowhere.
+// order: rows in order. The program asks a vendor for the rising order of rows without a NaN, equals in the order of
+// their places: no vendor documents what it makes of a NaN, of 0 beside -0, and of equals in falling order.
 #pragma once
 
 #include <limits>

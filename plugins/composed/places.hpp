@@ -7,7 +7,7 @@
 //   })
 //
 // The operator's name, how many places there are, and statements. Bits are moved in the tensors' own dtype. No vendor
-// is asked for a place that there is not: in its stead the first is taken, and the answer is not used.
+// looks for a place that does not exist: the program gives it the first instead and drops the answer.
 #pragma once
 
 #include "scores.hpp"
@@ -51,7 +51,7 @@ private:
     const Value from_end = Sub(detail::beside(place, static_cast<double>(columns)), place);
     return IfThenElse(known_, detail::beside(place, 0), from_end);
   }
-  // A row is in error by its place alone: no other error is told of.
+  // A row's place alone puts it in error: the program reports no other.
   void report(Mask unknown, Value places) const { places_.recorder->report(unknown.node, unknown.node, places.node); }
 
   const Value places_;

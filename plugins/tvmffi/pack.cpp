@@ -162,7 +162,7 @@ Kernels read_packs(const std::string& packs, const std::string& backend, const H
   return out;
 }
 
-// A manifest that somebody names inside of a folder of packs is the lock's business too.
+// A manifest that a user names inside of a folder of packs is the lock's business too.
 void check_lock_above(const std::string& manifest, const Hash& hash) {
   const std::string folder = parent_of(manifest), packs = parent_of(folder);
   if (!is_there(packs + "/" + kLockName)) return;

@@ -56,7 +56,7 @@ using Hash = std::function<std::string(const std::string& path)>;  // SHA-256 of
 // What is not as the lock says, a text for each file: what was seen and what was expected. Empty: nothing.
 std::vector<std::string> differences(const std::string& packs, const Pack& pack, const Hash& hash);
 
-// Folders with a manifest that the lock does not name: somebody else than `rlk-plugins pack` put them there.
+// Folders with a manifest that the lock does not name: another program than `rlk-plugins pack` put them there.
 std::vector<std::string> unlocked_folders(const std::string& packs, const std::vector<Pack>& lock);
 
 // What RLK_TVMFFI_MANIFEST leads to: a manifest, or a folder of packs.

@@ -314,7 +314,7 @@ class Use(PackCase):
         self.assertEqual(self.plugin()["state"], "registered")
         self.assertIn("by-hand is refused", str(self.plugin()["evidence"]))
         os.chmod(self.packs, 0o777)
-        # Modes are no part of what is remembered: list says it once it tries the plugin anew.
+        # The cache remembers no modes: list says it once it tries the plugin anew.
         self.assertIn("other users could replace", self.plugin(code=1, RLK_CACHE_DIR=self.path("new cache"))["reason"])
 
     def test_packs_beside_the_plugin_need_no_variable(self):

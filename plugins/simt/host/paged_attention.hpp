@@ -11,7 +11,7 @@ namespace rlk::simt::host {
 
 // What every kernel asks of a call.
 sdk::Refusal refuse_paged_attention(const Device& device, const sdk::Call<sdk::ops::PagedAttention>& described);
-// All but how the work is cut, where parts lie and who hears of errors.
+// All but how the work is cut, where parts lie and the sink of errors.
 simt::PagedAttentionArgs paged_arguments(const sdk::Arguments<sdk::ops::PagedAttention>& call);
 // Throws where a run is larger than what the kernels count.
 void expect_paged_sizes(const sdk::Arguments<sdk::ops::PagedAttention>& call);

@@ -19,7 +19,7 @@ inline bool is_brief(const PolicyRules& rules) {
   return rules.is_plain && !rules.has_metrics && !rules.has_reference && !rules.clamps_log_ratio &&
          rules.delta == __builtin_huge_val() && !is_no_bound(rules.ratio_low) && !is_no_bound(rules.ratio_high);
 }
-// Tells the compiler so, and that nothing is asked at each token: without a dual clip it is one that clips nothing.
+// Tells the compiler so, and the loop asks nothing at each token: without a dual clip it has one that clips nothing.
 RLK_FORMULA PolicyState<true> brief_state(PolicyState<true> state) {
   state.rules.delta = __builtin_huge_val();
   const double dual_clip = state.rules.dual_clip;
