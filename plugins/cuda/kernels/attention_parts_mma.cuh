@@ -125,8 +125,9 @@ private:
 
 // S: of a block in which warps have rows of their own. kFew: they share the first 16 instead, and each brings the keys
 // that it multiplies. Parts: where rows, keys, values and results lie.
-template <class T, class S, bool kAccurate, bool kOptions, bool kFew, class Parts, bool kOwn = kFew>
+template <class T, class S, bool kAccurate, bool kOptions, bool kFew, class Parts>
 __device__ __forceinline__ void attention_parts_mma(const typename Parts::Args& args) {
+  constexpr bool kOwn = kFew;
   constexpr int kRowTiles = S::kRowTiles, kKeys = S::kKeys, kHead = S::kHead, kHeadTiles = kHead / 8;
   constexpr int kRows = kFew ? cuda::kPartsFewRows : S::kBlockRows;
   constexpr int kWarpKeys = kFew ? kKeys / S::kWarps : kKeys;
