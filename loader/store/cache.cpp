@@ -2,6 +2,7 @@
 // long the record behind it is believed.
 #include "loader/store/cache.hpp"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <sys/file.h>
@@ -12,7 +13,6 @@
 #include <cerrno>
 #include <charconv>
 #include <chrono>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <thread>
 #include <utility>
@@ -134,15 +134,22 @@ std::string state_of(const std::string& path) {
   if (stat(path.c_str(), &status) != 0) return {};
   if (S_ISREG(status.st_mode)) return " " + to_string(identity_of(status));
   if (!S_ISDIR(status.st_mode)) return {};
-  std::vector<std::string> files;
-  std::error_code error;
+  std::vector<std::string> files, folders = {path};
   // What is more than this is no folder of a few kernels; that there is more is noticed all the same.
   constexpr size_t kMostFiles = 16384;
-  namespace fs = std::filesystem;
-  for (fs::recursive_directory_iterator at(path, fs::directory_options::skip_permission_denied, error), end;
-       !error && at != end && files.size() < kMostFiles; at.increment(error)) {
-    const auto identity = identity_of(at->path().string());
-    files.push_back(at->path().string() + (identity ? " " + to_string(*identity) : ""));
+  while (!folders.empty() && files.size() < kMostFiles) {
+    const std::string at = std::move(folders.back());
+    folders.pop_back();
+    const Folder open = open_folder(at);
+    while (const dirent* item = open == nullptr || files.size() >= kMostFiles ? nullptr : readdir(open.get())) {
+      const std::string name = item->d_name;
+      if (name == "." || name == "..") continue;
+      std::string file = at + "/" + name;
+      // A link to a folder is not followed: it may lead back.
+      if (lstat(file.c_str(), &status) == 0 && S_ISDIR(status.st_mode)) folders.push_back(file);
+      const auto identity = identity_of(file);
+      files.push_back(file + (identity ? " " + to_string(*identity) : ""));
+    }
   }
   std::sort(files.begin(), files.end());
   std::string all;
