@@ -24,9 +24,12 @@ CHOOSY = {"attention": ("mma_split", "wgmma"), "attention_backward": ("mma", "wg
 # Of operators with some thousand cases, or long ones, those that an ordinary run tries, by words of their titles. Of the
 # others it tries large sizes too: 65536 rows are as many blocks, which the fibers of a host run one after another.
 CASES_OF = {op: words for words, ops in {
-    "N=5,H=37": ("rms_norm", "add_rms_norm", "add_rms_norm_backward", "layer_norm", "layer_norm_backward"),
-    "N=5,D=37": ("argmax", "max", "cumsum", "softmax", "scaled_softmax", "log_softmax", "log_softmax_backward"),
-    "N=5,V=37": ("cross_entropy", "cross_entropy_backward", "kl_div", "kl_div_backward", "logits_ratio_kl"),
+    "N=5,H=37": ("rms_norm", "rms_norm_backward", "add_rms_norm", "add_rms_norm_backward", "layer_norm",
+                 "layer_norm_backward"),
+    "N=5,D=37": ("argmax", "max", "cumsum", "softmax", "softmax_backward", "scaled_softmax", "log_softmax",
+                 "log_softmax_backward"),
+    "N=5,V=37": ("cross_entropy", "cross_entropy_backward", "kl_div", "kl_div_backward", "logits_ratio_kl",
+                 "logits_ratio_kl_backward"),
     "N=5,R=5,V=37": ("logp", "logp_backward"),
     "N=5,V=37,D=33": ("linear_logp", "linear_logp_backward", "linear_cross_entropy", "linear_cross_entropy_backward"),
     "N=5,V=37,D=33,E=40": ("linear_jsd", "linear_jsd_backward"),
