@@ -24,7 +24,7 @@ def driver_is_installed():
 
 class Cuda(simt_vendor.Vendor):
     NAME = "cuda"
-    WHOLE = ("logp_backward", "linear_jsd", "linear_jsd_backward")
+    WHOLE = ("attention", "logp_backward", "linear_jsd", "linear_jsd_backward")
     VARIABLES = {"RLK_CUDA_REMOTE": "1"}  # nothing here is NVIDIA's
 
     def cuda(self, code=0, **variables):

@@ -26,17 +26,17 @@ CHOOSY = {"attention": ("mma_split", "wgmma"), "attention_backward": ("mma", "wg
 CASES_OF = {op: words for words, ops in {
     "N=5,H=37": ("rms_norm", "rms_norm_backward", "add_rms_norm", "add_rms_norm_backward", "layer_norm",
                  "layer_norm_backward"),
-    "N=5,D=37": ("argmax", "max", "cumsum", "softmax", "softmax_backward", "scaled_softmax", "log_softmax",
-                 "log_softmax_backward"),
+    "N=5,D=37": ("argmax", "max", "cumsum", "softmax", "softmax_backward", "scaled_softmax",
+                 "scaled_softmax_backward", "log_softmax", "log_softmax_backward"),
     "N=5,V=37": ("cross_entropy", "cross_entropy_backward", "kl_div", "kl_div_backward", "logits_ratio_kl",
-                 "logits_ratio_kl_backward"),
+                 "logits_ratio_kl_backward", "tvd_backward"),
     "N=5,R=5,V=37": ("logp", "logp_backward"),
     "N=5,V=37,D=33": ("linear_logp", "linear_logp_backward", "linear_cross_entropy", "linear_cross_entropy_backward"),
     "N=5,V=37,D=33,E=40": ("linear_jsd", "linear_jsd_backward"),
-    "softcap": ("attention_backward", "prefix_shared_attention", "prefix_shared_attention_backward"),
+    "softcap": ("attention", "attention_backward", "prefix_shared_attention", "prefix_shared_attention_backward"),
     "lse": ("paged_attention",), "N=5,E=8": ("topk_softmax",), "B=8": ("group_advantages",), "B=8,K=3": ("multi_reward_advantages",),
     "kind=cispo": ("policy_loss", "policy_loss_backward"), "logp_clamp": ("topk_kl", "topk_kl_backward"),
-    "ref_logits": ("grpo_loss",), "ref_logp": ("grpo_loss_backward",), "student_kl": ("jsd",),
+    "ref_logits": ("grpo_loss",), "ref_logp": ("grpo_loss_backward",), "student_kl": ("jsd", "jsd_backward"),
     "uniform_samples": ("sample",), "strided": ("sort", "top_k")}.items() for op in ops}
 
 
