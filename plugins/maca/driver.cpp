@@ -19,10 +19,6 @@ constexpr Attributes kAttributes = [] {
   return at;
 }();
 
-std::vector<std::string> folders() {
-  return library_folders({"MACA_PATH", "MACA_HOME", "MACA_ROOT", "METAX_PATH", "METAX_HOME"}, {"/opt/maca"});
-}
-
 // One runtime, under two names: a sister line of products has hc where this one has mc (site).
 struct Names {
   const char* prefix;
@@ -166,6 +162,10 @@ Driver open_driver() {
 }
 
 }  // namespace
+
+std::vector<std::string> folders() {
+  return library_folders({"MACA_PATH", "MACA_HOME", "MACA_ROOT", "METAX_PATH", "METAX_HOME"}, {"/opt/maca"});
+}
 
 std::string runtime_version() {
   int version = 0;

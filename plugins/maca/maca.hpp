@@ -5,6 +5,9 @@
 // Whatever is wrong here, the smoke test of the device meets it in a child process before any user does.
 #pragma once
 
+#include <string>
+#include <vector>
+
 #include "../simt/host/runtime_api.hpp"
 
 // X(member of Driver, function): what MACA calls otherwise than HIP.
@@ -28,6 +31,9 @@
   X(memory_pools, MemoryPoolsSupported, 63)
 
 namespace rlk::maca {
+
+// Where a MACA installation puts its libraries, for processes whose loader does not know.
+std::vector<std::string> folders();
 
 constexpr int kAttributeMajor = 21, kAttributeMinor = 22;  // listed
 

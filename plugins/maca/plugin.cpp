@@ -2,12 +2,16 @@
 #include "../simt/host/plugin.hpp"
 #include "../simt/host/compiler.hpp"
 #include "maca.hpp"
+#include "mcblaslt.hpp"
 
 namespace rlk::maca {
 
 class Plugin final : public simt::host::Plugin {
 public:
-  using Implementations = simt::host::SharedOperators;
+  // In the order in which they are tried where no call has asked for one.
+  using Implementations =
+      decltype(std::tuple_cat(std::declval<simt::host::SharedOperators>(),
+                              std::declval<simt::host::PackStrided<products::Implementations<McblasLt>>>()));
   explicit Plugin(const sdk::Host& host) : cache_(host) {}
 
   sdk::Verdict probe(sdk::Evidence& evidence) override {

@@ -47,6 +47,7 @@ struct Numbers {
   // Of elements, by sdk::Dtype: f32, bf16, f16, f64.
   int f32 = kNone, bf16 = kNone, f16 = kNone, f64 = kNone;
   int compute_f32 = kNone, compute_f64 = kNone;  // sums in plain fp32 (no shorter operands) and in fp64
+  int compute_f32_unrounded = kNone;             // of fp32 operands, where compute_f32 rounds them to shorter ones
   int transpose_a = kNone, transpose_b = kNone, transposed = kNone;
   int epilogue = kNone, bias_pointer = kNone, epilogue_bias = kNone;
   // Where alpha and beta are; the default is the host. On the device are both, or alpha alone, as a vector of one for
@@ -63,7 +64,7 @@ struct Numbers {
   uint32_t algorithm_bytes = 0;                      // of a result of `choose`: first the algorithm, then the workspace
                                                      // it needs as a size_t, then a status
 };
-constexpr size_t kResultBytes = 128;  // no library's result is larger
+constexpr size_t kResultBytes = 256;  // no library's result is larger
 
 struct Library {
 #define RLK_PRODUCTS_MEMBER(result, member, parameters) result(*member) parameters = nullptr;

@@ -313,9 +313,9 @@ static void describe(const Problem& problem, bool adds_bias, Described& out) {
   const Library& table = library();
   const Numbers& at = table.numbers;
   const bool wide = problem.left.dtype == sdk::Dtype::f64;
-  check(
-      table.description_create(&out.description.value, wide ? at.compute_f64 : at.compute_f32, wide ? at.f64 : at.f32),
-      "describing a product");
+  const bool is_rounded = problem.left.dtype == sdk::Dtype::f32 && at.compute_f32_unrounded != kNone;
+  const int compute = wide ? at.compute_f64 : is_rounded ? at.compute_f32_unrounded : at.compute_f32;
+  check(table.description_create(&out.description.value, compute, wide ? at.f64 : at.f32), "describing a product");
   if (problem.left_as.transposed) set(out.description, at.transpose_a, static_cast<int32_t>(at.transposed));
   if (problem.right_as.transposed) set(out.description, at.transpose_b, static_cast<int32_t>(at.transposed));
   if (problem.has_factors) {

@@ -1,5 +1,5 @@
 """Support tiers: `active` needs a report of the conformance suite from hardware, beside the plugin; what a report says of
-itself is not believed. Shown with the cambricon plugin on a simulated Neuware, and reports as if there were a card."""
+itself is not believed. Shown with the golden plugin, and reports as if there were a card."""
 import json
 import os
 import shutil
@@ -7,7 +7,7 @@ import unittest
 
 import command
 
-PLUGIN, NEUWARE = os.environ["RLK_TEST_CAMBRICON_PLUGIN"], os.environ["RLK_TEST_NEUWARE"]
+PLUGIN = os.environ["RLK_TEST_GOLDEN_PLUGIN"]
 
 
 class Tier(command.Case):
@@ -17,24 +17,16 @@ class Tier(command.Case):
     def setUpClass(cls):
         super().setUpClass()
         cls.folder = os.path.join(cls.cache, "plugins")
-        cls.reports = os.path.join(cls.folder, "reports", "cambricon")
+        cls.reports = os.path.join(cls.folder, "reports", "golden")
         os.makedirs(cls.reports)
         cls.plugin = shutil.copy(PLUGIN, cls.folder)
-        # Without sums and products most operators are declined, and a report takes a minute less.
-        neuware = shutil.copytree(NEUWARE, os.path.join(cls.cache, "neuware"))
-        with open(os.path.join(neuware, "libcnnl.so"), "rb") as file:
-            library = file.read()
-        for name in (b"\0cnnlOpTensor\0", b"\0cnnlExpand\0"):
-            library = library.replace(name, b"\0x" + name[2:])
-        with open(os.path.join(neuware, "libcnnl.so"), "wb") as file:
-            file.write(library)
         # A report that could stand for the smoke test is part of a verdict's key: `list` would try all anew at each.
-        cls.world = {"RLK_PLUGIN_PATH": cls.folder, "LD_LIBRARY_PATH": neuware, "RLK_REPORTS": "ignore"}
+        cls.world = {"RLK_PLUGIN_PATH": cls.folder, "RLK_REPORTS": "ignore"}
 
     def report(self):
         """A report as `conformance` writes it, as if it had seen a card."""
         if Tier.told is None:
-            path = os.path.join(self.cache, "cambricon.json")
+            path = os.path.join(self.cache, "golden.json")
             self.output("conformance", self.plugin, "--report", path, **self.world)
             with open(path) as file:
                 Tier.told = file.read()
@@ -50,7 +42,7 @@ class Tier(command.Case):
         for number, report in enumerate(reports):
             with open(os.path.join(self.reports, "%d.json" % number), "w") as file:
                 file.write(report if isinstance(report, str) else json.dumps(report))
-        [plugin] = [p for p in self.json("list", **self.world)["plugins"] if p["id"] == "cambricon"]
+        [plugin] = [p for p in self.json("list", **self.world)["plugins"] if p["id"] == "golden"]
         return plugin["tier"], plugin["tier_reason"]
 
     def test_a_report_says_what_was_seen_and_nothing_of_the_machine_alone(self):
@@ -71,12 +63,12 @@ class Tier(command.Case):
         self.assertEqual(self.tier(), ("experimental", "no conformance report from hardware"))
         lines = self.output("list", **self.world).splitlines()
         at = lines[0].index("support")
-        self.assertEqual({line[:9].strip(): line[at:].split()[0] for line in lines if line[:9] in ("cpu      ", "cambricon")},
-                         {"cpu": "active", "cambricon": "experimental"})
-        self.assertIn("experimental: no conformance report", self.output("inspect", "cambricon", **self.world))
-        self.assertEqual(self.json("inspect", "cambricon", **self.world)["tier"], "experimental")
+        self.assertEqual({line.split()[0]: line[at:].split()[0] for line in lines if line.split()[:1] in (["cpu"], ["golden"])},
+                         {"cpu": "active", "golden": "experimental"})
+        self.assertIn("experimental: no conformance report", self.output("inspect", "golden", **self.world))
+        self.assertEqual(self.json("inspect", "golden", **self.world)["tier"], "experimental")
         checks = self.json("doctor", **self.world)["checks"]
-        [check] = [c for c in checks if c["subject"] == "plugin cambricon" and c["text"].startswith("registered")]
+        [check] = [c for c in checks if c["subject"] == "plugin golden" and c["text"].startswith("registered")]
         self.assertIn("experimental (no conformance report", check["text"])
 
     def test_a_report_from_hardware_makes_it_active_and_the_newest_is_named(self):
@@ -115,9 +107,9 @@ class Tier(command.Case):
                 self.assertEqual(self.tier(self.report(), report)[0], "active")
 
     def test_the_checklist_of_a_platform_is_filled(self):
-        text = self.output("scope", "cambricon", "--template", **self.world)
+        text = self.output("scope", "golden", "--template", **self.world)
         for part in ("## Platform", "## Target Operator", "- Operator: `logp`", "## Correctness Baseline",
-                     "## Build / Runtime Notes", "## Dispatch Proposal", "- Platform key: `cambricon`",
+                     "## Build / Runtime Notes", "## Dispatch Proposal", "- Platform key: `golden`",
                      "## Validation Hardware", "_please fill in_"):
             self.assertIn(part, text)
 

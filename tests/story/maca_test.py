@@ -5,10 +5,16 @@ import re
 import os
 import unittest
 
+import command
 import simt_vendor
 
 ROOT = os.environ["RLK_TEST_ROOT"]
 LIBRARY = "fake_maca/libmcruntime.so"
+PRODUCTS = {"gemm": ("f32", 8), "matmul": ("f16", 2), "linear": ("f32", 5), "linear_backward": ("bf16", 4),
+            "matmul_backward": ("f32", 3), "linear_logp": ("f32", 10), "linear_logp_backward": ("f16", 10),
+            "linear_cross_entropy": ("bf16", 10), "linear_cross_entropy_backward": ("f16", 10),
+            "linear_jsd": ("f32", 9), "linear_jsd_backward": ("f16", 8)}
+BRIEF = ("gemm", "linear", "linear_backward", "linear_logp_backward")  # the others' stories are CUDA's and ROCm's
 
 
 def required_functions():
@@ -82,6 +88,27 @@ class Maca(simt_vendor.Vendor):
                                            "attention": ("f16", 10), "attention_backward": ("f32", 5),
                                            "prefix_shared_attention": ("f16", 5), "paged_attention": ("f16", 10)})
         self.expect_operators_verified("fake_maca")
+
+    def test_products_are_verified_on_the_simulated_library(self):
+        # Which rounds fp32 operands to TF32 where the plugin does not ask for the pedantic sum.
+        for op, unit in PRODUCTS.items():
+            if command.LONG or op in BRIEF:
+                self.expect_verified("fake_maca", {op: unit})
+
+    def test_without_a_library_that_can_be_used_products_alone_are_declined(self):
+        if simt_vendor.is_installed(("libmcblasLt.so",)):
+            self.skipTest("this machine has mcBLASLt")
+        whole, alone = os.path.join(simt_vendor.FAKES, "fake_maca"), os.path.join(self.folder, "alone")
+        os.mkdir(alone)
+        os.symlink(os.path.join(simt_vendor.FAKES, LIBRARY), os.path.join(alone, "libmcruntime.so"))
+        lacking = self.without("fake_maca/libmcblasLt.so", ("mcblasLtMatmul",)) + ":" + whole
+        for folders, text in ((alone, "cannot open libmcblasLt.so"), (lacking, "the runtime lacks mcblasLtMatmul")):
+            with self.subTest(text=text):
+                units = self.conformance("", "gemm", "f32", code=1, LD_LIBRARY_PATH=folders)["units"]
+                self.assertEqual({(unit["verdict"], unit["reason_code"]) for unit in units}, {("declined", "LIBRARY")})
+                self.assertIn(text, units[0]["reason"])
+                units = self.conformance("", "add", "f32", LD_LIBRARY_PATH=folders)["units"]
+                self.assertEqual({unit["verdict"] for unit in units}, {"verified"})
 
     def test_a_call_that_fails_is_told_in_the_runtimes_words_and_nothing_is_verified(self):
         self.expect_failures("fake_maca", "RLK_FAKE_MACA_FAIL", (

@@ -1,6 +1,7 @@
 // The kernels of paged attention. Names: paged_attention_packs_<dtype> where both caches are read 16 bytes at a time,
 // paged_attention_any_<dtype>, and paged_attention_merge_<dtype>.
 #include "../paged_attention.cuh"
+#include "../paged_merge.cuh"
 
 using namespace rlk::simt;
 

@@ -135,8 +135,10 @@ int problem_of(const Description& description, const Layout& a, const Layout& b,
   // Matrices of the batch that is written may not lie in each other.
   if (p.d.count > 1 && p.d.stride == 0) return at.invalid_value;
   const bool wide = p.a.dtype == kF64;
-  if (p.b.dtype != p.a.dtype || p.c.dtype != p.d.dtype ||
-      p.description.compute != (wide ? at.compute64 : at.compute32) || p.description.scale != (wide ? kF64 : kF32)) {
+  const int compute = p.description.compute;
+  const bool computes = compute == (wide ? at.compute64 : at.compute32) ||
+                        (!wide && at.compute32_unrounded != 0 && compute == at.compute32_unrounded);
+  if (p.b.dtype != p.a.dtype || p.c.dtype != p.d.dtype || !computes || p.description.scale != (wide ? kF64 : kF32)) {
     return at.not_supported;
   }
   if (p.d.dtype != p.a.dtype && (p.d.dtype != kF32 || wide)) return at.not_supported;
@@ -162,6 +164,15 @@ uint64_t fingerprint(const Problem& p) {
 
 // --- products --------------------------------------------------------------------------------------------------------
 
+// To nearest, with ten bits behind the point: numbers of 16 bits have no more.
+static float tf32(float x) {
+  uint32_t bits;
+  std::memcpy(&bits, &x, sizeof(bits));
+  if ((bits & 0x7f800000u) != 0x7f800000u) bits = (bits + 0xfffu + ((bits >> 13) & 1u)) & ~0x1fffu;
+  std::memcpy(&x, &bits, sizeof(x));
+  return x;
+}
+
 int Work::run() const {
   const Problem& p = problem;
   const auto factor = [&](double known, const void* where, uint64_t row) {
@@ -181,6 +192,8 @@ int Work::run() const {
   auto* to = at<std::byte>(d);
   const bool turn_a = p.turns_a(), turn_b = p.turns_b();
   const bool wide = p.a.dtype == kF64;
+  const bool rounds = vendor().compute32_unrounded != 0 && p.description.compute == vendor().compute32;
+  const auto operand = [rounds](double x) { return rounds ? tf32(static_cast<float>(x)) : static_cast<float>(x); };
   for (int64_t g = 0; g < p.d.count; ++g) {
     for (uint64_t j = 0; j < p.n(); ++j) {
       for (uint64_t i = 0; i < p.m(); ++i) {
@@ -193,7 +206,7 @@ int Work::run() const {
           if (wide) {
             sum = std::fma(x, y, sum);
           } else {
-            single = std::fmaf(static_cast<float>(x), static_cast<float>(y), single);
+            single = std::fmaf(operand(x), operand(y), single);
           }
         }
         if (!wide) sum = single;

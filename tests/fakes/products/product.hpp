@@ -25,6 +25,7 @@ struct Vendor {
   const char* no_bias;  // the variable
   int invalid_value, not_supported, alloc_failed, execution_failed;
   int compute32, compute64;
+  int compute32_unrounded;  // 0, or compute32 rounds fp32 operands to TF32 and this does not
   int32_t as_stored, transposed;
   int transpose_a, transpose_b, epilogue, bias_pointer, factors_at;  // attributes of a product
   int32_t factors_on_device;                                         // alpha and beta are in the device's memory
