@@ -17,9 +17,13 @@ constexpr const char* kImage = "prefix_attention_wgmma";
 constexpr int64_t kMostHead = 128;
 constexpr uint32_t kNumerics = kAttentionNumerics & ~RLK_NUMERICS_ACCURATE;
 
-// Of a sample, or a prefix, as one of a row of sequences.
-simt::AttentionTensor sequences_of(const simt::SampleTensor& tensor, bool of_prefix) {
-  return {tensor.data, of_prefix ? tensor.batch_stride : tensor.sample_stride, tensor.token_stride, tensor.head_stride};
+// The samples of all groups as sequences: the tensor is contiguous, and says nothing else of the stride of a group's
+// only sample.
+simt::AttentionTensor samples_in_a_row(const simt::SampleTensor& tensor, int64_t tokens, int64_t heads, int64_t head) {
+  return {tensor.data, tokens * heads * head, heads * head, head};
+}
+simt::AttentionTensor prefixes_of(const simt::SampleTensor& tensor) {
+  return {tensor.data, tensor.batch_stride, tensor.token_stride, tensor.head_stride};
 }
 
 class PrefixAttentionWgmmaPlan final : public sdk::Plan {
@@ -47,8 +51,8 @@ public:
     const PlaceScope scope(place_);  // the driver makes tensor maps of a current context
     PrefixAttentionWgmmaArgs args{};
     const auto map = [&](const simt::SampleTensor& tensor, bool of_prefix, int64_t heads, int64_t tokens, int rows) {
-      return tensor_map(sequences_of(tensor, of_prefix), dtype_, sizes.head_size, heads, tokens,
-                        of_prefix ? sizes.batches : sequences, rows);
+      return tensor_map(of_prefix ? prefixes_of(tensor) : samples_in_a_row(tensor, tokens, heads, sizes.head_size),
+                        dtype_, sizes.head_size, heads, tokens, of_prefix ? sizes.batches : sequences, rows);
     };
     args.q = map(sizes.q, false, sizes.q_heads, sizes.queries, kWgmmaRows);
     args.out = map(sizes.out, false, sizes.q_heads, sizes.queries, kWgmmaWarpgroupRows);

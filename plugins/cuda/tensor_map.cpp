@@ -36,14 +36,12 @@ TensorMap tensor_map(const simt::AttentionTensor& tensor, sdk::Dtype dtype, int6
                      int64_t tokens, int64_t sequences, int rows) {
   const uint64_t sizes[] = {static_cast<uint64_t>(columns), static_cast<uint64_t>(heads), static_cast<uint64_t>(tokens),
                             static_cast<uint64_t>(sequences)};
-  const uint64_t strides[] = {2 * static_cast<uint64_t>(tensor.head_stride),
-                              2 * static_cast<uint64_t>(tensor.token_stride),
-                              2 * static_cast<uint64_t>(tensor.batch_stride)};
+  const std::array<uint64_t, 3> strides = map_strides(tensor, columns, heads, tokens, sequences);
   const uint32_t box[] = {kWgmmaPanelColumns, 1, static_cast<uint32_t>(rows), 1};
   const uint32_t steps[] = {1, 1, 1, 1};
   TensorMap map;
-  simt::host::check(encode()(&map, dtype == sdk::Dtype::bf16 ? kTypeBf16 : kTypeF16, 4, tensor.data, sizes, strides,
-                             box, steps, kPlain, kSwizzle128, kPromote128, kFillZeros),
+  simt::host::check(encode()(&map, dtype == sdk::Dtype::bf16 ? kTypeBf16 : kTypeF16, 4, tensor.data, sizes,
+                             strides.data(), box, steps, kPlain, kSwizzle128, kPromote128, kFillZeros),
                     "making a tensor map");
   return map;
 }

@@ -15,6 +15,7 @@ struct GradientWork {
   int64_t q_token, k_token;  // packed: the first of the sequence
   int64_t queries, keys;     // of the sample; keys: its own
   int64_t first;             // row or key of the tile, counted in the sample or in the prefix
+  int64_t part;              // of the rows that stream past a tile of the prefix
   int32_t kv_head;
   int32_t column;  // of the head size, the first of kColumns
   int32_t valid;
@@ -25,8 +26,12 @@ __device__ __forceinline__ GradientWork find_gradient_work(const AttentionGradie
                                                            int columns, bool of_rows) {
   GradientWork work{};
   const int64_t chunks = (args.head_size + columns - 1) / columns;
-  const int64_t unit = item / chunks;
+  int64_t unit = item / chunks;
   work.column = static_cast<int32_t>(item - unit * chunks) * columns;
+  if (args.of_prefix != 0 && args.parts > 1) {
+    work.part = unit % args.parts;
+    unit /= args.parts;
+  }
   const int64_t count = of_rows ? args.queries * args.group : args.of_prefix != 0 ? args.prefix_keys : args.keys;
   int64_t tiles = (count + tile - 1) / tile;
   if (args.packed == 0) {
@@ -124,6 +129,18 @@ __device__ __forceinline__ StreamedRange streamed_rows(const AttentionGradientAr
   return {first * args.group, (last + 1) * args.group};
 }
 
+// What streams past a tile of keys, of which those rows see any. Of a sample they are its own, from a multiple of the
+// tile on. Of a prefix they are those of all samples, behind each other and without gaps, so that the rows of several
+// samples fill a tile; a block has a part of them.
+__device__ __forceinline__ StreamedRange streamed_part(const AttentionGradientArgs& args, const GradientWork& work,
+                                                       const StreamedRange& rows, int tile) {
+  if (args.of_prefix == 0) return {rows.first / tile * tile, rows.end};
+  const int64_t all = rows.end > rows.first ? args.samples * (rows.end - rows.first) : 0;
+  if (args.parts <= 1) return {0, all};
+  const int64_t first = work.part * args.part_rows, end = first + args.part_rows;
+  return {first, end < all ? end : all};
+}
+
 // The block's tile of keys: the first of them, in prefix and sample, and how many there are from there on.
 __device__ __forceinline__ int64_t first_key_of(const AttentionGradientArgs& args, const GradientWork& work) {
   return args.of_prefix != 0 ? work.first : args.prefix_keys + work.first;
@@ -149,6 +166,15 @@ __device__ __forceinline__ T* key_gradient(const AttentionGradientArgs& args, co
                              : sample_row<T>(own, work.batch, work.sample, work.k_token + key, work.kv_head);
 }
 
+// Where the sums of key `at` of the block's tile begin in its part; nullptr where there is no key.
+template <class A>
+__device__ __forceinline__ A* key_part(const AttentionGradientArgs& args, const GradientWork& work, bool of_values,
+                                       int at) {
+  if (at >= keys_from(args, work)) return nullptr;
+  const int64_t list = ((work.batch * args.kv_heads + work.kv_head) * args.parts + work.part) * 2 + (of_values ? 1 : 0);
+  return static_cast<A*>(args.part_sums) + (list * args.prefix_keys + work.first + at) * args.head_size;
+}
+
 // In shared memory.
 template <class T, int kTile>
 struct GradientSides {
@@ -160,18 +186,29 @@ struct GradientSides {
 
   // Rows from `first` on of the sample.
   __device__ __forceinline__ void set_rows(const AttentionGradientArgs& args, const GradientWork& work, int64_t first) {
+    if (static_cast<int>(threadIdx.x) < kTile) set_row(args, work, work.sample, first + threadIdx.x);
+  }
+  // Rows from `first` on as streamed_part counts them; `rows` are those of a sample.
+  __device__ __forceinline__ void set_streamed_rows(const AttentionGradientArgs& args, const GradientWork& work,
+                                                    const StreamedRange& rows, int64_t first) {
+    if (args.of_prefix == 0) return set_rows(args, work, first);
+    if (static_cast<int>(threadIdx.x) >= kTile) return;
+    const int64_t at = first + threadIdx.x, sample = at / (rows.end - rows.first);
+    set_row(args, work, sample, rows.first + at - sample * (rows.end - rows.first));
+  }
+  __device__ __forceinline__ void set_row(const AttentionGradientArgs& args, const GradientWork& work, int64_t sample,
+                                          int64_t row) {
     const int me = static_cast<int>(threadIdx.x);
-    if (me >= kTile) return;
-    const int64_t row = first + me, query = row / args.group;
-    const bool is_there = query < work.queries;
+    const int64_t query = row / args.group;
+    const bool is_there = query < work.queries && sample < args.samples;
     KeyRange range{0, -1};
     GradientTerms<A> of_row{A(INFINITY), A(0)};
     const T *q = nullptr, *grad_out = nullptr;
     if (is_there) {
       const int64_t head = work.kv_head * args.group + (row - query * args.group), token = work.q_token + query;
-      q = sample_row<const T>(args.q, work.batch, work.sample, token, head);
-      grad_out = sample_row<const T>(args.grad_out, work.batch, work.sample, token, head);
-      const int64_t sequence = work.batch * args.samples + work.sample;
+      q = sample_row<const T>(args.q, work.batch, sample, token, head);
+      grad_out = sample_row<const T>(args.grad_out, work.batch, sample, token, head);
+      const int64_t sequence = work.batch * args.samples + sample;
       const int64_t of_terms = args.packed != 0 ? token : sequence * args.queries + token;
       of_row = static_cast<const GradientTerms<A>*>(args.terms)[of_terms * args.q_heads + head];
       range = visible_keys(args, work, query);

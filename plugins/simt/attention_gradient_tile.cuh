@@ -50,21 +50,37 @@ struct GradientTile {
         x(me % kGradientSide),
         y(me / kGradientSide) {}
 
-  // sum[i][j] += left row y * kEach + i times right row x * kEach + j. What is in shared memory is there for all after
-  // the first barrier.
+  // How many rows or keys there are of what streams past and of the block's own: sums of no others are of use. Short
+  // samples fill a small part of their tiles.
+  struct Counts {
+    int streamed, own;
+  };
+  static __device__ __forceinline__ int count_of(int64_t count) {
+    return static_cast<int>(count < kTile ? count : kTile);
+  }
+  // Whether the thread has any of the weights.
+  __device__ __forceinline__ bool has_weights(const Counts& counts) const {
+    return y * kEach < counts.streamed && x * kEach < counts.own;
+  }
+
+  // sum[i][j] += streamed row y * kEach + i times own row x * kEach + j. What is in shared memory is there for all
+  // after the first barrier.
   __device__ __forceinline__ void add_products(const T* const (&left)[kTile], const T* const (&right)[kTile],
-                                               A (&sum)[kEach][kEach]) {
+                                               const Counts& counts, A (&sum)[kEach][kEach]) {
+    const int most = counts.streamed > counts.own ? counts.streamed : counts.own;
+    const int filled = (most + kEach - 1) / kEach * kEach * kGradientInner;  // with what threads at the end read
     for (int first = 0; first < args.head_size; first += kGradientInner) {
       const int width = args.head_size - first < kGradientInner ? args.head_size - first : kGradientInner;
       __syncthreads();
 #pragma unroll 4
-      for (int i = me; i < kTile * kGradientInner; i += kGradientThreads) {
+      for (int i = me; i < filled; i += kGradientThreads) {
         const int d = i % kGradientInner, at = i / kGradientInner;
         const T *const l = left[at], *const r = right[at];
         shared.sides[0][d][at] = l != nullptr && d < width ? A(widen(l[first + d])) : A(0);
         shared.sides[1][d][at] = r != nullptr && d < width ? A(widen(r[first + d])) : A(0);
       }
       __syncthreads();
+      if (!has_weights(counts)) continue;
 #pragma unroll 4
       for (int d = 0; d < width; ++d) {
         A l[kEach], r[kEach];
@@ -87,11 +103,12 @@ struct GradientTile {
     return j / kEach * (kGradientSide * kEach) + x * kEach + j % kEach;
   }
 
-  // total[i][j] += sum over the first `count` streamed s of weights[s][y * kEach + i] values[s][column j]. Each tile's
-  // sum begins at zero: long sums of similar terms would gather the rounding of each.
-  __device__ __forceinline__ void add_weighted(const T* const (&values)[kTile], int count, int column,
+  // total[i][j] += sum over what streams past s of weights[s][y * kEach + i] values[s][column j]. Each tile's sum
+  // begins at zero: long sums of similar terms would gather the rounding of each.
+  __device__ __forceinline__ void add_weighted(const T* const (&values)[kTile], const Counts& counts, int column,
                                                A (&total)[kEach][2 * kEach]) {
-    const int width = args.head_size - column < kColumns ? args.head_size - column : kColumns;
+    const int width = args.head_size - column < kColumns ? args.head_size - column : kColumns, count = counts.streamed;
+    const bool has_sums = y * kEach < counts.own && x * kEach < width;
     A sum[kEach][2 * kEach] = {};
     for (int first = 0; first < count; first += kGradientInner) {
       __syncthreads();
@@ -103,6 +120,7 @@ struct GradientTile {
         shared.values[s][c] = value != nullptr && c < width ? A(widen(value[column + c])) : A(0);
       }
       __syncthreads();
+      if (!has_sums) continue;
       const int end = count - first < kGradientInner ? count - first : kGradientInner;
 #pragma unroll 2
       for (int s = 0; s < end; ++s) {
@@ -128,7 +146,8 @@ struct GradientTile {
     }
   }
 
-  __device__ __forceinline__ void set_weights(const A (&weight)[kEach][kEach]) {
+  __device__ __forceinline__ void set_weights(const A (&weight)[kEach][kEach], const Counts& counts) {
+    if (!has_weights(counts)) return;
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
 #pragma unroll
@@ -138,7 +157,9 @@ struct GradientTile {
 
   // Scores become weights p, dp becomes ds times the softcap's slope: both 0 where a row does not see a key.
   template <bool kStreamsRows>
-  __device__ __forceinline__ void weigh(int64_t first_key, A (&score)[kEach][kEach], A (&dp)[kEach][kEach]) const {
+  __device__ __forceinline__ void weigh(int64_t first_key, const Counts& counts, A (&score)[kEach][kEach],
+                                        A (&dp)[kEach][kEach]) const {
+    if (!has_weights(counts)) return;
     const GradientScores<A> scores(args);
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
@@ -154,6 +175,11 @@ struct GradientTile {
     }
   }
 
+  template <class To>
+  static __device__ __forceinline__ To narrow_to(const To*, A number) {
+    return Narrow<To>::of(number);
+  }
+
   // A hidden key has no gradient, also where a weight of 0 has met a NaN.
   __device__ __forceinline__ void clear_hidden(A (&total)[kEach][2 * kEach]) const {
 #pragma unroll
@@ -164,17 +190,17 @@ struct GradientTile {
     }
   }
 
-  // Row or key y * kEach + i of the tile, if it is one: to(i) is where its head begins.
+  // Row or key y * kEach + i of the tile, if it is one: to(i) is where its head begins, of any dtype.
   template <class To>
   __device__ __forceinline__ void store(const A (&total)[kEach][2 * kEach], A factor, int column, const To& to) const {
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
-      T* const row = to(y * kEach + i);
+      auto* const row = to(y * kEach + i);
       if (row == nullptr) continue;
 #pragma unroll
       for (int j = 0; j < 2 * kEach; ++j) {
         const int at = column + column_of(x, j);
-        if (at < args.head_size) row[at] = Narrow<T>::of(A(total[i][j] * factor));
+        if (at < args.head_size) row[at] = narrow_to(row, A(total[i][j] * factor));
       }
     }
   }

@@ -63,6 +63,10 @@ struct AttentionGradientArgs : SampleAttentionArgs {
   // Packed: [sequences + 2], the first tile of each sequence, their number, then 1 if the layout is bad.
   const int64_t* row_plan;
   const int64_t* key_plan;
+  // Of a prefix: its tiles' sums of many rows are cut into parts of so many rows, whole tiles of them, which the last
+  // kernel adds in order. Up to one part: a tile's block stores the gradients itself.
+  int64_t parts, part_rows;
+  void* part_sums;  // [batches, kv_heads, parts, 2 of keys and values, prefix_keys, head_size] accumulators
   int32_t packed;
   int32_t cu_are_i64;
   int32_t of_prefix;  // the keys whose gradients this launch makes are those of the prefix

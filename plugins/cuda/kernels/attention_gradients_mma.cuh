@@ -149,13 +149,20 @@ struct MmaGradientTile {
     if (kOfKeys) add_weighted(1, streamed + kTileBytes, of_second);
   }
 
-  // to(row or key of the tile): where its gradient begins, nullptr where there is none.
+  static __device__ __forceinline__ void put_pair(T* to, float low, float high) {
+    *reinterpret_cast<uint32_t*>(to) = pack_pair<T>(low, high);
+  }
+  static __device__ __forceinline__ void put_pair(float* to, float low, float high) {
+    to[0] = low;
+    to[1] = high;
+  }
+  // to(row or key of the tile): where its gradient begins, or its sum in fp32; nullptr where there is none.
   template <class To>
   __device__ __forceinline__ void store(const Gradient& gradient, float factor, const To& to) const {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       const int at = upper + lane / 4 + 8 * h;
-      T* const row = to(at);
+      auto* const row = to(at);
       if (row == nullptr) continue;
       // A hidden key has no gradient, also where a weight of 0 has met a NaN.
       const bool is_hidden = kOfKeys && sides.keys[0][at] == nullptr;
@@ -163,8 +170,8 @@ struct MmaGradientTile {
       for (int n = 0; n < kHalfTiles; ++n) {
         const int first = column * (kHead / 2) + 8 * n;
         if (first >= args.head_size) break;
-        *reinterpret_cast<uint32_t*>(row + first + lane % 4 * 2) =
-            is_hidden ? 0u : pack_pair<T>(gradient[n][2 * h] * factor, gradient[n][2 * h + 1] * factor);
+        put_pair(row + first + lane % 4 * 2, is_hidden ? 0.0f : gradient[n][2 * h] * factor,
+                 is_hidden ? 0.0f : gradient[n][2 * h + 1] * factor);
       }
     }
   }
@@ -204,24 +211,26 @@ __device__ __forceinline__ void attention_gradients_mma_keys(const AttentionGrad
   __syncthreads();
   if (work.valid == 0) return;
   const Tile tile(args, sides, dynamic_shared());
-  __shared__ StreamedRange rows;
+  __shared__ StreamedRange rows, part;
   const int64_t first_key = first_key_of(args, work);
   if (threadIdx.x == 0) {
     const int64_t there = keys_from(args, work);
     rows = streamed_rows(args, work, first_key, first_key + (there < Tile::kTile ? there : Tile::kTile) - 1);
+    part = streamed_part(args, work, rows, Tile::kTile);
   }
   sides.set_keys(args, work, first_key);
   __syncthreads();
   tile.load(sides.keys, tile.own);
   typename Tile::Gradient of_k = {}, of_v = {};
-  const int64_t samples = args.of_prefix != 0 ? args.samples : 1;
-  for (int64_t sample = 0; sample < samples; ++sample) {
-    if (args.of_prefix != 0 && threadIdx.x == 0) work.sample = sample;
-    for (int64_t from = rows.first / Tile::kTile * Tile::kTile; from < rows.end; from += Tile::kTile) {
-      __syncthreads();
-      sides.set_rows(args, work, from);
-      tile.step(first_key_of(args, work), of_k, of_v);
-    }
+  for (int64_t from = part.first; from < part.end; from += Tile::kTile) {
+    __syncthreads();
+    sides.set_streamed_rows(args, work, rows, from);
+    tile.step(first_key_of(args, work), of_k, of_v);
+  }
+  if (args.of_prefix != 0 && args.parts > 1) {
+    tile.store(of_k, 1.0f, [&](int at) { return key_part<float>(args, work, false, at); });
+    tile.store(of_v, 1.0f, [&](int at) { return key_part<float>(args, work, true, at); });
+    return;
   }
   tile.store(of_k, static_cast<float>(args.scale),
              [&](int at) { return key_gradient<T>(args, work, args.grad_k, args.grad_prefix_k, at); });

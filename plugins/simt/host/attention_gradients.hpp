@@ -1,5 +1,6 @@
 // The gradients of attention, with and without a prefix: the terms of queries, then grad_q by tiles of rows, grad_k and
-// grad_v by tiles of keys (../attention_gradients.cuh). What multiplies the tiles may be a vendor's own.
+// grad_v by tiles of keys (../attention_gradients.cuh); of a prefix with many samples, by parts of their rows. What
+// multiplies the tiles may be a vendor's own.
 #pragma once
 
 #include "attention_samples.hpp"
@@ -64,13 +65,36 @@ inline int64_t term_rows(const simt::AttentionGradientArgs& args) {
   return (args.packed != 0 ? 1 : args.batches * args.samples) * args.queries * args.q_heads;
 }
 
+// How many parts the rows of a prefix' samples are cut into, for accumulators of so many bytes: the sizes of one batch
+// entry alone decide. A block that took all rows of many samples would work for as long as they are many.
+struct PrefixParts {
+  int64_t count = 1, rows = 0;
+
+  PrefixParts(const simt::AttentionGradientArgs& args, int64_t bytes) {
+    constexpr int64_t kFewestTiles = 4;   // of a part
+    constexpr int64_t kMostBlocks = 256;  // of a batch entry
+    const int64_t tile = simt::gradient_tile(bytes);
+    const int64_t tiles = ceil_divide(args.samples * args.queries * args.group, tile);
+    const int64_t prefix_tiles = std::max<int64_t>(ceil_divide(args.prefix_keys, tile), 1);
+    // A part has no fewer rows than the prefix has keys: its sums are not larger than the tensors of its rows.
+    const int64_t fewest = std::max(kFewestTiles, prefix_tiles);
+    const int64_t parts = std::min(tiles / fewest, kMostBlocks / (prefix_tiles * std::max(args.kv_heads, 1)));
+    if (args.prefix_keys == 0 || parts < 2) return;
+    const int64_t of_part = ceil_divide(tiles, parts);
+    count = ceil_divide(tiles, of_part);
+    rows = of_part * tile;
+  }
+};
+
 struct GradientsLayout {
-  uint64_t terms, plan;
-  uint64_t total() const { return align_256(terms) + 2 * align_256(plan); }
+  uint64_t terms, plan, parts;
+  uint64_t total() const { return align_256(terms) + 2 * align_256(plan) + align_256(parts); }
 };
 inline GradientsLayout layout_of(const simt::AttentionGradientArgs& args, int64_t bytes) {
+  const int64_t parts = PrefixParts(args, bytes).count, lists = 2 * parts * args.batches * args.kv_heads;
   return {static_cast<uint64_t>(2 * bytes * term_rows(args)),
-          args.packed != 0 ? static_cast<uint64_t>(args.batches + 2) * sizeof(int64_t) : 0};
+          args.packed != 0 ? static_cast<uint64_t>(args.batches + 2) * sizeof(int64_t) : 0,
+          parts > 1 ? static_cast<uint64_t>(lists * args.prefix_keys * args.head_size * bytes) : 0};
 }
 
 // The kernels of tiles: <image>_rows_<suffix> and <image>_keys_<suffix>.
@@ -98,7 +122,11 @@ public:
     const std::string image = kernels.image;
     rows_ = device.kernel(kernels.image, image + "_rows_" + kernels.suffix, shared_bytes_);
     keys_ = device.kernel(kernels.image, image + "_keys_" + kernels.suffix, shared_bytes_);
-    if (!kHasPrefix<Op>) plan_ = device.kernel("attention_simt", "attention_plan_packed");
+    if (kHasPrefix<Op>) {
+      prefix_ = device.kernel("attention_gradients", std::string("attention_gradients_prefix_") + sdk::name_of(dtype));
+    } else {
+      plan_ = device.kernel("attention_simt", "attention_plan_packed");
+    }
     flags = RLK_PLAN_SHAREABLE | RLK_PLAN_CAPTURABLE;
     dynamic_symbols = sample_symbols<Op>();
     workspace_bound = UINT64_MAX;
@@ -130,8 +158,15 @@ public:
     launch_walking(terms_, ceil_divide(term_rows(args), waves_), simt::kGradientThreads, 0, handle, args);
     launch_tiles(rows_, args, args.queries * args.group, args.batches * args.samples, handle);
     launch_tiles(keys_, args, args.keys, args.batches * args.samples, handle);
+    const PrefixParts parts(args, bytes_);
     args.of_prefix = 1;
-    launch_tiles(keys_, args, args.prefix_keys, args.batches, handle);
+    args.parts = parts.count;
+    args.part_rows = parts.rows;
+    args.part_sums = workspace.take<void>(layout.parts);
+    launch_tiles(keys_, args, args.prefix_keys, args.batches * parts.count, handle);
+    if (parts.count == 1) return;
+    const int64_t numbers = 2 * args.batches * args.kv_heads * args.prefix_keys * args.head_size;
+    launch_walking(prefix_, ceil_divide(numbers, simt::kGradientThreads), simt::kGradientThreads, 0, handle, args);
   }
 
 private:
@@ -151,7 +186,7 @@ private:
     args.errors = errors;
     launch(plan_, 1, simt::kPlanThreads, 0, stream, args);
   }
-  // So many rows or keys of each dense sequence, or of all packed ones.
+  // So many rows or keys of each dense sequence, or of all packed ones; of a prefix' parts as if each were a sequence.
   void launch_tiles(FunctionHandle kernel, const simt::AttentionGradientArgs& args, int64_t count, int64_t sequences,
                     StreamHandle stream) const {
     const int64_t tiles = ceil_divide(count, simt::gradient_tile(bytes_));
@@ -165,7 +200,7 @@ private:
   Place place_;
   int64_t waves_, bytes_ = 0, columns_;
   int shared_bytes_;
-  FunctionHandle terms_ = nullptr, rows_ = nullptr, keys_ = nullptr, plan_ = nullptr;
+  FunctionHandle terms_ = nullptr, rows_ = nullptr, keys_ = nullptr, plan_ = nullptr, prefix_ = nullptr;
 };
 
 template <class Op>

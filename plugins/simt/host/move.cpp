@@ -89,6 +89,11 @@ bool in_packs(const simt::MoveTensor& tensor, int64_t inner, int64_t outer) {
   return inner == 1 && is_aligned(tensor.data, outer * sdk::bytes_of(static_cast<sdk::Dtype>(tensor.dtype)));
 }
 
+// That the workspace is for.
+uint64_t rows_at_once(const MoveCall& call) {
+  return static_cast<uint64_t>(std::max<int64_t>(call.part_rows, 1));
+}
+
 }  // namespace
 
 namespace moves {
@@ -250,6 +255,17 @@ MoveCall of_batch(MoveCall call) {
   return call;
 }
 
+MoveCall in_parts(MoveCall call, int64_t rows, int first_at) {
+  // About what the last cache of a large device holds: rows enough to fill it, but for those that are larger.
+  constexpr uint64_t kPartBytes = uint64_t{64} << 20;
+  uint64_t row_bytes = 1;
+  for (const uint64_t part : call.work_bytes) row_bytes += part;
+  call.rows = rows;
+  call.part_rows = std::clamp<int64_t>(static_cast<int64_t>(kPartBytes / row_bytes), 1, std::max<int64_t>(rows, 1));
+  call.first_at = first_at;
+  return call;
+}
+
 MoveCall summed_by_blocks(int64_t units, std::initializer_list<const rlk_tensor*> tensors,
                           std::initializer_list<int64_t> sizes) {
   // A sum of nothing is 0, by one block.
@@ -282,21 +298,23 @@ sdk::Support support_of_moves(const Device& device, const MoveCall& call) {
   if (auto refused = device.refusal()) return *refused;
   if (call.refusal) return *call.refusal;
   sdk::Support answer = sdk::Support::yes("moves", call.numerics, RLK_SUPPORT_PREFERRED);
-  answer.cost_us = std::max(call.count, 1) * kLaunchUs + device.bytes_us(call.bytes);
+  const int64_t parts = call.part_rows == 0 ? 1 : ceil_divide(call.rows, call.part_rows);
+  answer.cost_us =
+      static_cast<double>(std::max<int64_t>(parts * call.count, 1)) * kLaunchUs + device.bytes_us(call.bytes);
   if (call.may_work) answer.workspace_bound = UINT64_MAX;
   return answer;
 }
 
 uint64_t workspace_of(const MoveCall& call) {
   uint64_t bytes = 0;
-  for (const uint64_t part : call.work_bytes) bytes += align_256(part);
+  for (const uint64_t part : call.work_bytes) bytes += align_256(part * rows_at_once(call));
   return bytes;
 }
 
 void place_work(MoveCall& call, void* workspace) {
   Workspace at(workspace);
   for (size_t part = 0; part < std::size(call.work_bytes); ++part) {
-    call.args.work[part] = call.work_bytes[part] != 0 ? at.take<void>(call.work_bytes[part])
+    call.args.work[part] = call.work_bytes[part] != 0 ? at.take<void>(call.work_bytes[part] * rows_at_once(call))
                            : part > 0                 ? call.args.work[part - 1]
                                                       : nullptr;
   }
@@ -315,13 +333,10 @@ void MovesPlan::launch(sdk::Stream& stream, const sdk::Run& run, MoveCall call) 
   place_work(call, run.workspace());
   call.args.errors = error_sink(run);
   const PlaceScope scope(place_);
-  for (int i = 0; i < call.count; ++i) {
-    const MoveLaunch& one = call.launches[i];
-    call.args.units = one.units;
-    call.args.argument = one.argument;
+  each_launch(call, [&](const MoveLaunch& one) {
     launch_walking(kernels_[static_cast<size_t>(one.kernel)], ceil_divide(one.units, one.block_units), one.threads, 0,
                    own(stream).handle(), call.args);
-  }
+  });
 }
 
 }  // namespace rlk::simt::host

@@ -10,6 +10,7 @@
 #include "../skeleton/move.h"
 #include "operator.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <initializer_list>
@@ -33,6 +34,10 @@ struct MoveCall {
   MoveLaunch launches[simt::kMoveStages];
   uint64_t work_bytes[3] = {};  // of args.work; 0: as the part before
   bool may_work = false;        // another size of the call may need a workspace
+  // A call whose workspace would grow with its rows takes part_rows of them at a time, in the same workspace: units and
+  // work_bytes are those of one row, and args.size[first_at] tells a launch its first row. 0: everything at once.
+  int64_t rows = 0, part_rows = 0;
+  int first_at = 0;
   uint32_t numerics = RLK_NUMERICS_ACCURATE | RLK_NUMERICS_DETERMINISTIC | RLK_NUMERICS_BATCH_INVARIANT;
   double bytes = 0;  // through memory
   sdk::Refusal refusal;
@@ -63,6 +68,9 @@ MoveCall summed_by_blocks(int64_t units, std::initializer_list<const rlk_tensor*
                           std::initializer_list<int64_t> sizes);
 // A call in which a unit's answer depends on how many there are.
 MoveCall of_batch(MoveCall call);
+// Units and work_bytes, which are those of one row, are for parts of so many rows: as many at a time as little
+// workspace holds.
+MoveCall in_parts(MoveCall call, int64_t rows, int first_at);
 // And what formulas take of the call.
 template <class Rules>
 MoveCall with_rules(MoveCall call, const Rules& rules) {
@@ -110,6 +118,23 @@ sdk::Support support_of_moves(const Device& device, const MoveCall& call);
 uint64_t workspace_of(const MoveCall& call);
 // Gives args.work its parts of it.
 void place_work(MoveCall& call, void* workspace);
+// function(launch), of which the units are all that it has, for all launches of the call, with args as its kernel needs
+// them.
+template <class Function>
+void each_launch(MoveCall& call, const Function& function) {
+  const bool is_whole = call.part_rows == 0;
+  const int64_t rows = is_whole ? 1 : call.rows, step = is_whole ? 1 : call.part_rows;
+  for (int64_t first = 0; first < rows; first += step) {
+    if (!is_whole) call.args.size[call.first_at] = first;
+    for (int i = 0; i < call.count; ++i) {
+      MoveLaunch one = call.launches[i];
+      one.units *= std::min(rows - first, step);
+      call.args.units = one.units;
+      call.args.argument = one.argument;
+      function(one);
+    }
+  }
+}
 
 // Declared: what RLK_SIMT_MOVES made of an operator.
 template <class Declared>

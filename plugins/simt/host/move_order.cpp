@@ -19,20 +19,20 @@ int64_t order_shift(sdk::Dtype dtype) {
 }
 
 // A long row: digit by digit.
-void add_radix(MoveCall& call, int64_t rows, int64_t columns, sdk::Dtype dtype) {
+void add_radix(MoveCall& call, int64_t columns, sdk::Dtype dtype) {
   const bool is_wide = dtype == sdk::Dtype::f64;
   const int64_t place_bytes = is_wide ? 16 : 8, bits = is_wide ? 64 : 32, shift = order_shift(dtype);
   const int64_t tiles = ceil_divide(columns, simt::kRadixTileBytes / place_bytes);
   call.args.size[simt::kOrderShift] = shift;
   call.args.divisor[simt::kByRadixTiles] = divisor_of(tiles);
-  call.work_bytes[0] = static_cast<uint64_t>(rows * columns * place_bytes);
+  call.work_bytes[0] = static_cast<uint64_t>(columns * place_bytes);
   // Between two digits are the places once, and between more in turn.
   call.work_bytes[1] = bits - shift > int64_t{2} * simt::kRadixBits ? call.work_bytes[0] : 0;
-  call.work_bytes[2] = static_cast<uint64_t>(rows * tiles * simt::kRadixDigits) * sizeof(uint32_t);
+  call.work_bytes[2] = static_cast<uint64_t>(tiles * simt::kRadixDigits) * sizeof(uint32_t);
   for (int64_t bit = shift; bit < bits; bit += simt::kRadixBits) {
-    call.add({kCount, rows * tiles, 1, simt::kMoveThreads, bit});
-    call.add({kOffset, rows, 1, simt::kOrderWideThreads, bit});
-    call.add({kScatter, rows * tiles, 1, simt::kMoveThreads, bit});
+    call.add({kCount, tiles, 1, simt::kMoveThreads, bit});
+    call.add({kOffset, 1, 1, simt::kOrderWideThreads, bit});
+    call.add({kScatter, tiles, 1, simt::kMoveThreads, bit});
   }
 }
 
@@ -55,18 +55,18 @@ MoveCall in_order(const rlk_tensor* y, const rlk_tensor* index, const rlk_tensor
     const int64_t segments = ceil_divide(columns, segment);
     call.args.size[simt::kOrderSegment] = segment;
     call.args.divisor[simt::kByOrderSegments] = divisor_of(segments);
-    call.work_bytes[0] = static_cast<uint64_t>(rows * segments * place_bytes);
-    call.work_bytes[1] = static_cast<uint64_t>(rows * (place_bytes + 16));
-    call.work_bytes[2] = static_cast<uint64_t>(rows * simt::kOrderList * place_bytes);
-    call.add({kPeaks, rows * segments, simt::kMoveThreads / 64});  // waves of any width have their segment
-    call.add({kBound, rows, 1});
-    call.add({kGather, rows * chunks, 1});
-    call.add({kFirst, rows, 1, columns > 16384 ? simt::kOrderWideThreads : 256});
-    return call;
+    call.work_bytes[0] = static_cast<uint64_t>(segments * place_bytes);
+    call.work_bytes[1] = static_cast<uint64_t>(place_bytes + 16);
+    call.work_bytes[2] = static_cast<uint64_t>(simt::kOrderList * place_bytes);
+    call.add({kPeaks, segments, simt::kMoveThreads / 64});  // waves of any width have their segment
+    call.add({kBound, 1, 1});
+    call.add({kGather, chunks, 1});
+    call.add({kFirst, 1, 1, columns > 16384 ? simt::kOrderWideThreads : 256});
+    return in_parts(call, rows, simt::kOrderFirst);
   }
   if (chunks > 1) {
-    add_radix(call, rows, columns, sdk::dtype_of(*x));
-    return call;
+    add_radix(call, columns, sdk::dtype_of(*x));
+    return in_parts(call, rows, simt::kOrderFirst);
   }
   int threads = 64;  // whole waves of any device, each thread with two places
   while (threads < simt::kMoveThreads && int64_t{2} * threads < columns) threads *= 2;
@@ -130,18 +130,17 @@ MoveCall sampled(const sdk::Arguments<sdk::ops::Sample>& call) {
   out.bytes *= 2;
   out.may_work = true;
   out.args.divisor[simt::kBySampleSegments] = divisor_of(segments);
-  const auto rows = static_cast<uint64_t>(call.N);
-  out.work_bytes[0] = rows * static_cast<uint64_t>(segments * simt::kSampleSegmentBytes);
-  out.work_bytes[1] = rows * static_cast<uint64_t>(simt::kSampleStateBytes);
-  out.work_bytes[2] = rows * static_cast<uint64_t>(simt::sample_list(call.V)) * sizeof(uint64_t);
+  out.work_bytes[0] = static_cast<uint64_t>(segments * simt::kSampleSegmentBytes);
+  out.work_bytes[1] = static_cast<uint64_t>(simt::kSampleStateBytes);
+  out.work_bytes[2] = static_cast<uint64_t>(simt::sample_list(call.V)) * sizeof(uint64_t);
   out.count = 0;
   const int64_t waves = simt::kMoveThreads / 64;  // of any device
-  out.add({0, call.N * segments, waves});
-  out.add({1, call.N, 1});
-  out.add({2, call.N * segments, waves});
+  out.add({0, segments, waves});
+  out.add({1, 1, 1});
+  out.add({2, segments, waves});
   // Few tokens are few threads' work.
-  out.add({3, call.N, 1, call.V > 16384 ? simt::kOrderWideThreads : call.V > 512 ? 256 : 64});
-  return out;
+  out.add({3, 1, 1, call.V > 16384 ? simt::kOrderWideThreads : call.V > 512 ? 256 : 64});
+  return in_parts(out, call.N, simt::kOrderFirst);
 }
 
 }  // namespace rlk::simt::host::moves

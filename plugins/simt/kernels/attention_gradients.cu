@@ -1,4 +1,5 @@
-// The kernels of attention's gradients. Names: attention_gradients_terms_<dtype>, _rows_<dtype> and _keys_<dtype>.
+// The kernels of attention's gradients. Names: attention_gradients_terms_<dtype>, _rows_<dtype>, _keys_<dtype> and
+// _prefix_<dtype>.
 #include "../attention_gradients.cuh"
 
 using namespace rlk::simt;
@@ -11,7 +12,8 @@ using namespace rlk::simt;
 #define RLK_ATTENTION_GRADIENTS_OF(suffix, T) \
   RLK_ATTENTION_GRADIENTS(terms, suffix, T)   \
   RLK_ATTENTION_GRADIENTS(rows, suffix, T)    \
-  RLK_ATTENTION_GRADIENTS(keys, suffix, T)
+  RLK_ATTENTION_GRADIENTS(keys, suffix, T)    \
+  RLK_ATTENTION_GRADIENTS(prefix, suffix, T)
 
 RLK_ATTENTION_GRADIENTS_OF(f32, float)
 RLK_ATTENTION_GRADIENTS_OF(bf16, bf16)

@@ -101,6 +101,11 @@ struct PlaceOf<double> {
   using type = LongPlace;
 };
 
+// Where a row of the launch is in the tensors.
+__device__ __forceinline__ int64_t row_of_call(const MoveArgs& args, int64_t row) {
+  return args.size[kOrderFirst] + row;
+}
+
 // Of a row: what comes first is least.
 template <class T>
 struct OrderedRow {
@@ -110,7 +115,7 @@ struct OrderedRow {
   bool descending;
 
   __device__ __forceinline__ OrderedRow(const MoveArgs& args, int64_t row)
-      : from(static_cast<const T*>(args.tensor[2].data) + row * args.tensor[2].stride[0]),
+      : from(static_cast<const T*>(args.tensor[2].data) + row_of_call(args, row) * args.tensor[2].stride[0]),
         stride(args.tensor[2].stride[1]),
         columns(args.size[kOrderColumns]),
         descending(args.size[kOrderDescending] != 0) {}
@@ -173,8 +178,9 @@ __device__ __forceinline__ int power_of_two(int64_t count) {
 template <class T>
 __device__ __forceinline__ void put_number(const MoveArgs& args, int64_t row, int64_t j, int64_t place, T number) {
   const MoveTensor &y = args.tensor[0], &index = args.tensor[1];
-  static_cast<T*>(y.data)[row * y.stride[0] + j * y.stride[1]] = number;
-  const int64_t at = row * index.stride[0] + j * index.stride[1];
+  const int64_t n = row_of_call(args, row);
+  static_cast<T*>(y.data)[n * y.stride[0] + j * y.stride[1]] = number;
+  const int64_t at = n * index.stride[0] + j * index.stride[1];
   if (index.dtype == kMapI64) {
     static_cast<int64_t*>(index.data)[at] = place;
   } else {
@@ -184,7 +190,8 @@ __device__ __forceinline__ void put_number(const MoveArgs& args, int64_t row, in
 template <class T>
 __device__ __forceinline__ void put_in_order(const MoveArgs& args, int64_t row, int64_t j, int64_t place) {
   const MoveTensor& x = args.tensor[2];
-  put_number<T>(args, row, j, place, static_cast<const T*>(x.data)[row * x.stride[0] + place * x.stride[1]]);
+  const int64_t at = row_of_call(args, row) * x.stride[0] + place * x.stride[1];
+  put_number<T>(args, row, j, place, static_cast<const T*>(x.data)[at]);
 }
 // From its order, where that tells its bits: without a look at the row.
 template <class T>

@@ -11,6 +11,7 @@ constexpr int kOrderCount = 1;       // of each row that are wanted
 constexpr int kOrderDescending = 2;  // whether the largest come first
 constexpr int kOrderSegment = 3;     // columns of which a peak is
 constexpr int kOrderShift = 4;       // the lowest bit that tells numbers of the dtype apart
+constexpr int kOrderFirst = 5;       // the first row of the launch, whose rows, units and workspace count from it
 constexpr int kByOrderChunks = 0;    // of a row
 constexpr int kByRadixTiles = 1;
 constexpr int kByOrderSegments = 2;

@@ -63,14 +63,14 @@ struct SampleWork {
         list(static_cast<uint64_t*>(args.work[2]) + row * sample_list(sample_rules(args).vocab)) {}
 };
 
-// The settings of a row, and its scores.
+// The settings of a row of the launch, and its scores.
 struct SampleRow {
   const MoveArgs& args;
   const SampleRules& rules;
-  const int64_t n;
+  const int64_t n;  // of the call
 
   __device__ __forceinline__ SampleRow(const MoveArgs& given, int64_t row)
-      : args(given), rules(sample_rules(given)), n(row) {}
+      : args(given), rules(sample_rules(given)), n(row_of_call(given, row)) {}
 
   __device__ __forceinline__ float number(int t, float scalar) const {
     const MoveTensor& tensor = args.tensor[t];
@@ -266,7 +266,7 @@ __device__ __forceinline__ void sample_bound(const MoveArgs& args) {
       state.bound = wanted <= segments && segments > 1 ? order_at(wanted - 1) : ~uint32_t{0};
       if (state.bound >= kSampleNothing) state.bound = kSampleNothing;
       work.state = state;
-      if (state.status == kSampleNoFinite) report_data_error(args.errors, kDataNoFiniteLogit, n, 0);
+      if (state.status == kSampleNoFinite) report_data_error(args.errors, kDataNoFiniteLogit, row.n, 0);
     }
     __syncthreads();
   }

@@ -16,6 +16,7 @@ void prefix_attention_f64(rlk::simt::SampleAttentionArgs);
 void attention_gradients_terms_f64(rlk::simt::AttentionGradientArgs);
 void attention_gradients_rows_f64(rlk::simt::AttentionGradientArgs);
 void attention_gradients_keys_f64(rlk::simt::AttentionGradientArgs);
+void attention_gradients_prefix_f64(rlk::simt::AttentionGradientArgs);
 }
 
 namespace {
@@ -44,7 +45,7 @@ struct Group {
   std::vector<double> q = noise(kRows * kHead, 1), prefix_k = noise(kPrefix * kHeads * kHead, 2),
                       prefix_v = noise(kPrefix * kHeads * kHead, 3), k = noise(kSamples * kKeys * kHeads * kHead, 4),
                       v = noise(kSamples * kKeys * kHeads * kHead, 5), grad_out = noise(kRows * kHead, 6);
-  std::vector<double> out, lse, grad_q, grad_k, grad_v, grad_prefix_k, grad_prefix_v, terms;
+  std::vector<double> out, lse, grad_q, grad_k, grad_v, grad_prefix_k, grad_prefix_v, terms, part_sums;
 
   // Room for all, filled with a number that no kernel computes.
   void clear() {
@@ -89,7 +90,8 @@ struct Group {
                                [=] { kernel(args); });
     }
   }
-  void run(int64_t at_once) {
+  // parts: that the prefix's tiles share the rows out to.
+  void run(int64_t at_once, int64_t parts = 1) {
     clear();
     AttentionGradientArgs all = args();
     const auto tiles = [](int64_t count, int64_t tile) { return (count + tile - 1) / tile; };
@@ -103,7 +105,13 @@ struct Group {
     run(&attention_gradients_keys_f64, kSamples * kHeads * tiles(kKeys, tile) * columns, kGradientThreads, 0, all,
         at_once);
     all.of_prefix = 1;
-    run(&attention_gradients_keys_f64, kHeads * tiles(kPrefix, tile) * columns, kGradientThreads, 0, all, at_once);
+    all.parts = parts;
+    all.part_rows = tiles(tiles(kSamples * kQueries * kGroup, tile), parts) * tile;
+    part_sums.assign(static_cast<size_t>(parts * kHeads * 2 * kPrefix * kHead), 99);
+    all.part_sums = part_sums.data();
+    run(&attention_gradients_keys_f64, kHeads * parts * tiles(kPrefix, tile) * columns, kGradientThreads, 0, all,
+        at_once);
+    if (parts > 1) run(&attention_gradients_prefix_f64, 3, kGradientThreads, 0, all, 3);
   }
 };
 
@@ -131,6 +139,34 @@ TEST(AttentionGradientsTest, PartsOfAGridAreThatOfOneGrid) {
   }
   EXPECT_NEAR(whole.out[0], first / sum, 1e-12);
   EXPECT_NEAR(whole.lse[0], std::log(sum), 1e-12);
+}
+
+// The rows of several samples fill a tile, and those of a part begin and end within samples.
+TEST(AttentionGradientsTest, ThePartsOfAPrefixAddUp) {
+  Group whole, parts, cut;
+  whole.run(1000);
+  parts.run(1000, 4);
+  cut.run(3, 4);
+  EXPECT_TRUE(same_bits(parts.grad_prefix_k, cut.grad_prefix_k));
+  EXPECT_TRUE(same_bits(parts.grad_prefix_v, cut.grad_prefix_v));
+  EXPECT_TRUE(same_bits(whole.grad_q, parts.grad_q));
+  for (size_t i = 0; i < whole.grad_prefix_k.size(); ++i) {
+    ASSERT_NEAR(whole.grad_prefix_k[i], parts.grad_prefix_k[i], 1e-12) << i;
+    ASSERT_NEAR(whole.grad_prefix_v[i], parts.grad_prefix_v[i], 1e-12) << i;
+  }
+  // The first number of the last key's value, by its formula: over all rows of the first key head.
+  const size_t key = static_cast<size_t>((kPrefix - 1) * kHeads * kHead);
+  double sum = 0;
+  for (int64_t token = 0; token < kSamples * kQueries; ++token) {
+    for (int64_t head = 0; head < kGroup; ++head) {
+      const auto row = static_cast<size_t>(token * kHeads * kGroup + head);
+      double score = 0;
+      for (size_t d = 0; d < static_cast<size_t>(kHead); ++d)
+        score += whole.q[row * kHead + d] * whole.prefix_k[key + d];
+      sum += std::exp(0.25 * score - whole.lse[row]) * whole.grad_out[row * kHead];
+    }
+  }
+  EXPECT_NEAR(parts.grad_prefix_v[key], sum, 1e-12);
 }
 
 // What a sample's values are does not reach another's output, even where both have rows in one block.

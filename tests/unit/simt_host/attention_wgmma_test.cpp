@@ -13,6 +13,7 @@ namespace {
 struct Mapped {
   int64_t columns, heads, tokens, sequences, token_stride;
   int rows;
+  int64_t sequence_stride = 0;  // where a test looks at it
   bool operator==(const Mapped& other) const {
     return columns == other.columns && heads == other.heads && tokens == other.tokens && sequences == other.sequences &&
            token_stride == other.token_stride && rows == other.rows;
@@ -32,7 +33,7 @@ sdk::Refusal refuse_tensor_maps() {
 }
 TensorMap tensor_map(const simt::AttentionTensor& tensor, sdk::Dtype, int64_t columns, int64_t heads, int64_t tokens,
                      int64_t sequences, int rows) {
-  mapped.push_back({columns, heads, tokens, sequences, tensor.token_stride, rows});
+  mapped.push_back({columns, heads, tokens, sequences, tensor.token_stride, rows, tensor.batch_stride});
   return {};
 }
 
@@ -229,6 +230,42 @@ TEST_F(AttentionWgmmaTest, SamplesOfAllGroupsAreSequencesAndTheirPrefixesAreNot)
   cuda::mapped.clear();
   samples(500, 0, 0).launch<PrefixSharedAttentionWgmma>(device);
   EXPECT_EQ(cuda::mapped.size(), 2u) << "no map can be made of no keys";
+}
+
+// A contiguous tensor may say anything of the stride of a single one: torch keeps what a transposition left there.
+TEST_F(AttentionWgmmaTest, TheStrideOfAnOnlySampleIsNotFollowed) {
+  constexpr int64_t kTokens = 500, kHeads = 8, kHead = 128;
+  Device device(0);
+  Arranged<sdk::ops::PrefixSharedAttention> call(RLK_PREFIX_SHARED_ATTENTION_PARAMS_INIT,
+                                                 {2, 1, kTokens, 64, kTokens, kHeads, kHeads, kHead});
+  for (const uint32_t own :
+       {RLK_PREFIX_SHARED_ATTENTION_IN_Q, RLK_PREFIX_SHARED_ATTENTION_IN_K, RLK_PREFIX_SHARED_ATTENTION_IN_V}) {
+    call.input(own, kBf16, {2, 1, kTokens, kHeads, kHead});
+    call.input(own).strides[1] = 2 * kTokens * kHeads * kHead;
+  }
+  call.input(RLK_PREFIX_SHARED_ATTENTION_IN_PREFIX_K, kBf16, {2, 64, kHeads, kHead});
+  call.input(RLK_PREFIX_SHARED_ATTENTION_IN_PREFIX_V, kBf16, {2, 64, kHeads, kHead});
+  call.output(RLK_PREFIX_SHARED_ATTENTION_OUT_OUT, kBf16, {2, 1, kTokens, kHeads, kHead});
+  call.output(RLK_PREFIX_SHARED_ATTENTION_OUT_OUT).strides[1] = 7;
+  cuda::mapped.clear();
+  call.launch<PrefixSharedAttentionWgmma>(device);
+  ASSERT_EQ(cuda::mapped.size(), 6u);
+  for (const cuda::Mapped& map : cuda::mapped) {
+    EXPECT_EQ(map.sequence_stride, map.tokens * kHeads * kHead) << map.tokens << " tokens";
+  }
+}
+
+TEST_F(AttentionWgmmaTest, TheDriverGetsMultiplesOf16ForTheStridesOfSingleOnes) {
+  using Strides = std::array<uint64_t, 3>;
+  EXPECT_EQ(cuda::map_strides({nullptr, 4096, 512, 64}, 64, 8, 8, 2), (Strides{128, 1024, 8192}));
+  EXPECT_EQ(cuda::map_strides({nullptr, 4099, 512, 64}, 64, 8, 8, 1), (Strides{128, 1024, 128}));
+  EXPECT_EQ(cuda::map_strides({nullptr, 64, -3, 1}, 64, 1, 1, 2), (Strides{128, 128, 128}));
+  EXPECT_EQ(cuda::map_strides({nullptr, 0, 512, 0}, 64, 8, 8, 2), (Strides{0, 1024, 0})) << "repeated ones stay so";
+  auto single = attention({1});
+  for (const uint32_t input : {RLK_ATTENTION_IN_Q, RLK_ATTENTION_IN_K, RLK_ATTENTION_IN_V}) {
+    single.input(input).strides[0] = -7;
+  }
+  EXPECT_EQ(declined(std::move(single)), "");
 }
 
 TEST_F(AttentionWgmmaTest, SamplesDeclineWhatTheirKernelsLack) {

@@ -2,9 +2,13 @@
 // and places with more terms than a thread adds. On fibers with waves of 64; the kernels are those of ../operators.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <numeric>
 #include <string>
+#include <utility>
 
 #include "plugins/simt/host/move.hpp"
+#include "plugins/simt/skeleton/order.h"
 #include "tests/unit/simt_host/tensor.hpp"
 
 extern "C" {
@@ -15,6 +19,18 @@ void take_backward_moves_across(rlk::simt::MoveArgs);
 void reshape_and_cache_moves_clear(rlk::simt::MoveArgs);
 void reshape_and_cache_moves_mark(rlk::simt::MoveArgs);
 void reshape_and_cache_moves_put(rlk::simt::MoveArgs);
+void sort_moves_chunks(rlk::simt::MoveArgs);
+void sort_moves_count(rlk::simt::MoveArgs);
+void sort_moves_offset(rlk::simt::MoveArgs);
+void sort_moves_scatter(rlk::simt::MoveArgs);
+void sort_moves_peaks(rlk::simt::MoveArgs);
+void sort_moves_bound(rlk::simt::MoveArgs);
+void sort_moves_gather(rlk::simt::MoveArgs);
+void sort_moves_first(rlk::simt::MoveArgs);
+void sample_moves_peaks(rlk::simt::MoveArgs);
+void sample_moves_bound(rlk::simt::MoveArgs);
+void sample_moves_gather(rlk::simt::MoveArgs);
+void sample_moves_draw(rlk::simt::MoveArgs);
 }
 
 namespace rlk::simt::host {
@@ -33,12 +49,10 @@ constexpr int64_t kMany = 2 * kMoveChunk + 77;  // ids: three chunks
 void run(MoveCall call, std::initializer_list<Kernel> kernels, unsigned blocks) {
   std::vector<char> workspace(workspace_of(call) + 256);
   place_work(call, workspace.data() + (256 - reinterpret_cast<uintptr_t>(workspace.data()) % 256) % 256);
-  for (int i = 0; i < call.count; ++i) {
-    const MoveLaunch& launch = call.launches[i];
-    call.args.units = launch.units;
+  each_launch(call, [&](const MoveLaunch& launch) {
     const Kernel kernel = kernels.begin()[launch.kernel];
     emulation::run_grid({blocks, 1, 1}, {static_cast<unsigned>(launch.threads), 1, 1}, 0, [&] { kernel(call.args); });
-  }
+  });
 }
 
 void expect_nothing_else_is_written(const Tensor& tensor) {
@@ -153,16 +167,122 @@ TEST(MoveTest, ASlotKeepsTheLastOfManyTokens) {
   }
 }
 
-// A list of a row's first tokens is no longer than the row.
-TEST(SampleCall, OfManyRowsOfFewTokensTakesLittleWorkspace) {
-  constexpr int64_t kRows = 112125, kVocab = 38;
-  const Tensor logits(Dtype::f32, {kRows, kVocab}), ids(Dtype::i64, {kRows});
+// Logits and settings of rows, each its own.
+struct SampleCase {
+  SampleCase(int64_t rows, int64_t vocab)
+      : logits(Dtype::f32, {rows, vocab}),
+        seeds(Dtype::i64, {rows}),
+        row_ids(Dtype::i64, {rows}),
+        temperatures(Dtype::f32, {rows}),
+        ids(Dtype::i64, {rows}),
+        logp(Dtype::f32, {rows}),
+        keep_mask(Dtype::u8, {rows, vocab}) {
+    for (int64_t n = 0; n < rows; ++n) {
+      put(seeds.at({n}), Dtype::i64, static_cast<double>(n * 31));
+      put(row_ids.at({n}), Dtype::i64, static_cast<double>(n));
+      put(temperatures.at({n}), Dtype::f32, n % 3 == 0 ? 0 : 1 + static_cast<double>(n) / 4);
+    }
+    call.N = rows;
+    call.V = vocab;
+    call.logits = &logits.abi;
+    call.seeds = &seeds.abi;
+    call.row_ids = &row_ids.abi;
+    call.temperatures = &temperatures.abi;
+    call.ids = &ids.abi;
+    call.logp = &logp.abi;
+    call.keep_mask = &keep_mask.abi;
+    call.params.temperature = 1;
+    call.params.top_p = 0.75;
+    call.params.top_k = 20;
+    call.params.repetition_penalty = 1;
+  }
+  std::vector<char> run_in_parts_of(int64_t rows) {
+    MoveCall cut = moves::sampled(call);
+    if (rows > 0) cut.part_rows = rows;
+    std::vector<char> written;
+    run(cut, {&sample_moves_peaks, &sample_moves_bound, &sample_moves_gather, &sample_moves_draw}, 3);
+    for (const Tensor* tensor : {&ids, &logp, &keep_mask}) {
+      expect_nothing_else_is_written(*tensor);
+      written.insert(written.end(), tensor->memory.begin(), tensor->memory.end());
+    }
+    return written;
+  }
+
+  Tensor logits, seeds, row_ids, temperatures, ids, logp, keep_mask;
+  sdk::Arguments<sdk::ops::Sample> call{};
+};
+
+TEST(MoveTest, RowsThatAreSampledInPartsHaveTheSameTokens) {
+  constexpr int64_t kRows = 7;
+  for (const int64_t vocab : {38, 700}) {
+    SampleCase of(kRows, vocab);
+    const std::vector<char> whole = of.run_in_parts_of(0);
+    for (int64_t n = 0; n < kRows; ++n) {
+      ASSERT_LT(element(of.ids.at({n}), Dtype::i64), static_cast<double>(vocab));
+      ASSERT_GE(element(of.ids.at({n}), Dtype::i64), 0);
+    }
+    for (const int64_t rows : {1, 2, 5}) {
+      of.ids.memory = of.ids.before;
+      of.logp.memory = of.logp.before;
+      EXPECT_TRUE(of.run_in_parts_of(rows) == whole) << vocab << " tokens, " << rows << " rows at a time";
+    }
+  }
+}
+
+TEST(MoveTest, RowsInPartsAreInOrder) {
+  constexpr int64_t kRows = 5, kColumns = kOrderChunk + 5;
+  for (const Dtype dtype : {Dtype::f32, Dtype::f64}) {
+    for (const int64_t count : {int64_t{6}, kColumns}) {
+      const Tensor x(dtype, {kRows, kColumns}), y(dtype, {kRows, count}), index(Dtype::i32, {kRows, count});
+      MoveCall call = moves::in_order(&y.abi, &index.abi, &x.abi, count, true, count < kColumns);
+      ASSERT_EQ(call.part_rows, kRows);
+      call.part_rows = 2;
+      run(call,
+          {&sort_moves_chunks, &sort_moves_count, &sort_moves_offset, &sort_moves_scatter, &sort_moves_peaks,
+           &sort_moves_bound, &sort_moves_gather, &sort_moves_first},
+          3);
+      expect_nothing_else_is_written(y);
+      expect_nothing_else_is_written(index);
+      for (int64_t n = 0; n < kRows; ++n) {
+        std::vector<int64_t> places(kColumns);
+        std::iota(places.begin(), places.end(), 0);
+        std::stable_sort(places.begin(), places.end(), [&](int64_t a, int64_t b) {
+          return element(x.at({n, a}), dtype) > element(x.at({n, b}), dtype);
+        });
+        for (int64_t j = 0; j < count; ++j) {
+          ASSERT_EQ(element(index.at({n, j}), Dtype::i32), static_cast<double>(places[static_cast<size_t>(j)]));
+          ASSERT_EQ(element(y.at({n, j}), dtype), element(x.at({n, places[static_cast<size_t>(j)]}), dtype));
+        }
+      }
+    }
+  }
+}
+
+// Whatever the number of rows.
+TEST(MoveCallInParts, TakesLittleWorkspace) {
+  constexpr int64_t kRows = 56516175, kVocab = 38, kMost = int64_t{65} << 20;
+  const Sizes many = {kRows, kVocab}, few = {kRows, 1}, steps = {kVocab, 1}, one = {1, 1};
+  const auto tensor = [](const Sizes& shape, const Sizes& strides) {
+    rlk_tensor out{};
+    out.struct_size = sizeof(out);
+    out.ndim = static_cast<int32_t>(shape.size());
+    out.shape = shape.data();
+    out.strides = strides.data();
+    out.dtype = sdk::abi_of(Dtype::f32);
+    return out;
+  };
+  const rlk_tensor logits = tensor(many, steps), of_row = tensor(few, one);
   sdk::Arguments<sdk::ops::Sample> call{};
   call.N = kRows;
   call.V = kVocab;
-  call.logits = &logits.abi;
-  call.ids = call.row_ids = &ids.abi;
-  EXPECT_LE(workspace_of(moves::sampled(call)), 4 * kRows * kVocab * sizeof(float));
+  call.logits = &logits;
+  call.ids = call.row_ids = &of_row;
+  EXPECT_LE(workspace_of(moves::sampled(call)), kMost);
+
+  const Sizes rows = {kRows, 3000}, row_steps = {3000, 1};
+  const rlk_tensor x = tensor(rows, row_steps);
+  EXPECT_LE(workspace_of(moves::in_order(&x, &x, &x, 8, true, true)), kMost);
+  EXPECT_LE(workspace_of(moves::in_order(&x, &x, &x, 3000, true, false)), kMost);
 }
 
 }  // namespace

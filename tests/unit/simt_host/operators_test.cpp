@@ -6,6 +6,7 @@
 
 #include "plugins/cuda/attention_gradients_mma.hpp"
 #include "plugins/cuda/attention_mma.hpp"
+#include "plugins/simt/host/attention_gradients.hpp"
 #include "plugins/simt/host/operators.hpp"
 #include "tests/unit/simt_host/operator_calls.hpp"
 
@@ -275,6 +276,92 @@ TEST_F(OperatorTest, GradientsOfAttentionAreThreeKernels) {
   const std::string prefix = "attention_gradients_";
   EXPECT_EQ(attention_backward(kF16, 64).launch<AttentionBackwardSimt>(device),
             (std::vector<std::string>{prefix + "terms_f16", prefix + "rows_f16", prefix + "keys_f16"}));
+}
+
+Arranged<sdk::ops::PrefixSharedAttentionBackward> prefix_backward(int64_t samples, int64_t prefix) {
+  constexpr int64_t kQueries = 3, kKeys = 3, kHead = 16;
+  Arranged<sdk::ops::PrefixSharedAttentionBackward> call(RLK_PREFIX_SHARED_ATTENTION_BACKWARD_PARAMS_INIT,
+                                                         {1, samples, kQueries, prefix, kKeys, 2, 1, kHead});
+  for (const uint32_t of_queries :
+       {RLK_PREFIX_SHARED_ATTENTION_BACKWARD_IN_Q, RLK_PREFIX_SHARED_ATTENTION_BACKWARD_IN_OUT,
+        RLK_PREFIX_SHARED_ATTENTION_BACKWARD_IN_GRAD_OUT}) {
+    call.input(of_queries, kBf16, {1, samples, kQueries, 2, kHead});
+  }
+  call.input(RLK_PREFIX_SHARED_ATTENTION_BACKWARD_IN_LSE, kF32, {1, samples, kQueries, 2});
+  call.input(RLK_PREFIX_SHARED_ATTENTION_BACKWARD_IN_PREFIX_K, kBf16, {1, prefix, 1, kHead});
+  call.input(RLK_PREFIX_SHARED_ATTENTION_BACKWARD_IN_PREFIX_V, kBf16, {1, prefix, 1, kHead});
+  call.input(RLK_PREFIX_SHARED_ATTENTION_BACKWARD_IN_K, kBf16, {1, samples, kKeys, 1, kHead});
+  call.input(RLK_PREFIX_SHARED_ATTENTION_BACKWARD_IN_V, kBf16, {1, samples, kKeys, 1, kHead});
+  call.output(RLK_PREFIX_SHARED_ATTENTION_BACKWARD_OUT_GRAD_Q, kBf16, {1, samples, kQueries, 2, kHead});
+  call.output(RLK_PREFIX_SHARED_ATTENTION_BACKWARD_OUT_GRAD_PREFIX_K, kBf16, {1, prefix, 1, kHead});
+  call.output(RLK_PREFIX_SHARED_ATTENTION_BACKWARD_OUT_GRAD_PREFIX_V, kBf16, {1, prefix, 1, kHead});
+  call.output(RLK_PREFIX_SHARED_ATTENTION_BACKWARD_OUT_GRAD_K, kBf16, {1, samples, kKeys, 1, kHead});
+  call.output(RLK_PREFIX_SHARED_ATTENTION_BACKWARD_OUT_GRAD_V, kBf16, {1, samples, kKeys, 1, kHead});
+  return call;
+}
+
+TEST_F(OperatorTest, ThePrefixOfManySamplesHasManyBlocks) {
+  Device device(0);
+  std::vector<unsigned> blocks;
+  on_launch = [&](unsigned count, const void*) { blocks.push_back(count); };
+  const auto launch = [&](int64_t samples, int64_t prefix) {
+    blocks.clear();
+    return prefix_backward(samples, prefix).launch<PrefixSharedAttentionBackwardSimt>(device);
+  };
+  using Names = std::vector<std::string>;
+  const Names few = {"attention_gradients_terms_bf16", "attention_gradients_rows_bf16", "attention_gradients_keys_bf16",
+                     "attention_gradients_keys_bf16"};
+  Names many = few;
+  many.push_back("attention_gradients_prefix_bf16");
+  EXPECT_EQ(launch(64, 9), few);
+  EXPECT_EQ(blocks.back(), 1u);
+  // 60000 rows are 938 tiles, 5 of each part.
+  EXPECT_EQ(launch(10000, 9), many);
+  EXPECT_EQ(blocks[3], 188u);
+  EXPECT_EQ(launch(10000, 128 * 64), many);
+  EXPECT_EQ(blocks[3], 128u * 2);
+  EXPECT_EQ(launch(10000, 129 * 64), few);
+  EXPECT_EQ(launch(10000, 0).size(), 3U);
+  on_launch = nullptr;
+}
+
+// What one block does for a prefix grows with the samples 256 times as slowly as they do, and its sums take little.
+TEST(PrefixParts, HaveAllRowsInFewTilesEach) {
+  for (const int64_t samples : {1, 100, 5000, 14913673}) {
+    for (const int64_t prefix : {1, 9, 64, 2048, 100000}) {
+      AttentionGradientArgs args{};
+      args.batches = 1;
+      args.samples = samples;
+      args.queries = 3;
+      args.prefix_keys = prefix;
+      args.kv_heads = args.group = args.q_heads = 1;
+      args.head_size = 16;
+      const PrefixParts parts(args, 4);
+      const int64_t rows = samples * args.queries;
+      if (parts.count == 1) continue;
+      EXPECT_EQ(parts.rows % gradient_tile(4), 0);
+      EXPECT_GE(parts.count * parts.rows, rows);
+      EXPECT_LT((parts.count - 1) * parts.rows, rows) << "a part without rows";
+      EXPECT_LE(parts.rows, 2 * std::max({int64_t{256}, prefix + 64, rows / (256 / ceil_divide(prefix, 64))}));
+      // q, out, grad_out and grad_q.
+      EXPECT_LE(layout_of(args, 4).parts, static_cast<uint64_t>(4 * rows * args.head_size) * sizeof(float));
+    }
+  }
+  AttentionGradientArgs many{};
+  many.batches = many.group = many.kv_heads = 1;
+  many.samples = 14913673;
+  many.queries = 3;
+  many.prefix_keys = 9;
+  EXPECT_EQ(PrefixParts(many, 4).count, 256);
+  // What the switch of the implementations says.
+  for (const rlk_switch& change : PrefixSharedAttentionBackwardSimt::kSwitches) {
+    for (const int64_t bytes : {4, 8}) {
+      many.samples = change.at;
+      EXPECT_GT(PrefixParts(many, bytes).count, 1);
+    }
+    many.samples = change.at - 1;
+    EXPECT_EQ(PrefixParts(many, 4).count, 1);
+  }
 }
 
 TEST_F(OperatorTest, GradientsOnTensorCoresTakeSixteenBitHeadsThatFit) {
