@@ -55,8 +55,10 @@ public:
   using Device = ascend::Device;
   using Stream = ascend::Stream;
   using Event = ascend::Event;
-  using Implementations = composed::Implementations<Aclnn, Logp, LogpBackward, Attention, EmbeddingBackward,
-                                                    ReshapeAndCache, SiluAndMulFused, RmsNormFused, AddRmsNormFused>;
+  using Implementations =
+      composed::Implementations<Aclnn, Logp, LogpBackward, Attention, EmbeddingBackward, ReshapeAndCache,
+                                SiluAndMulFused, RmsNormFused, AddRmsNormFused, SoftmaxFused, SoftmaxBackwardFused,
+                                LogSoftmaxFused, LogSoftmaxBackwardFused, ApplyRotaryPosEmbFused>;
 
   explicit AscendPlugin(const sdk::Host&) { runtime(); }
 

@@ -23,7 +23,11 @@ ASCEND = ("embedding_backward", "reshape_and_cache")
 # tries the first.
 OWN = {
     "ascend": (("silu_and_mul", "swi_glu", ("bf16", "f16", "f32")), ("rms_norm", "rms_norm", ("f16",)),
-               ("add_rms_norm", "add_rms_norm", ("f16",))),
+               ("add_rms_norm", "add_rms_norm", ("f16",)), ("softmax", "softmax", ("f32", "bf16", "f16")),
+               ("log_softmax", "log_softmax", ("bf16", "f32", "f16")),
+               ("softmax_backward", "softmax_backward", ("f16", "f32", "bf16")),
+               ("log_softmax_backward", "log_softmax_backward", ("f32", "bf16", "f16")),
+               ("apply_rotary_pos_emb", "rotary_position_embedding", ("bf16", "f32", "f16"))),
     "cambricon": (("layer_norm", "cnnl_layer_norm", ("f16",)), ("rms_norm", "cnnl_rms_norm", ("f16",))),
 }
 # What an ordinary run tries in every dtype on Ascend.
