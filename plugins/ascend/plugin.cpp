@@ -14,6 +14,7 @@
 #include "fused.hpp"
 #include "logp.hpp"
 #include "logp_backward.hpp"
+#include "paged_attention.hpp"
 #include "plugins/composed/operators.hpp"
 
 namespace rlk::ascend {
@@ -58,7 +59,7 @@ public:
   using Implementations =
       composed::Implementations<Aclnn, Logp, LogpBackward, Attention, EmbeddingBackward, ReshapeAndCache,
                                 SiluAndMulFused, RmsNormFused, AddRmsNormFused, SoftmaxFused, SoftmaxBackwardFused,
-                                LogSoftmaxFused, LogSoftmaxBackwardFused, ApplyRotaryPosEmbFused>;
+                                LogSoftmaxFused, LogSoftmaxBackwardFused, ApplyRotaryPosEmbFused, PagedAttention>;
 
   explicit AscendPlugin(const sdk::Host&) { runtime(); }
 

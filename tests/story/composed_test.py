@@ -27,7 +27,8 @@ OWN = {
                ("log_softmax", "log_softmax", ("bf16", "f32", "f16")),
                ("softmax_backward", "softmax_backward", ("f16", "f32", "bf16")),
                ("log_softmax_backward", "log_softmax_backward", ("f32", "bf16", "f16")),
-               ("apply_rotary_pos_emb", "rotary_position_embedding", ("bf16", "f32", "f16"))),
+               ("apply_rotary_pos_emb", "rotary_position_embedding", ("bf16", "f32", "f16")),
+               ("paged_attention", "fused_v3", ("bf16", "f16"))),
     "cambricon": (("layer_norm", "cnnl_layer_norm", ("f16",)), ("rms_norm", "cnnl_rms_norm", ("f16",))),
 }
 # What an ordinary run tries in every dtype on Ascend.
