@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "fused_attention.hpp"
 #include "tokens.hpp"
 
 namespace rlk::ascend {
@@ -15,14 +16,6 @@ using Operands = Op::Args<Operand>;
 using sdk::ops::attention::Causal;
 using sdk::ops::attention::CausalAlignment;
 using sdk::ops::attention::Layout;
-
-constexpr int64_t kNoLimit = std::numeric_limits<int32_t>::max();  // of preTokens and nextTokens
-constexpr int64_t kMaskSize = 2048;                                // of the compressed causal mask
-
-// sparseMode of the vendor.
-constexpr int64_t kEverything = 0;  // no mask
-constexpr int64_t kCausal = 3;      // aligned at the lower right corner
-constexpr int64_t kBand = 4;        // preTokens and nextTokens around the diagonal that ends there
 
 struct Sequence {
   int64_t q_first, q_length, k_first, k_length;
@@ -78,27 +71,10 @@ public:
   static uint64_t lengths() { return sdk::bits_of(&Named::cu_seqlens_q, &Named::cu_seqlens_k); }
 
 private:
-  static Dims host_values(const sdk::Run& run, const rlk_tensor* Named::*argument) {
-    const uint32_t index = sdk::index_of(argument);
-    const rlk_tensor& tensor = *run.input(index);
-    const void* values = run.host_input(index);
-    if (values == nullptr) {
-      throw sdk::Error(RLK_INVALID_ARGUMENT, sdk::format("host values of input %u are missing; query and plan_create "
-                                                         "asked for them",
-                                                         index));
-    }
-    Dims result(static_cast<size_t>(tensor.shape[0]));
-    for (size_t i = 0; i < result.size(); ++i) {
-      result[i] = sdk::dtype_of(tensor) == sdk::Dtype::i32 ? static_cast<const int32_t*>(values)[i]
-                                                           : static_cast<const int64_t*>(values)[i];
-    }
-    return result;
-  }
-
   void append_key(std::vector<int64_t>& key, const sdk::Run& run) const override {
     if (!packed_) return;
     for (const auto lengths_of : {&Named::cu_seqlens_q, &Named::cu_seqlens_k}) {
-      const Dims values = host_values(run, lengths_of);
+      const Dims values = host_values(run, sdk::index_of(lengths_of));
       key.insert(key.end(), values.begin(), values.end());
     }
   }
@@ -114,8 +90,8 @@ private:
     std::vector<Sequence> sequences;
     Dims q_ends, k_ends;
     if (packed_) {
-      const Dims q_starts = host_values(run, &Named::cu_seqlens_q);
-      const Dims k_starts = host_values(run, &Named::cu_seqlens_k);
+      const Dims q_starts = host_values(run, sdk::index_of(&Named::cu_seqlens_q));
+      const Dims k_starts = host_values(run, sdk::index_of(&Named::cu_seqlens_k));
       auto bad = find_bad(q_starts, q_tokens, RLK_DATA_BAD_SEQLENS);
       if (!bad) bad = find_bad(k_starts, k_tokens, RLK_DATA_BAD_SECOND_SEQLENS);
       if (bad) return add_bad_seqlens(b, *bad, out, call.lse);
@@ -149,49 +125,29 @@ private:
     }
     const bool hides_right = window_.right >= 0 && window_.right < longest_q - 1;
     const bool hides_left = window_.left >= 0 && window_.left < longest_k - 1;
-    const int64_t sparse_mode = hides_left || (hides_right && window_.right > 0) ? kBand
-                                : hides_right                                    ? kCausal
-                                                                                 : kEverything;
-    const int64_t before = hides_left ? std::min(window_.left, kNoLimit) : kNoLimit;
-    const int64_t after = hides_right ? std::min(window_.right, kNoLimit) : kNoLimit;
-
-    Operand key = call.k, value = call.v;
-    key.in_list = value.in_list = true;
-    Operand mask = Operand::absent();
-    if (sparse_mode != kEverything) {
-      mask = Operand();
+    FusedAttention fused{q_heads_, kv_heads_, scale_, packed_, q_ends, k_ends};
+    if (hides_left || (hides_right && window_.right > 0))
+      fused.sparse_mode = kBand;
+    else if (hides_right)
+      fused.sparse_mode = kCausal;
+    if (hides_left) fused.before = std::min(window_.left, kNoLimit);
+    if (hides_right) fused.after = std::min(window_.right, kNoLimit);
+    if (fused.sparse_mode != kEverything) {
+      Operand mask;
       mask.place = Place::fixed;
       mask.fixed = mask_;
       mask.dtype = kAclBool;
-      mask = reshaped(mask, {kMaskSize, kMaskSize});
+      fused.mask = reshaped(mask, {kMaskSize, kMaskSize});
     }
+    fused.q = call.q, fused.k = call.k, fused.v = call.v, fused.out = call.out;
     const Operand &q = call.q, &lse = call.lse;
     // The vendor writes [tokens, heads, 1] for packed and [batch, heads, queries, 1] for dense sequences.
     const Dims vendors = packed_ ? Dims{q.dims[0], q_heads_, 1} : Dims{q.dims[0], q_heads_, q.dims[1], 1};
     const bool direct =
         lse.present && lse.strides == contiguous_strides(lse.dims) && (packed_ || q_heads_ == 1 || q.dims[1] == 1);
     const Operand vendor_lse = !lse.present ? lse : direct ? reshaped(lse, vendors) : b.scratch(kAclFloat, vendors);
-
-    Step step;
-    step.name = runtime().FusedInferAttentionScoreV3.name;
-    step.run = runtime().FusedInferAttentionScoreV3.run;
-    step.inputs = {q, key, value, mask};
-    step.outputs = {call.out, vendor_lse};
-    step.rebindable = false;  // sequence lengths and addresses belong together
-    const AclIntArray* q_lengths = packed_ ? b.program().ints(q_ends) : nullptr;
-    const AclIntArray* k_lengths = packed_ ? b.program().ints(k_ends) : nullptr;
-    step.begin = [=, heads = q_heads_, kv_heads = kv_heads_, scale = scale_, packed = packed_, want_lse = lse.present](
-                     Descriptors& t, uint32_t, uint64_t* bytes, AclExecutor** executor) {
-      static char tnd[] = "TND", bsnd[] = "BSND";
-      const AclTensor* const none = nullptr;
-      constexpr int64_t kHighPrecision = 0;  // innerPrecise
-      return runtime().FusedInferAttentionScoreV3.workspace(
-          t.in[0], t.lists[0], t.lists[1], none, t.in[3], q_lengths, k_lengths, none, none, none, none, none, none,
-          none, none, none, none, none, none, none, none, none, none, nullptr, none, none, none, heads, scale, before,
-          after, packed ? tnd : bsnd, kv_heads, sparse_mode, kHighPrecision, 0, 0, want_lse, 0, 0, t.out[0], t.out[1],
-          bytes, executor);
-    };
-    b.program().add(std::move(step));
+    fused.lse = vendor_lse;
+    add_fused_attention(b, fused);
     if (!lse.present || direct) return;
     Operand as_ours = vendor_lse;
     if (packed_) {
@@ -233,20 +189,13 @@ private:
 
 sdk::Support Attention::query(Device& device, const sdk::Call<Op>& described) {
   const Named call = sdk::arguments_of(described);
-  if (auto no = sdk::refuse_dtype(call.q, "q", {sdk::Dtype::f16, sdk::Dtype::bf16})) return *no;
-  const std::string& soc = device.soc();
-  if (soc.rfind("Ascend910B", 0) != 0 && soc.rfind("Ascend910_93", 0) != 0) {
-    return sdk::Support::no("DEVICE", soc + ": the fused attention runs on Ascend910B and Ascend910_93");
+  if (auto no = decline_fused_attention(device,
+                                        {call.q, call.Hq, call.Hkv, call.D, call.params.scale, call.params.softcap})) {
+    return *no;
   }
   if (auto no = decline_missing(missing(runtime().FusedInferAttentionScoreV3, runtime().InplaceFillScalar,
                                         runtime().InplaceCopy, runtime().EqTensor, runtime().SWhere))) {
     return *no;
-  }
-  if (call.params.softcap != 0) {
-    return sdk::Support::no("SOFTCAP", "the fused attention has no softcap; it must be 0");
-  }
-  if (call.params.scale > 0x1p60) {  // scores of fp32 would be infinite, and their differences NaN
-    return sdk::Support::no("SCALE", "the fused attention computes in fp32, and takes scales up to 2^60");
   }
   if (call.key_mask != nullptr) {
     return sdk::Support::no("KEY_MASK", "key masks are not served; pack the sequences without their padding");
@@ -256,14 +205,6 @@ sdk::Support Attention::query(Device& device, const sdk::Call<Op>& described) {
   if (hides && params.causal_alignment != CausalAlignment::bottom_right) {
     // There is a sparse mode for it (2), but none with windows, and none in the kernels for single queries.
     return sdk::Support::no("CAUSAL_ALIGNMENT", "causality and windows are served aligned bottom_right only");
-  }
-  if (call.D % 16 != 0) {
-    return sdk::Support::no("SIZE", sdk::format("head size %lld; the fused attention takes multiples of 16",
-                                                static_cast<long long>(call.D)));
-  }
-  if (call.Hq > 256 || call.Hq / call.Hkv > 64) {
-    return sdk::Support::no("SIZE", sdk::format("%lld query heads on %lld key heads; at most 256, 64 to one",
-                                                static_cast<long long>(call.Hq), static_cast<long long>(call.Hkv)));
   }
   if (auto no = decline_views(described.desc())) return *no;
   for (const rlk_tensor* tensor : {call.q, call.k, call.v, call.out}) {

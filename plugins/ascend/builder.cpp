@@ -127,6 +127,19 @@ void Builder::add_rms_norm(const Operand& x, const Operand& y, const Operand& ga
        RLK_ASCEND_BEGIN(t.in[0], t.in[1], t.in[2], eps, t.out[0], t.out[1], t.out[2]));
 }
 
+void Builder::softmax(const RowOperator& op, const Operand& x, int64_t dim, const Operand& out) {
+  step(op, {x}, {out}, RLK_ASCEND_BEGIN(t.in[0], dim, t.out[0]));
+}
+
+void Builder::softmax_backward(const RowGradientOperator& op, const Operand& grad, const Operand& y, int64_t dim,
+                               const Operand& out) {
+  step(op, {grad, y}, {out}, RLK_ASCEND_BEGIN(t.in[0], t.in[1], dim, t.out[0]));
+}
+
+void Builder::rotate(const Operand& x, const Operand& cos, const Operand& sin, int64_t mode, const Operand& out) {
+  step(r_.RotaryPositionEmbedding, {x, cos, sin}, {out}, RLK_ASCEND_BEGIN(t.in[0], t.in[1], t.in[2], mode, t.out[0]));
+}
+
 // --- updates in place: not rebindable --------------------------------------------------------------------------------
 
 void Builder::copy(const Operand& x, const Operand& out) {

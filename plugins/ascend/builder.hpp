@@ -77,6 +77,12 @@ public:
   void rms_norm(const Operand& x, const Operand& gamma, double eps, const Operand& out, const Operand& rstd);
   void add_rms_norm(const Operand& x, const Operand& y, const Operand& gamma, double eps, const Operand& out,
                     const Operand& rstd, const Operand& sum);
+  // Softmax along dim, or its logarithm, and the gradient of x from that of y and y.
+  void softmax(const RowOperator& op, const Operand& x, int64_t dim, const Operand& out);
+  void softmax_backward(const RowGradientOperator& op, const Operand& grad, const Operand& y, int64_t dim,
+                        const Operand& out);
+  // x and out: [batch, tokens, heads, D]; cos and sin: [1, tokens, 1, D]. mode: 0 turns the halves of D, 1 neighbours.
+  void rotate(const Operand& x, const Operand& cos, const Operand& sin, int64_t mode, const Operand& out);
   void index_copy(const Operand& target, int64_t dim, const Operand& index, const Operand& source);
 
 private:

@@ -1,4 +1,5 @@
-// What each call takes, as its documentation says (aclnnXxx.md of ops-nn), and how rlk's tensors become its arguments.
+// What each call takes, as its documentation says (aclnnXxx.md of ops-nn and ops-transformer), and how rlk's tensors
+// become its arguments.
 #include "fused.hpp"
 
 namespace rlk::ascend {
@@ -106,6 +107,89 @@ std::unique_ptr<sdk::Plan> AddRmsNormFused::plan(Device& device, const sdk::Call
     if (element_count(t.x.dims) == 0) return;
     const Operand rstd = b.scratch(kAclFloat, {t.x.dims[0], 1});
     b.add_rms_norm(t.x, t.residual, t.weight, params.eps, t.y, rstd, t.sum);
+  });
+}
+
+// --- softmax ---------------------------------------------------------------------------------------------------------
+namespace {
+
+// The call subtracts the maximum, as its documentation says, and takes gaps.
+template <class Op, class Vendor>
+Support softmax_support(const sdk::Call<Op>& described, const Vendor& vendor, const rlk_tensor* first,
+                        const char* name) {
+  if (auto no = decline_missing(missing(vendor))) return *no;
+  if (auto no = sdk::refuse_dtype(first, "the input", {Dtype::f32, Dtype::f16, Dtype::bf16})) return *no;
+  if (auto no = decline_aliases(described)) return *no;
+  if (auto no = decline_views(described.desc())) return *no;
+  return yes(name);
+}
+
+}  // namespace
+
+#define RLK_ASCEND_SOFTMAX(OP)                                                                                 \
+  Support OP##Fused::query(Device&, const sdk::Call<Op>& call) {                                               \
+    return softmax_support(call, runtime().OP, sdk::arguments_of(call).x, kName);                              \
+  }                                                                                                            \
+  std::unique_ptr<sdk::Plan> OP##Fused::plan(Device& device, const sdk::Call<Op>& call) {                      \
+    return fused<Op>(device, call, [](Builder& b, const auto&, const auto& t) {                                \
+      if (element_count(t.y.dims) > 0) b.softmax(runtime().OP, t.x, 1, t.y);                                   \
+    });                                                                                                        \
+  }                                                                                                            \
+  Support OP##BackwardFused::query(Device&, const sdk::Call<Op>& call) {                                       \
+    return softmax_support(call, runtime().OP##Backward, sdk::arguments_of(call).grad_y, kName);               \
+  }                                                                                                            \
+  std::unique_ptr<sdk::Plan> OP##BackwardFused::plan(Device& device, const sdk::Call<Op>& call) {              \
+    return fused<Op>(device, call, [](Builder& b, const auto&, const auto& t) {                                \
+      if (element_count(t.y.dims) > 0) b.softmax_backward(runtime().OP##Backward, t.grad_y, t.y, 1, t.grad_x); \
+    });                                                                                                        \
+  }
+RLK_ASCEND_SOFTMAX(Softmax)
+RLK_ASCEND_SOFTMAX(LogSoftmax)
+#undef RLK_ASCEND_SOFTMAX
+
+// --- rotary embedding ------------------------------------------------------------------------------------------------
+// The kernels of both modes compute in fp32, two products and their sum, and round once: the bits of the program.
+Support ApplyRotaryPosEmbFused::query(Device& device, const sdk::Call<Op>& described) {
+  const auto call = sdk::arguments_of(described);
+  if (auto no = decline_missing(missing(runtime().RotaryPositionEmbedding, runtime().Muls))) return *no;
+  if (auto no = decline_other_devices(device, "the fused rotary embedding")) return *no;
+  if (auto no = sdk::refuse_dtype(call.query, "query", {Dtype::f32, Dtype::f16, Dtype::bf16})) return *no;
+  if (sdk::dtype_of(*call.cos) != sdk::dtype_of(*call.query))
+    return Support::no("DTYPE", "the call takes cosines and sines of the dtype of query");
+  constexpr int64_t kMostHeads = 999, kLargestHead = 894;
+  if (call.Hq > kMostHeads || call.Hk > kMostHeads || 2 * call.F > kLargestHead)
+    return Support::no("SIZE", "the call takes fewer than 1000 heads, each smaller than 896");
+  if (auto no = decline_aliases(described)) return *no;
+  if (auto no = decline_views(described.desc())) return *no;
+  for (const rlk_tensor* tensor : {call.query_out, call.key_out}) {
+    if (auto no = sdk::refuse_gaps(tensor, "query_out and key_out")) return *no;
+  }
+  return yes(kName);
+}
+std::unique_ptr<sdk::Plan> ApplyRotaryPosEmbFused::plan(Device& device, const sdk::Call<Op>& call) {
+  return fused<Op>(device, call, [](Builder& b, const Op::Params& params, const auto& t) {
+    constexpr int64_t kHalves = 0, kNeighbours = 1;
+    const int64_t mode = params.style == RLK_APPLY_ROTARY_POS_EMB_STYLE_NEOX ? kHalves : kNeighbours;
+    const auto of_every_head = [](Operand angles) {
+      angles.dims = {1, angles.dims[0], 1, angles.dims[1]};
+      angles.strides = {angles.strides[0] * angles.dims[1], angles.strides[0], angles.strides[0], angles.strides[1]};
+      return angles;
+    };
+    const auto of_one_batch = [](Operand heads) {
+      heads.dims.insert(heads.dims.begin(), 1);
+      heads.strides.insert(heads.strides.begin(), heads.dims[1] * heads.strides[0]);
+      return heads;
+    };
+    if (t.query.dims[0] == 0) return;
+    Operand sin = t.sin;
+    if (params.inverse == RLK_APPLY_ROTARY_POS_EMB_INVERSE_ON) {
+      sin = b.scratch(t.sin.dtype, t.sin.dims);
+      b.multiply_scalar(t.sin, -1.0F, sin);
+    }
+    for (const auto& [from, to] : {std::pair{t.query, t.query_out}, {t.key, t.key_out}}) {
+      if (!to.present || element_count(to.dims) == 0) continue;
+      b.rotate(of_one_batch(from), of_every_head(t.cos), of_every_head(sin), mode, of_one_batch(to));
+    }
   });
 }
 

@@ -3,8 +3,13 @@
 #pragma once
 
 #include <rlk/sdk/ops/add_rms_norm.hpp>
+#include <rlk/sdk/ops/apply_rotary_pos_emb.hpp>
+#include <rlk/sdk/ops/log_softmax.hpp>
+#include <rlk/sdk/ops/log_softmax_backward.hpp>
 #include <rlk/sdk/ops/rms_norm.hpp>
 #include <rlk/sdk/ops/silu_and_mul.hpp>
+#include <rlk/sdk/ops/softmax.hpp>
+#include <rlk/sdk/ops/softmax_backward.hpp>
 
 #include "plan.hpp"
 
@@ -20,6 +25,11 @@ namespace rlk::ascend {
 RLK_ASCEND_FUSED(SiluAndMul, "swi_glu")
 RLK_ASCEND_FUSED(RmsNorm, "rms_norm")
 RLK_ASCEND_FUSED(AddRmsNorm, "add_rms_norm")
+RLK_ASCEND_FUSED(Softmax, "softmax")
+RLK_ASCEND_FUSED(SoftmaxBackward, "softmax_backward")
+RLK_ASCEND_FUSED(LogSoftmax, "log_softmax")
+RLK_ASCEND_FUSED(LogSoftmaxBackward, "log_softmax_backward")
+RLK_ASCEND_FUSED(ApplyRotaryPosEmb, "rotary_position_embedding")
 #undef RLK_ASCEND_FUSED
 
 }  // namespace rlk::ascend

@@ -69,6 +69,12 @@ sdk::Refusal decline_missing(const std::string& names) {
   return sdk::Support::no("RUNTIME_SYMBOL_MISSING", "the installed CANN has no " + names);
 }
 
+sdk::Refusal decline_other_devices(const Device& device, const char* call) {
+  const std::string& soc = device.soc();
+  if (soc.rfind("Ascend910B", 0) == 0 || soc.rfind("Ascend910_93", 0) == 0) return std::nullopt;
+  return sdk::Support::no("DEVICE", soc + ": " + call + " runs on Ascend910B and Ascend910_93");
+}
+
 int64_t workspace_limit() {
   static const int64_t limit = [] {
     const char* text = std::getenv("RLK_ASCEND_WORKSPACE_MB");

@@ -19,6 +19,8 @@ Operand operand_of(Place place, uint32_t index, const rlk_tensor& tensor);
 sdk::Refusal decline_views(const rlk_call_desc& desc);
 // The same for operators that the installed CANN lacks; `names` as missing() gives them.
 sdk::Refusal decline_missing(const std::string& names);
+// The same on other devices than Ascend910B and Ascend910_93 (Atlas A2 and A3); `call` is what has no kernel there.
+sdk::Refusal decline_other_devices(const Device& device, const char* call);
 
 // Bytes of a chunk's memory: RLK_ASCEND_WORKSPACE_MB (default 256).
 int64_t workspace_limit();

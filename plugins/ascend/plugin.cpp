@@ -14,6 +14,7 @@
 #include "fused.hpp"
 #include "logp.hpp"
 #include "logp_backward.hpp"
+#include "paged_attention.hpp"
 #include "plugins/composed/operators.hpp"
 
 namespace rlk::ascend {
@@ -55,8 +56,10 @@ public:
   using Device = ascend::Device;
   using Stream = ascend::Stream;
   using Event = ascend::Event;
-  using Implementations = composed::Implementations<Aclnn, Logp, LogpBackward, Attention, EmbeddingBackward,
-                                                    ReshapeAndCache, SiluAndMulFused, RmsNormFused, AddRmsNormFused>;
+  using Implementations =
+      composed::Implementations<Aclnn, Logp, LogpBackward, Attention, EmbeddingBackward, ReshapeAndCache,
+                                SiluAndMulFused, RmsNormFused, AddRmsNormFused, SoftmaxFused, SoftmaxBackwardFused,
+                                LogSoftmaxFused, LogSoftmaxBackwardFused, ApplyRotaryPosEmbFused, PagedAttention>;
 
   explicit AscendPlugin(const sdk::Host&) { runtime(); }
 

@@ -49,6 +49,7 @@ Runtime* load() {
     if (r->name.present()) break;                                               \
   }
   RLK_ASCEND_OPERATORS(RLK_ASCEND_FIND)
+  RLK_ASCEND_LATER_OPERATORS(RLK_ASCEND_FIND)
 #undef RLK_ASCEND_FIND
 
   for (const std::string& path : {sdk::Symbols::path_of(r->aclInit), sdk::Symbols::path_of(r->aclCreateTensor),

@@ -1,6 +1,6 @@
 // Which functions of CANN does the plugin use, and where do they come from? AscendCL (libascendcl.so), the aclnn base
 // (libnnopbase.so) and the aclnn operators (libopapi.so; 9.x splits it) are opened at run time. Prototypes are those of
-// the public headers of CANN 8.1; each is also valid for 9.x.
+// the public headers of CANN 8.1, or of the first version that has the function; each is also valid for 9.x.
 #pragma once
 
 #include <rlk/sdk.hpp>
@@ -99,6 +99,10 @@ constexpr uint64_t kTensorAlignment = 32;  // bytes; of the storage address of e
   X(aclSetOutputTensorAddr, int32_t, (AclExecutor*, size_t, AclTensor*, void*))
 
 // X(name, arguments of phase 1 before the workspace size and the executor)
+// Of versions after 8.1.
+#define RLK_ASCEND_LATER_OPERATORS(X) \
+  X(RotaryPositionEmbedding, const AclTensor*, const AclTensor*, const AclTensor*, int64_t, AclTensor*)
+
 #define RLK_ASCEND_OPERATORS(X)                                                                                     \
   X(Add, const AclTensor*, const AclTensor*, const AclScalar*, AclTensor*)                                          \
   X(Adds, const AclTensor*, const AclScalar*, const AclScalar*, AclTensor*)                                         \
@@ -140,6 +144,10 @@ constexpr uint64_t kTensorAlignment = 32;  // bytes; of the storage address of e
   X(SwiGlu, const AclTensor*, int64_t, const AclTensor*)                                                            \
   X(RmsNorm, const AclTensor*, const AclTensor*, double, const AclTensor*, const AclTensor*)                        \
   X(AddRmsNorm, const AclTensor*, const AclTensor*, const AclTensor*, double, AclTensor*, AclTensor*, AclTensor*)   \
+  X(Softmax, const AclTensor*, int64_t, AclTensor*)                                                                 \
+  X(LogSoftmax, const AclTensor*, int64_t, AclTensor*)                                                              \
+  X(SoftmaxBackward, const AclTensor*, const AclTensor*, int64_t, AclTensor*)                                       \
+  X(LogSoftmaxBackward, const AclTensor*, const AclTensor*, int64_t, AclTensor*)                                    \
   X(InplaceIndexCopy, AclTensor*, int64_t, const AclTensor*, const AclTensor*)                                      \
   X(FusedInferAttentionScoreV3, const AclTensor*, const AclTensorList*, const AclTensorList*, const AclTensor*,     \
     const AclTensor*, const AclIntArray*, const AclIntArray*, const AclTensor*, const AclTensor*, const AclTensor*, \
@@ -162,6 +170,8 @@ struct Operator {
 using UnaryOperator = Operator<const AclTensor*, AclTensor*>;
 using BinaryOperator = Operator<const AclTensor*, const AclTensor*, AclTensor*>;
 using ScalarOperator = Operator<const AclTensor*, const AclScalar*, AclTensor*>;  // of a tensor and a number
+using RowOperator = Operator<const AclTensor*, int64_t, AclTensor*>;              // along a dimension
+using RowGradientOperator = Operator<const AclTensor*, const AclTensor*, int64_t, AclTensor*>;
 
 // The bound functions. One per process, made once, never freed: the libraries start threads and are never closed.
 struct Runtime {
@@ -172,6 +182,7 @@ struct Runtime {
 #undef RLK_ASCEND_MEMBER
 #define RLK_ASCEND_MEMBER(name, ...) Operator<__VA_ARGS__> name{"aclnn" #name};
   RLK_ASCEND_OPERATORS(RLK_ASCEND_MEMBER)
+  RLK_ASCEND_LATER_OPERATORS(RLK_ASCEND_MEMBER)
 #undef RLK_ASCEND_MEMBER
 
   sdk::Symbols symbols;

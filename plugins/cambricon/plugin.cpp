@@ -9,6 +9,7 @@
 #include <fstream>
 
 #include "composed.hpp"
+#include "fused.hpp"
 #include "plugins/composed/operators.hpp"
 
 namespace rlk::cambricon {
@@ -49,7 +50,7 @@ public:
   using Device = cambricon::Device;
   using Stream = cambricon::Stream;
   using Event = cambricon::Event;
-  using Implementations = composed::Implementations<Cnnl>;
+  using Implementations = composed::Implementations<Cnnl, LayerNormFused, RmsNormFused>;
 
   explicit CambriconPlugin(const sdk::Host&) { runtime(); }
 

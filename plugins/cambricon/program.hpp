@@ -26,6 +26,11 @@ Operand reshaped(Operand operand, Dims dims);
 Operand rows(Operand operand, int first, int number);
 Operand operand_of(const rlk_tensor& tensor, CnnlDtype dtype);
 
+// Of a norm of rows: x and y [rows, columns], weight and bias [columns], of one dtype.
+struct NormOperands {
+  Operand x, weight, bias = {}, y = {};
+};
+
 class Calls {
 public:
   explicit Calls(Device& device) : device_(device) {}  // measures
@@ -74,6 +79,9 @@ public:
   void index_select(const Operand& x, int axis, const Operand& index, const Operand& out);
   // Of each row the places of its largest numbers, the largest first, equals in the order of their places: [n, count].
   void largest_places(const Operand& x, const Operand& where);
+  // Of rows in one call; a root mean square has no bias.
+  void layer_norm(const NormOperands& norm, float eps);
+  void rms_norm(const NormOperands& norm, float eps);
 
 private:
   void fill_with(const Operand& out, const void* value);

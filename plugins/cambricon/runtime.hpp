@@ -141,7 +141,13 @@ constexpr int kOpAdd = 0, kOpMultiply = 2;
   X(cnnlIndexSelect, (CnnlHandle, int, CnnlTensor, const void*, CnnlTensor, const void*, CnnlTensor, void*))           \
   X(cnnlGetTopKTensorWorkspaceSize, (CnnlHandle, CnnlTensor, int, int, bool, CnnlTensor, CnnlTensor, size_t*))         \
   X(cnnlTopKTensor_v3, (CnnlHandle, CnnlTensor, const void*, int, int, bool, bool, bool, void*, size_t, CnnlTensor,    \
-                        void*, CnnlTensor, void*))
+                        void*, CnnlTensor, void*))                                                                     \
+  X(cnnlGetLayerNormOpWorkspaceSize, (CnnlHandle, int, CnnlTensor, size_t*))                                           \
+  X(cnnlLayerNormForward, (CnnlHandle, CnnlTensor, const void*, int, CnnlTensor, const void*, const void*, float,      \
+                           void*, size_t, CnnlTensor, void*, CnnlTensor, void*, void*))                                \
+  X(cnnlGetRmsNormOpWorkspaceSize, (CnnlHandle, int, CnnlTensor, size_t*))                                             \
+  X(cnnlRmsNormForward, (CnnlHandle, int, CnnlTensor, const void*, CnnlTensor, const void*, const void*, float, void*, \
+                         size_t, CnnlTensor, void*, CnnlTensor, void*))
 
 // The bound functions. One per process, made once, never freed: the libraries start threads and are never closed.
 struct Runtime {

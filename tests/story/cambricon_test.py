@@ -112,6 +112,12 @@ class Cambricon(command.Case):
         self.assertIn("verified", {unit["verdict"] for unit in composed})
         units = self.conformance("fake_cambricon_bare", "logp", code=1)["units"]
         self.assertTrue(any("1.27.0 has no cnnlGather" in unit["reason"] for unit in units), units)
+        norms = self.conformance("fake_cambricon_bare", "layer_norm", "--dtype", "f16", "--case", "N=5,H=37")["units"]
+        for unit in norms:
+            if unit["implementation"] == "cnnl_layer_norm":
+                self.assertEqual(unit["verdict"], "declined", unit)
+                self.assertIn("1.27.0 has no cnnlLayerNormForward", unit["reason"])
+        self.assertIn(("cnnl", "verified"), {(unit["implementation"], unit["verdict"]) for unit in norms})
 
     def test_a_call_that_fails_is_told_in_the_runtimes_words_and_nothing_is_verified(self):
         for fault, status in (("FAIL=cnnlOpTensor:3:100132", "DEVICE_LOST"), ("FAIL=cnrtMalloc:2:100100", "OUT_OF_MEMORY"),

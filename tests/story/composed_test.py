@@ -19,6 +19,18 @@ BRIEF = {"max": "N=5,D=37", "sum": "N=5,D=37", "mean": "N=5,D=37", "softmax": "N
          "add_rms_norm_backward": "N=5,H=37", "token_rewards": "B=9,L=33"}
 # Ascend's own, beside the programs.
 ASCEND = ("embedding_backward", "reshape_and_cache")
+# The vendors' calls for whole operators, beside the programs: operator, implementation, dtypes of which an ordinary run
+# tries the first.
+OWN = {
+    "ascend": (("silu_and_mul", "swi_glu", ("bf16", "f16", "f32")), ("rms_norm", "rms_norm", ("f16",)),
+               ("add_rms_norm", "add_rms_norm", ("f16",)), ("softmax", "softmax", ("f32", "bf16", "f16")),
+               ("log_softmax", "log_softmax", ("bf16", "f32", "f16")),
+               ("softmax_backward", "softmax_backward", ("f16", "f32", "bf16")),
+               ("log_softmax_backward", "log_softmax_backward", ("f32", "bf16", "f16")),
+               ("apply_rotary_pos_emb", "rotary_position_embedding", ("bf16", "f32", "f16")),
+               ("paged_attention", "fused_v3", ("bf16", "f16"))),
+    "cambricon": (("layer_norm", "cnnl_layer_norm", ("f16",)), ("rms_norm", "cnnl_rms_norm", ("f16",))),
+}
 # What an ordinary run tries in every dtype on Ascend.
 EVERY = ("argmax", "cumsum", "gae", "logp_merge", "returns")
 
@@ -70,6 +82,21 @@ class Composed(command.Case):
             for dtype in has if command.LONG else (has[(i + 1) % len(has)],):
                 with self.subTest(op=op, dtype=dtype):
                     self.expect_verified(self.units("cambricon", op, dtype, LD_LIBRARY_PATH=os.environ["RLK_TEST_CAMBRICON"]))
+
+    def expect_own(self, vendor, **variables):
+        for op, name, has in OWN[vendor]:
+            for dtype in has if command.LONG else has[:1]:
+                with self.subTest(op=op, implementation=name, dtype=dtype):
+                    units = [unit for unit in self.units(vendor, op, dtype, **variables) if unit["implementation"] == name]
+                    self.expect_verified(units)
+
+    @unittest.skipUnless("RLK_TEST_ASCEND" in os.environ, "built without the ascend plugin")
+    def test_ascends_own_calls_are_verified_beside_the_programs(self):
+        self.expect_own("ascend", ASCEND_HOME_PATH=os.environ["RLK_TEST_ASCEND"])
+
+    @unittest.skipUnless("RLK_TEST_CAMBRICON" in os.environ, "built without the cambricon plugin")
+    def test_cambricons_own_calls_are_verified_beside_the_programs(self):
+        self.expect_own("cambricon", LD_LIBRARY_PATH=os.environ["RLK_TEST_CAMBRICON"])
 
     @unittest.skipUnless("RLK_TEST_CAMBRICON" in os.environ, "built without the cambricon plugin")
     def test_what_cambricon_has_no_primitive_for_is_declined_with_that_reason(self):

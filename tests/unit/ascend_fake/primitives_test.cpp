@@ -223,6 +223,47 @@ TEST_F(Primitives, gates_and_norms) {
   EXPECT_EQ(read<float>(sum, 2), (std::vector<float>{2, -2}));
 }
 
+TEST_F(Primitives, softmaxes_and_their_gradients) {
+  aclTensor* const x = tensor<float>({2, 2}, {0, std::log(3.0F), -kInf, 5});
+  aclTensor* const out = empty_like<float>({2, 2}, &memory);
+  ASSERT_EQ(call(aclnnSoftmaxGetWorkspaceSize, aclnnSoftmax, x, int64_t{1}, out), ACL_SUCCESS);
+  auto values = read<float>(memory, 4);
+  EXPECT_FLOAT_EQ(values[0], 0.25F);
+  EXPECT_FLOAT_EQ(values[1], 0.75F);
+  EXPECT_EQ(values[2], 0);
+  EXPECT_EQ(values[3], 1);
+  ASSERT_EQ(call(aclnnLogSoftmaxGetWorkspaceSize, aclnnLogSoftmax, x, int64_t{-1}, out), ACL_SUCCESS);
+  values = read<float>(memory, 4);
+  EXPECT_FLOAT_EQ(values[0], std::log(0.25F));
+  EXPECT_EQ(values[2], -kInf);
+  // grad y - y sum(grad y), and grad - exp(y) sum(grad).
+  aclTensor* const grad = tensor<float>({1, 2}, {4, 8});
+  aclTensor* const to = empty_like<float>({1, 2}, &memory);
+  ASSERT_EQ(call(aclnnSoftmaxBackwardGetWorkspaceSize, aclnnSoftmaxBackward, grad,
+                 tensor<float>({1, 2}, {0.25F, 0.75F}), int64_t{1}, to),
+            ACL_SUCCESS);
+  EXPECT_EQ(read<float>(memory, 2), (std::vector<float>{-0.75F, 0.75F}));
+  ASSERT_EQ(call(aclnnLogSoftmaxBackwardGetWorkspaceSize, aclnnLogSoftmaxBackward, grad,
+                 tensor<float>({1, 2}, {0, -kInf}), int64_t{1}, to),
+            ACL_SUCCESS);
+  EXPECT_EQ(read<float>(memory, 2), (std::vector<float>{-8, 8}));
+}
+
+TEST_F(Primitives, rotary_embedding_of_halves_and_of_neighbours) {
+  aclTensor* const x = tensor<float>({1, 1, 1, 4}, {1, 2, 3, 4});
+  aclTensor* const cos = tensor<float>({1, 1, 1, 4}, {1, 0, 1, 0});
+  aclTensor* const sin = tensor<float>({1, 1, 1, 4}, {0, 1, 2, 1});
+  aclTensor* const out = empty_like<float>({1, 1, 1, 4}, &memory);
+  ASSERT_EQ(
+      call(aclnnRotaryPositionEmbeddingGetWorkspaceSize, aclnnRotaryPositionEmbedding, x, cos, sin, int64_t{0}, out),
+      ACL_SUCCESS);
+  EXPECT_EQ(read<float>(memory, 4), (std::vector<float>{1, -4, 3 + 2, 2}));
+  ASSERT_EQ(
+      call(aclnnRotaryPositionEmbeddingGetWorkspaceSize, aclnnRotaryPositionEmbedding, x, cos, sin, int64_t{1}, out),
+      ACL_SUCCESS);
+  EXPECT_EQ(read<float>(memory, 4), (std::vector<float>{1, 1, 3 - 8, 3}));
+}
+
 TEST_F(Primitives, wrong_shapes_are_a_status) {
   aclTensor* out = empty_like<float>({4}, &memory);
   uint64_t bytes = 0;

@@ -2,7 +2,7 @@
 // (logp_chunks_test.cpp); what the plugin asks for stays near that.
 #include <rlk/ops/cross_entropy.h>
 #include <rlk/ops/cross_entropy_backward.h>
-#include <rlk/ops/softmax.h>
+#include <rlk/ops/scaled_softmax.h>
 
 #include <cmath>
 
@@ -19,8 +19,9 @@ TEST_F(ComposedChunksTest, softmax_of_many_rows_keeps_the_bound_and_every_row_ap
   std::vector<float> scores(static_cast<size_t>(kRows * kColumns));
   for (size_t i = 0; i < scores.size(); ++i) scores[i] = static_cast<float>(i * 31 % 257) / 16 - 8;
   Tensor* y = tensor(kF32, {kRows, kColumns});
-  const rlk_softmax_params params = RLK_SOFTMAX_PARAMS_INIT;
-  Call call(plugin, device, "softmax", &params, {tensor<float>(kF32, {kRows, kColumns}, scores)}, {y},
+  // softmax itself is one call of aclnn's.
+  const rlk_scaled_softmax_params params = RLK_SCALED_SOFTMAX_PARAMS_INIT;
+  Call call(plugin, device, "scaled_softmax", &params, {tensor<float>(kF32, {kRows, kColumns}, scores)}, {y},
             {kRows, kColumns});
   rlk_error error = no_error();
   uint64_t bytes = 0;

@@ -72,6 +72,15 @@ FAKE_ASCEND_OP(aclnnRmsNorm, const aclTensor* x, const aclTensor* gamma, double 
 FAKE_ASCEND_OP(aclnnAddRmsNorm, const aclTensor* x1, const aclTensor* x2, const aclTensor* gamma, double epsilon,
                aclTensor* yOut, aclTensor* rstdOut, aclTensor* xOut);
 
+/* rows.cpp */
+FAKE_ASCEND_OP(aclnnSoftmax, const aclTensor* self, int64_t dim, aclTensor* out);
+FAKE_ASCEND_OP(aclnnLogSoftmax, const aclTensor* self, int64_t dim, aclTensor* out);
+FAKE_ASCEND_OP(aclnnSoftmaxBackward, const aclTensor* gradOutput, const aclTensor* output, int64_t dim, aclTensor* out);
+FAKE_ASCEND_OP(aclnnLogSoftmaxBackward, const aclTensor* gradOutput, const aclTensor* output, int64_t dim,
+               aclTensor* out);
+FAKE_ASCEND_OP(aclnnRotaryPositionEmbedding, const aclTensor* x, const aclTensor* cos, const aclTensor* sin,
+               int64_t mode, aclTensor* out);
+
 /* attention.cpp: layouts "TND" (host lengths cumulative, without the leading 0) and "BSND" */
 FAKE_ASCEND_OP(aclnnFusedInferAttentionScoreV3, const aclTensor* query, const aclTensorList* key,
                const aclTensorList* value, const aclTensor* pseShift, const aclTensor* attenMask,

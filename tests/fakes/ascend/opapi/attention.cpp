@@ -1,6 +1,7 @@
-// The simulated fused attention, for layouts TND and BSND without quantisation, paging, rope or shared prefix. It
-// computes in fp32 and rounds the output once. A query that sees no key follows innerPrecise as documented: 0 and 1
-// give a meaningless row (here the mean of all values), 2 and 3 correct it to zeros; lse is +inf in both cases.
+// The simulated fused attention, for layouts TND and BSND without quantisation, rope or shared prefix; keys and values
+// in blocks for single queries in BSND. It computes in fp32 and rounds the output once. A query that sees no key
+// follows innerPrecise as documented: 0 and 1 give a meaningless row (here the mean of all values), 2 and 3 correct it
+// to zeros; lse is +inf in both cases.
 #include <algorithm>
 #include <limits>
 
@@ -28,6 +29,7 @@ struct Settings {
   float scale = 0;
   int64_t pre = 0, next = 0, sparse_mode = 0, inner_precise = 0;
   bool want_lse = false;
+  int64_t block_size = 0;  // 0: not paged
 };
 
 // Query i (of Lq) may look at key j (of Lk) as sparseMode says.
@@ -100,6 +102,27 @@ int check_compressed_mask(const View& mask) {
   return 0;
 }
 
+// The keys or values of all sequences one after the other, from a cache of [blocks, block size, heads D]. The vendor
+// does not check what a block table names.
+std::vector<float> gather(const Settings& s, const std::vector<float>& cache, const View& table) {
+  const auto blocks = load<int64_t>(table);
+  const auto row = static_cast<size_t>(s.kv_heads * s.head_size);
+  const auto known = static_cast<int64_t>(cache.size() / row) / s.block_size;
+  std::vector<float> rows;
+  for (size_t b = 0; b < s.sequences.size(); ++b) {
+    for (int64_t j = 0; j < s.sequences[b].k_length; ++j) {
+      const int64_t block = blocks[b * static_cast<size_t>(table.dims[1]) + static_cast<size_t>(j / s.block_size)];
+      if (block < 0 || block >= known) {
+        violation("INDEX_OUT_OF_RANGE", "aclnnFusedInferAttentionScoreV3: block " + std::to_string(block));
+        return {};
+      }
+      const float* const first = cache.data() + static_cast<size_t>(block * s.block_size + j % s.block_size) * row;
+      rows.insert(rows.end(), first, first + row);
+    }
+  }
+  return rows;
+}
+
 int run(const Settings& s, const Operands& operands) {
   const View& mask_view = operands.in[4];
   std::vector<int64_t> mask;
@@ -109,8 +132,12 @@ int run(const Settings& s, const Operands& operands) {
     mask = load<int64_t>(mask_view);
   }
   const auto q = load<float>(operands.in[0]);
-  const auto k = load<float>(operands.in[1]);
-  const auto v = load<float>(operands.in[2]);
+  auto k = load<float>(operands.in[1]);
+  auto v = load<float>(operands.in[2]);
+  if (s.block_size > 0) {
+    k = gather(s, k, operands.in[5]);
+    v = gather(s, v, operands.in[5]);
+  }
   std::vector<float> out(q.size());
   std::vector<float> lse(q.size() / static_cast<size_t>(s.head_size));
   for (size_t b = 0; b < s.sequences.size(); ++b) {
@@ -129,10 +156,22 @@ int run(const Settings& s, const Operands& operands) {
   return 0;
 }
 
-// The sequences of TND from cumulative lengths, of BSND from the shape.
-std::vector<Sequence> sequences_of(Phase1& phase, const Tensor& q, const Tensor& k, bool tnd,
+// The sequences of TND from cumulative lengths, of paged keys from lengths, of BSND from the shape.
+std::vector<Sequence> sequences_of(Phase1& phase, const Tensor& q, const Tensor& k, bool tnd, int64_t block_size,
                                    const std::vector<int64_t>& q_ends, const std::vector<int64_t>& k_ends) {
   std::vector<Sequence> result;
+  if (block_size > 0) {
+    phase.require(!tnd && q.dims[1] == 1, "paged keys for BSND with a Q_S of 1 (this simulator)");
+    if (!phase.failed())
+      phase.require(k_ends.size() == static_cast<size_t>(q.dims[0]), "actualSeqLengthsKv of each batch");
+    int64_t k_first = 0;
+    for (size_t b = 0; !phase.failed() && b < k_ends.size(); ++b) {
+      phase.require(k_ends[b] >= 0, "actualSeqLengthsKv that are not negative");
+      result.push_back({static_cast<int64_t>(b), 1, k_first, k_ends[b]});
+      k_first += k_ends[b];
+    }
+    return result;
+  }
   if (!tnd) {
     phase.require(q_ends.empty() && k_ends.empty(), "no actualSeqLengths with BSND (this simulator)");
     for (int64_t b = 0; !phase.failed() && b < q.dims[0]; ++b) {
@@ -155,13 +194,26 @@ std::vector<Sequence> sequences_of(Phase1& phase, const Tensor& q, const Tensor&
   return result;
 }
 
+void require_blocks(Phase1& phase, const Settings& s, const Tensor& k, const Tensor& table) {
+  int64_t total = 0, most = 0;
+  for (const Sequence& sequence : s.sequences) {
+    const int64_t blocks = (sequence.k_length + s.block_size - 1) / s.block_size;
+    total += blocks;
+    most = std::max(most, blocks);
+  }
+  phase.require(table.dims.size() == 2 && table.dims[0] == static_cast<int64_t>(s.sequences.size()) &&
+                    table.dims[1] >= most && is_contiguous(table),
+                "a contiguous blockTable of [B, blocks of the longest sequence]");
+  phase.require(k.dims[0] >= total, "at least as many blocks as all sequences together have");
+}
+
 }  // namespace
 
 aclnnStatus aclnnFusedInferAttentionScoreV3GetWorkspaceSize(
     const aclTensor* query, const aclTensorList* key, const aclTensorList* value, const aclTensor* pse,
     const aclTensor* mask, const aclIntArray* q_lengths, const aclIntArray* k_lengths, const aclTensor* a0,
     const aclTensor* a1, const aclTensor* a2, const aclTensor* a3, const aclTensor* a4, const aclTensor* a5,
-    const aclTensor* a6, const aclTensor* a7, const aclTensor* a8, const aclTensor* a9, const aclTensor* a10,
+    const aclTensor* a6, const aclTensor* block_table, const aclTensor* a8, const aclTensor* a9, const aclTensor* a10,
     const aclTensor* a11, const aclTensor* a12, const aclTensor* a13, const aclTensor* a14, const aclTensor* a15,
     const aclIntArray* prefix_lengths, const aclTensor* a16, const aclTensor* a17, const aclTensor* a18, int64_t heads,
     double scale, int64_t pre, int64_t next, char* layout, int64_t kv_heads, int64_t sparse_mode, int64_t inner_precise,
@@ -181,15 +233,19 @@ aclnnStatus aclnnFusedInferAttentionScoreV3GetWorkspaceSize(
   const Tensor& v = phase.in_list("value", value, kHalves);
   phase.optional_in("pseShift", pse, kHalves);
   const Tensor* hidden = phase.optional_in("attenMask", mask, kMask);
+  const Tensor* table = phase.optional_in("blockTable", block_table, {ACL_INT32});
   const Tensor& out = phase.out("attentionOut", attention_out, kHalves);
   for (const aclTensor* unused :
-       {pse, a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17, a18}) {
-    phase.require(unused == nullptr, "null quantisation, paging, prefix and rope tensors (this simulator)");
+       {pse, a0, a1, a2, a3, a4, a5, a6, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17, a18}) {
+    phase.require(unused == nullptr, "null quantisation, prefix and rope tensors (this simulator)");
   }
-  phase.require(prefix_lengths == nullptr && block_size == 0 && antiquant_mode == 0 && key_mode == 0 && value_mode == 0,
-                "0 for options of quantisation and paging (this simulator)");
-  const size_t rank = s.tnd ? 3 : 4;
-  phase.require(q.dims.size() == rank && k.dims.size() == rank && v.dims == k.dims && out.dims == q.dims,
+  phase.require(prefix_lengths == nullptr && antiquant_mode == 0 && key_mode == 0 && value_mode == 0,
+                "0 for options of quantisation (this simulator)");
+  s.block_size = table != nullptr ? block_size : 0;
+  phase.require(table != nullptr ? block_size % 16 == 0 && block_size > 0 && block_size <= 512 : block_size == 0,
+                "with blockTable a blockSize that is a multiple of 16, at most 512");
+  const size_t rank = s.tnd ? 3 : 4, k_rank = s.block_size > 0 ? 3 : rank;
+  phase.require(q.dims.size() == rank && k.dims.size() == k_rank && v.dims == k.dims && out.dims == q.dims,
                 "query, key, value and attentionOut of rank " + std::to_string(rank) + ", key like value");
   phase.require(q.dtype == k.dtype && q.dtype == v.dtype && q.dtype == out.dtype, "tensors of one dtype");
   phase.require(is_contiguous(q) && is_contiguous(k) && is_contiguous(v) && is_contiguous(out),
@@ -205,9 +261,15 @@ aclnnStatus aclnnFusedInferAttentionScoreV3GetWorkspaceSize(
   s.inner_precise = inner_precise;
   s.want_lse = want_lse;
   phase.require(element_count(q.dims) > 0 && element_count(k.dims) > 0, "query and key that are not empty");
-  phase.require(q.dims[rank - 2] == s.heads && k.dims[rank - 2] == s.kv_heads && k.dims[rank - 1] == s.head_size &&
-                    (s.tnd || k.dims[0] == q.dims[0]),
-                "heads, batch and D of the tensors as numHeads and numKeyValueHeads say");
+  if (s.block_size > 0) {
+    phase.require(
+        q.dims[2] == s.heads && k.dims[1] == block_size && k.dims[2] == s.kv_heads * s.head_size && k.dims[2] <= 65535,
+        "key and value of [blocks, blockSize, KV_N D], at most 65535 of those");
+  } else {
+    phase.require(q.dims[rank - 2] == s.heads && k.dims[rank - 2] == s.kv_heads && k.dims[rank - 1] == s.head_size &&
+                      (s.tnd || k.dims[0] == q.dims[0]),
+                  "heads, batch and D of the tensors as numHeads and numKeyValueHeads say");
+  }
   phase.require(s.kv_heads > 0 && s.heads % s.kv_heads == 0 && s.heads / s.kv_heads <= 64 && s.heads <= 256,
                 "numHeads a multiple of numKeyValueHeads, at most 64 of them, at most 256 heads");
   phase.require(s.head_size % 16 == 0 && s.head_size <= 512, "D a multiple of 16, at most 512");
@@ -222,7 +284,9 @@ aclnnStatus aclnnFusedInferAttentionScoreV3GetWorkspaceSize(
     phase.require(!s.tnd && hidden->dims == std::vector<int64_t>{q.dims[1], k.dims[1]},
                   "attenMask [Q_S, KV_S] with sparseMode 0 (this simulator: BSND only)");
   }
-  s.sequences = sequences_of(phase, q, k, s.tnd, phase.optional_ints(q_lengths), phase.optional_ints(k_lengths));
+  s.sequences =
+      sequences_of(phase, q, k, s.tnd, s.block_size, phase.optional_ints(q_lengths), phase.optional_ints(k_lengths));
+  if (s.block_size > 0 && !phase.failed()) require_blocks(phase, s, k, *table);
   if (want_lse) {
     const Tensor& lse = phase.out("softmaxLse", softmax_lse, kFloat);
     const auto expected =

@@ -202,6 +202,18 @@ C value_of(const Scalar& scalar) {
     return static_cast<C>(scalar.real);
 }
 
+// Sums as a vector unit does: 64 partial sums, then pairs of them.
+template <typename C>
+C vector_sum(const C* values, int64_t count, int64_t stride) {
+  constexpr int64_t kLanes = 64;
+  C lanes[kLanes] = {};
+  for (int64_t i = 0; i < count; ++i) lanes[i % kLanes] += values[i * stride];
+  for (int64_t width = kLanes / 2; width > 0; width /= 2) {
+    for (int64_t i = 0; i < width; ++i) lanes[i] += lanes[i + width];
+  }
+  return lanes[0];
+}
+
 // The broadcast of two shapes; empty optional-like flag through `fits`.
 inline std::vector<int64_t> broadcast(const std::vector<int64_t>& a, const std::vector<int64_t>& b, bool* fits) {
   std::vector<int64_t> dims(std::max(a.size(), b.size()));

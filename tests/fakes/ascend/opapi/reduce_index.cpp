@@ -45,18 +45,6 @@ std::vector<int64_t> reduced(const std::vector<int64_t>& dims, const std::vector
   return result;
 }
 
-// Sums as a vector unit does: 64 partial sums, then pairs of them.
-template <typename C>
-C vector_sum(const C* values, int64_t count, int64_t stride) {
-  constexpr int64_t kLanes = 64;
-  C lanes[kLanes] = {};
-  for (int64_t i = 0; i < count; ++i) lanes[i % kLanes] += values[i * stride];
-  for (int64_t width = kLanes / 2; width > 0; width /= 2) {
-    for (int64_t i = 0; i < width; ++i) lanes[i] += lanes[i + width];
-  }
-  return lanes[0];
-}
-
 // Hardware reads or writes wherever a bad index points.
 int check_index(const char* op, int64_t index, int64_t size) {
   if (index >= 0 && index < size) return 0;
