@@ -114,20 +114,29 @@ simt::RowArgs arguments_of_rows(const RowsCall& call, int wave) {
   std::copy(std::begin(call.numbers), std::end(call.numbers), args.number);
   args.dtype = static_cast<int32_t>(call.dtype());
   const int64_t size = 16 / sdk::bytes_of(call.dtype());
-  bool in_packs = args.columns % size == 0;
+  bool in_packs = args.columns % size == 0, vectors_in_packs = true;
+  int matrices = 0, vectors = 0;
   for (int i = 0; i < call.count; ++i) {
-    args.tensor[i] = row_tensor(call.arguments[i]);
-    if (call.arguments[i].is_matrix() && call.arguments[i].tensor != nullptr) {
-      in_packs = in_packs && args.tensor[i].in_packs != 0;
+    const RowsArgument& argument = call.arguments[i];
+    args.tensor[i] = row_tensor(argument);
+    matrices += argument.kind == Kind::in ? 1 : 0;
+    vectors += argument.is_vector() ? 1 : 0;
+    if (argument.tensor == nullptr) continue;
+    const bool is_in_packs = args.tensor[i].in_packs != 0;
+    if (argument.is_matrix()) in_packs = in_packs && is_in_packs;
+    if (argument.is_vector()) {
+      vectors_in_packs = vectors_in_packs && is_in_packs && args.tensor[i].dtype == args.dtype;
     }
   }
   args.in_packs = in_packs ? 1 : 0;
+  args.vectors_in_packs = vectors_in_packs ? 1 : 0;
   const int64_t packs = ceil_divide(args.columns, size);
-  const auto matrices = std::count_if(call.arguments, call.arguments + call.count,
-                                      [](const RowsArgument& one) { return one.kind == Kind::in; });
-  const int64_t held = simt::row_held(static_cast<int>(matrices));
-  args.group = wave;
-  while (args.group < simt::kRowThreads && held * args.group < packs) args.group *= 2;
+  const auto holds = [&](int64_t threads) {
+    return threads * (threads < simt::kRowSmallestWave ? simt::kRowHeldInWave : simt::row_held(matrices, vectors));
+  };
+  args.group = call.may_share_wave ? 1 : wave;
+  while (args.group < simt::kRowThreads && holds(args.group) < packs) args.group *= 2;
+  while (1 << args.group_bits < args.group) ++args.group_bits;
   return args;
 }
 
@@ -160,7 +169,7 @@ uint64_t place_kept(const RowsCall& call, simt::RowArgs& args, void* workspace) 
 }
 
 int threads_of_rows(const simt::RowArgs& args, int wave) {
-  return args.group == wave ? simt::kRowThreads : args.group;
+  return args.group <= wave ? simt::kRowThreads : args.group;
 }
 int64_t blocks_of_rows(const simt::RowArgs& args, int wave) {
   return ceil_divide(args.rows, threads_of_rows(args, wave) / args.group);

@@ -40,6 +40,8 @@ struct RowsArgument {
 
   bool is_read() const noexcept { return kind == Kind::in || kind == Kind::streamed; }
   bool is_matrix() const noexcept { return kind == Kind::out || kind == Kind::wide_out || is_read(); }
+  // A number for each column, or a matrix that may be absent.
+  bool is_vector() const noexcept { return kind == Kind::or_one || kind == Kind::or_zero; }
   // Ids that are written.
   bool is_id() const noexcept { return kind == Kind::id_of_row || kind == Kind::ids_of_row; }
   // That are read, and may be a mask.
@@ -72,6 +74,7 @@ struct RowsCall {
     std::memcpy(numbers, &made, sizeof(made));
     all_rows = when;
     asks_f64 = made.asks_f64();
+    may_share_wave = false;
   }
 
   const rlk_tensor& matrix() const;  // the first that is read
@@ -85,7 +88,8 @@ struct RowsCall {
   RowsArgument arguments[simt::kRowTensors];
   double numbers[simt::kRowNumbers] = {};
   RowsAll all_rows = RowsAll::never;
-  bool asks_f64 = false;  // for a parameter that fp32 is too narrow for
+  bool asks_f64 = false;       // for a parameter that fp32 is too narrow for
+  bool may_share_wave = true;  // several rows do a wave's reductions together: what is done decides none of them by row
 };
 
 struct RowsKernels {

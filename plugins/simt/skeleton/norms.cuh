@@ -22,12 +22,11 @@ struct RowRoot {
 // x is number(d, the arguments...).
 template <class Row, class Names, class Number>
 __device__ __forceinline__ RowRoot root_of_row(Row& row, const Names& names, double eps, const Number& number) {
-  const Lane<double> wide{};
-  const auto mean_square = [&](auto d, double scale) {
-    return row.sum(d, names, [&](auto d, auto... v) {
+  const auto mean_square = [=](auto& row, auto d, double scale) {
+    return row.mean_of(row.sum(d, names, [=](auto d, auto... v) {
       const double scaled = number(d, v...) * scale;
       return formula::Mul(scaled, scaled);
-    }) / static_cast<double>(row.columns());
+    }));
   };
   const auto plain_mean_square = [&] {
     if constexpr (Row::kHalf) {
@@ -36,26 +35,30 @@ __device__ __forceinline__ RowRoot root_of_row(Row& row, const Names& names, dou
         const float own = number(d, v...);
         return formula::Mul(own, own);
       });
-      if (is_finite(sum) && sum > 0x1p-90) return sum / static_cast<double>(row.columns());
+      return row.fit_or(is_finite(sum) && sum > 0x1p-90, row.mean_of(sum),
+                        [=](auto& row) { return mean_square(row, RareLane(), 1); });
+    } else {
+      return mean_square(row, Lane<double>(), 1);
     }
-    if constexpr (Row::kHalf) return mean_square(RareLane(), 1);
-    return mean_square(wide, 1);
   };
-  const double plain = plain_mean_square() + eps, root = 1 / ::sqrt(plain);
+  const double plain = plain_mean_square() + eps, root = inverse_root(plain);
   if constexpr (sizeof(typename Row::A) == 4) {
     // A row whose root is large has only small numbers, and one whose root is small has a large one, beside which what
     // the scale makes subnormal is 0.
-    const double scale = root > 0x1p100 && is_finite(root) ? 0x1p100 : root < 0x1p-100 && root > 0 ? 0x1p-20 : 1;
-    return {scale, root / scale};
+    if (root > 0x1p100 && is_finite(root)) return {0x1p100, root * 0x1p-100};
+    if (root < 0x1p-100 && root > 0) return {0x1p-20, root * 0x1p20};
+    return {1, root};
   } else {
     // Squares may be out of range themselves.
-    if ((plain > 0x1p-900 && plain < 0x1p900) || plain != plain) return {1, root};
-    const double largest =
-        row.largest(RareLane(), names, [&](auto d, auto... v) { return formula::Abs(number(d, v...)); });
-    if (!(largest > 0) || !is_finite(largest)) return {1, root};
-    const int power = ::ilogb(largest), within = power > 1000 ? 1000 : power < -1000 ? -1000 : power;
-    const double scale = ::ldexp(1.0, -within);
-    return {scale, 1 / ::sqrt(mean_square(RareLane(), scale) + eps * scale * scale)};
+    const bool is_fit = (plain > 0x1p-900 && plain < 0x1p900) || plain != plain;
+    return row.fit_or(is_fit, RowRoot{1, root}, [=](auto& row) -> RowRoot {
+      const double largest =
+          row.largest(RareLane(), names, [=](auto d, auto... v) { return formula::Abs(number(d, v...)); });
+      const int power = ::ilogb(largest), within = power > 1000 ? 1000 : power < -1000 ? -1000 : power;
+      const double scale = ::ldexp(1.0, -within);
+      const RowRoot scaled = {scale, inverse_root(mean_square(row, RareLane(), scale) + eps * scale * scale)};
+      return largest > 0 && is_finite(largest) ? scaled : RowRoot{1, root};
+    });
   }
 }
 template <class Row, int x>
@@ -71,30 +74,30 @@ struct RowMoments {
 // In two passes: the variance as a difference of squares loses all digits where the mean is large.
 template <class Row, int x>
 __device__ __forceinline__ RowMoments moments_of_row(Row& row, RowNames<x> names, double eps) {
-  const auto columns = static_cast<double>(row.columns());
-  const auto mean_of = [&](auto d) { return row.sum(d, names, [](auto, auto v) { return v; }) / columns; };
+  const auto mean_in = [=](auto& row, auto d) {
+    return row.mean_of(row.sum(d, names, [](auto, auto v) { return v; }));
+  };
   // The mean in two parts: a difference keeps its digits where x is near the mean.
-  const auto variance_of = [&](auto d, double mean) {
-    return row.sum(d, names, [mean](auto d, auto v) {
+  const auto variance_of = [=](auto& row, auto d, double mean) {
+    return row.mean_of(row.sum(d, names, [mean](auto d, auto v) {
       const auto difference = formula::less_mean(d, v, mean);
       return formula::Mul(difference, difference);
-    }) / columns;
+    }));
   };
-  const Lane<double> wide{};
-  if constexpr (!Row::kLong) {
-    // Packs of numbers of 16 bits are summed without loss but where some are much smaller than others.
-    const double mean = Row::kHalf ? mean_of(Lane<float>()) : mean_of(wide);
-    const double variance = variance_of(Lane<float>(), mean);
-    if (is_finite(variance) && (variance > 0x1p-90 || eps > 0x1p-90)) {
-      return {mean, 1 / ::sqrt(variance + eps), true};
-    }
-  }
+  const auto moments_in = [=](auto& row, auto d) -> RowMoments {
+    const double mean = mean_in(row, d);
+    return {mean, inverse_root(variance_of(row, d, mean) + eps), false};
+  };
   if constexpr (Row::kLong) {
-    const double mean = mean_of(wide);
-    return {mean, 1 / ::sqrt(variance_of(wide, mean) + eps), false};
+    return moments_in(row, Lane<double>());
+  } else {
+    // Packs of numbers of 16 bits are summed without loss but where some are much smaller than others.
+    const double mean = Row::kHalf ? mean_in(row, Lane<float>()) : mean_in(row, Lane<double>());
+    const double variance = variance_of(row, Lane<float>(), mean);
+    return row.fit_or(is_finite(variance) && (variance > 0x1p-90 || eps > 0x1p-90),
+                      RowMoments{mean, inverse_root(variance + eps), true},
+                      [=](auto& row) { return moments_in(row, RareLane()); });
   }
-  const double mean = mean_of(RareLane());
-  return {mean, 1 / ::sqrt(variance_of(RareLane(), mean) + eps), false};
 }
 
 // The mean of f over a row, and whether a gradient that takes as much as root times it is within the range of fp32.
@@ -104,13 +107,16 @@ struct RowMean {
 };
 template <class Row, class Names, class F>
 __device__ __forceinline__ RowMean mean_of_row(Row& row, const Names& names, double root, const F& f) {
-  const auto columns = static_cast<double>(row.columns());
+  const auto mean_in = [=](auto& row, auto d, bool is_within) -> RowMean {
+    return {row.mean_of(row.sum(d, names, f)), is_within};
+  };
   if constexpr (Row::kHalf) {
-    const double mean = row.sum(Lane<float>(), names, f) / columns;
-    if (root <= 0x1p10 && mean > -0x1p20 && mean < 0x1p20) return {mean, true};
-    return {row.sum(RareLane(), names, f) / columns, false};
+    const RowMean narrow = mean_in(row, Lane<float>(), true);
+    return row.fit_or(root <= 0x1p10 && narrow.value > -0x1p20 && narrow.value < 0x1p20, narrow,
+                      [=](auto& row) { return mean_in(row, RareLane(), false); });
+  } else {
+    return mean_in(row, Lane<double>(), false);
   }
-  return {row.sum(Lane<double>(), names, f) / columns, false};
 }
 
 // Two of them, of a row less its mean.
@@ -121,20 +127,18 @@ struct RowMeans {
 template <class Row, class Names, class F, class G>
 __device__ __forceinline__ RowMeans means_of_row(Row& row, const Names& names, const RowMoments& moments, const F& f,
                                                  const G& g) {
-  const auto columns = static_cast<double>(row.columns());
-  const auto means = [&](auto d, bool is_within) -> RowMeans {
+  const auto means_in = [=](auto& row, auto d, bool is_within) -> RowMeans {
     const auto sums = row.sums(d, names, f, g);
-    return {sums.first / columns, sums.second / columns, is_within};
+    return {row.mean_of(sums.first), row.mean_of(sums.second), is_within};
   };
   if constexpr (Row::kHalf) {
     const auto is_small = [](double x) { return x > -0x1p20 && x < 0x1p20; };
-    if (moments.is_within && moments.rstd <= 0x1p10) {
-      const RowMeans narrow = means(Lane<float>(), true);
-      if (is_small(narrow.value) && is_small(narrow.along)) return narrow;
-    }
-    return means(RareLane(), false);
+    const RowMeans narrow = means_in(row, Lane<float>(), true);
+    return row.fit_or(moments.is_within && moments.rstd <= 0x1p10 && is_small(narrow.value) && is_small(narrow.along),
+                      narrow, [=](auto& row) { return means_in(row, RareLane(), false); });
+  } else {
+    return means_in(row, Lane<double>(), false);
   }
-  return means(Lane<double>(), false);
 }
 
 }  // namespace rlk::simt

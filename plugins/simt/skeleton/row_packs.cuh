@@ -14,47 +14,51 @@
 
 namespace rlk::simt {
 
-// T: of the matrices. kPacks: all of them are in packs, and a row is of whole ones.
-template <class Op, class T, bool kPacks>
+// T: of the matrices. kPacks: all of them are in packs, and a row is of whole ones. kVectors: so are the vectors that
+// are there, which are of T too and kept as the matrices are.
+template <class Op, class T, bool kPacks, bool kVectors>
 class RowPacks {
 public:
   using A = Accumulator<T>;
   static constexpr int kSize = Pack<T>::kSize;
-  static constexpr int kTensors = Op::kTensors, kHeld = row_held(row_matrices<Op>());
+  static constexpr int kTensors = Op::kTensors, kHeld = row_held(row_matrices<Op>(), row_vectors<Op>());
   __device__ __forceinline__ explicit RowPacks(const RowArgs& args)
-      : args_(args),
-        place_(static_cast<int>(threadIdx.x) % args.group),
-        packs_((args.columns + kSize - 1) / kSize),
-        seen_packs_(packs_),
-        seen_(args.columns) {}
+      : args_(args), packs_((args.columns + kSize - 1) / kSize), seen_packs_(packs_), seen_(args.columns) {}
 
   __device__ __forceinline__ void begin(int64_t n) {
     seek(n);
     if constexpr (!Op::kHoldsItself) hold();
   }
-  // What is kept in registers is loaded.
+  // What is kept in registers is loaded: the row first, which comes from farther away than vectors do.
   __device__ __forceinline__ void hold() {
     if constexpr (kPacks) {
 #pragma unroll
-      for (int p = 0; p < kHeld; ++p) {
-        const int64_t pack = place_ + p * args_.group;
-        if (pack >= seen_packs_) continue;
+      for (int i = 0; i < kTensors; ++i) {
+        if (Op::kind(i) == RowKind::in) keep(i);
+      }
 #pragma unroll
-        for (int i = 0; i < kTensors; ++i) {
-          if (Op::kind(i) == RowKind::in) held_[i][p] = load<T>(i, pack);
-        }
+      for (int i = 0; i < kTensors; ++i) {
+        if (kVectors && is_vector(Op::kind(i))) keep(i);
       }
     }
   }
+  // A row beyond the last is of no packs, and is nothing but company for the other rows of its wave.
   __device__ __forceinline__ void seek(int64_t n) {
     n_ = n;
-    const int64_t block = n < args_.inner ? 0 : n / args_.inner, own = n - block * args_.inner;
-#pragma unroll
-    for (int i = 0; i < kTensors; ++i) at_[i] = block * args_.tensor[i].outer + own * args_.tensor[i].row;
+    place_ = n < args_.rows ? static_cast<int>(threadIdx.x) & (args_.group - 1) : kNoPlace;
+    if (n >= args_.rows) n = args_.rows - 1;  // for what is read of it besides
+    block_ = n < args_.inner ? 0 : n / args_.inner;
+    own_ = n - block_ * args_.inner;
     if constexpr (Op::kCausal) {
-      seen_ = args_.columns - args_.inner + own + 1;
+      seen_ = args_.columns - args_.inner + own_ + 1;
       seen_packs_ = (seen_ + kSize - 1) / kSize;
     }
+    const int64_t left = seen_packs_ - place_, most = static_cast<int64_t>(kHeld) * args_.group;
+    left_ = static_cast<int>(left < most ? left : most);
+  }
+  // Where the row of a tensor begins.
+  __device__ __forceinline__ int64_t at(int i) const {
+    return block_ * args_.tensor[i].outer + own_ * args_.tensor[i].row;
   }
   __device__ __forceinline__ int64_t columns() const {
     return args_.columns;
@@ -66,7 +70,7 @@ public:
     for (int i = 0; i < kTensors; ++i) {
       if (is_read(Op::kind(i))) read_as<double, T>(i, pack, out[i]);
       if (Op::kind(i) != RowKind::kept) continue;
-      const double number = static_cast<const double*>(args_.tensor[i].data)[at_[i]];
+      const double number = static_cast<const double*>(args_.tensor[i].data)[at(i)];
 #pragma unroll
       for (int e = 0; e < kSize; ++e) out[i][e] = number;
     }
@@ -92,7 +96,7 @@ public:
   };
   template <int i>
   __device__ __forceinline__ Source source(RowName<i>) const {
-    return {static_cast<const T*>(args_.tensor[i].data) + at_[i], args_.tensor[i].column};
+    return {static_cast<const T*>(args_.tensor[i].data) + at(i), args_.tensor[i].column};
   }
   template <bool of>
   struct Is {
@@ -118,11 +122,11 @@ public:
     // Unrolled where they are registers.
 #pragma unroll(kPacks ? kHeld : 1)
     for (int p = 0; p < kHeld; ++p) {
+      if (p * args_.group >= left_) break;
       const int64_t pack = place_ + p * args_.group;
-      if (pack >= seen_packs_) break;
       const int count = count_of(pack);
       V x[kTensors][kSize];
-      (read<V, in>(Is<kPacks>(), p, pack, count, x[in]), ...);
+      (read<V, in>(Is<kPacks>(), p, pack, x[in]), ...);
       visit(Is<true>(), pack, count, x);
     }
   }
@@ -138,7 +142,7 @@ public:
       for (int64_t pack = place_ + (kRare ? 0 : kHeld * args_.group); pack < seen_packs_; pack += args_.group) {
         const int count = count_of(pack);
         V x[kTensors][kSize];
-        (read<V, in>(Is<false>(), 0, pack, count, x[in]), ...);
+        (read<V, in>(Is<false>(), 0, pack, x[in]), ...);
         visit(Is<false>(), pack, count, x);
       }
     }
@@ -165,11 +169,11 @@ public:
         constexpr int i = decltype(of)::value;
         if constexpr (Op::kind(i) == RowKind::in) {
           A own[kSize];
-          ahead[i][0].unpack(own);
+          unpack(ahead[i][0], own);
 #pragma unroll
           for (int e = 0; e < kSize; ++e) wide[e] = static_cast<V>(own[e]);
         } else {
-          read<V, i>(Is<false>(), 0, pack, kSize, wide);
+          read<V, i>(Is<false>(), 0, pack, wide);
         }
       };
       (take(Place<in>(), x[in]), ...);
@@ -190,11 +194,11 @@ public:
     const RowTensor& tensor = args_.tensor[i];
     const int64_t column = pack * kSize + part * Pack<U>::kSize, left = seen_ - column;
     Pack<U> out;
-    if (kPacks && (is_read(Op::kind(i)) || tensor.in_packs != 0)) {
-      out.bits = *reinterpret_cast<const uint4*>(static_cast<const U*>(tensor.data) + at_[i] + column);
+    if (kPacks && (is_read(Op::kind(i)) || kVectors || tensor.in_packs != 0)) {
+      out.bits = *reinterpret_cast<const uint4*>(static_cast<const U*>(tensor.data) + at(i) + column);
       return out;
     }
-    const U* const row = static_cast<const U*>(tensor.data) + at_[i];
+    const U* const row = static_cast<const U*>(tensor.data) + at(i);
     U element[Pack<U>::kSize];
 #pragma unroll
     for (int e = 0; e < Pack<U>::kSize; ++e) element[e] = row[(e < left ? column + e : 0) * tensor.column];
@@ -206,16 +210,16 @@ public:
 #pragma unroll
     for (int part = 0; part < kSize / Pack<U>::kSize; ++part) {
       Accumulator<U> wide[Pack<U>::kSize];
-      load<U>(i, pack, part).unpack(wide);
+      unpack(load<U>(i, pack, part), wide);
 #pragma unroll
       for (int e = 0; e < Pack<U>::kSize; ++e) out[part * Pack<U>::kSize + e] = static_cast<V>(wide[e]);
     }
   }
   template <class V, int i, bool kFromHeld>
-  __device__ __forceinline__ void read(Is<kFromHeld>, int p, int64_t pack, int, V (&out)[kSize]) const {
-    if constexpr (Op::kind(i) == RowKind::in && kFromHeld) {
+  __device__ __forceinline__ void read(Is<kFromHeld>, int p, int64_t pack, V (&out)[kSize]) const {
+    if constexpr (kFromHeld && (Op::kind(i) == RowKind::in || (kVectors && is_vector(Op::kind(i))))) {
       A wide[kSize];
-      held_[i][p].unpack(wide);
+      unpack(Pack<T>{opaque(held_[i][p].bits)}, wide);  // else what is made of it for one pass stays for the next
 #pragma unroll
       for (int e = 0; e < kSize; ++e) out[e] = static_cast<V>(wide[e]);
     } else if constexpr (is_read(Op::kind(i))) {
@@ -225,7 +229,7 @@ public:
       if (tensor.data == nullptr) {
 #pragma unroll
         for (int e = 0; e < kSize; ++e) out[e] = V(Op::kind(i) == RowKind::or_one ? 1 : 0);
-      } else if (sizeof(T) < sizeof(A) && tensor.dtype != args_.dtype) {
+      } else if (!kVectors && sizeof(T) < sizeof(A) && tensor.dtype != args_.dtype) {
         read_as<V, A>(i, pack, out);
       } else {
         read_as<V, T>(i, pack, out);
@@ -236,8 +240,8 @@ public:
   __device__ __forceinline__ void store(int i, int64_t pack, int count, const V (&in)[kSize]) const {
     const RowTensor& tensor = args_.tensor[i];
     if (tensor.data == nullptr) return;
-    if (Op::kind(i) == RowKind::wide_out && sizeof(T) < sizeof(A)) return store_as<A>(tensor, at_[i], pack, count, in);
-    store_as<T>(tensor, at_[i], pack, count, in);
+    if (Op::kind(i) == RowKind::wide_out && sizeof(T) < sizeof(A)) return store_as<A>(tensor, at(i), pack, count, in);
+    store_as<T>(tensor, at(i), pack, count, in);
   }
   template <class U, class V>
   __device__ __forceinline__ void store_as(const RowTensor& tensor, int64_t at, int64_t pack, int count,
@@ -264,13 +268,32 @@ public:
 
 protected:
   const RowArgs& args_;
-  const int place_;
+  int place_ = 0;
   const int64_t packs_;
   int64_t seen_packs_, seen_;  // the packs and the columns of the row that are read
   int64_t n_ = 0;
-  int64_t at_[kTensors];
+  int64_t block_ = 0, own_ = 0;  // the row's block of rows, and its place there
+  int left_ = 0;                 // from this thread's first pack to the end of those that are held
 
 private:
+  static constexpr int kNoPlace = 1 << 30;
+
+  __device__ __forceinline__ void keep(int i) {
+    A number[kSize];
+#pragma unroll
+    for (int e = 0; e < kSize; ++e) number[e] = Op::kind(i) == RowKind::or_one ? 1 : 0;
+    Pack<T> absent;
+    absent.pack(number);
+    const T* const data = static_cast<const T*>(args_.tensor[i].data);
+    const int left = is_vector(Op::kind(i)) && data == nullptr ? 0 : left_;
+    const uint4* const own = reinterpret_cast<const uint4*>(data + at(i)) + place_;
+#pragma unroll
+    for (int p = 0; p < kHeld; ++p) {
+      held_[i][p] = absent;
+      if (p * args_.group < left) held_[i][p].bits = own[p * args_.group];
+    }
+  }
+
   Pack<T> held_[kTensors][kHeld];
 };
 

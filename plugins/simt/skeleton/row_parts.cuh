@@ -38,15 +38,26 @@ struct RowDefaults {
 constexpr __device__ __host__ bool is_read(RowKind kind) {
   return kind == RowKind::in || kind == RowKind::streamed;
 }
-// How many are kept in registers.
+// A number for each column, or a matrix that may be absent.
+constexpr __device__ __host__ bool is_vector(RowKind kind) {
+  return kind == RowKind::or_one || kind == RowKind::or_zero;
+}
+// Matrices that are kept in registers, and vectors.
 template <class Op>
 constexpr __device__ __host__ int row_matrices() {
   int matrices = 0;
   for (int i = 0; i < Op::kTensors; ++i) matrices += Op::kind(i) == RowKind::in ? 1 : 0;
   return matrices;
 }
+template <class Op>
+constexpr __device__ __host__ int row_vectors() {
+  int vectors = 0;
+  for (int i = 0; i < Op::kTensors; ++i) vectors += is_vector(Op::kind(i)) ? 1 : 0;
+  return vectors;
+}
 // Blocks that a multiprocessor is to hold: those that map a row need registers for what they make of a pack, but where
-// little of it is kept because one matrix streams through.
+// little of it is kept because one matrix streams through. Beside vectors row_held() is as small for few tensors as for
+// many, and few of them leave registers for more threads, which have more of the memory under way.
 template <class Op>
 constexpr __device__ __host__ int row_blocks() {
   int written = 0, streamed = 0;
@@ -54,7 +65,10 @@ constexpr __device__ __host__ int row_blocks() {
     written += Op::kind(i) == RowKind::out || Op::kind(i) == RowKind::wide_out ? 1 : 0;
     streamed += Op::kind(i) == RowKind::streamed ? 1 : 0;
   }
-  return written > 0 && streamed != 1 ? 2 : 3;
+  if (written == 0 || streamed == 1) return 3;
+  if (row_vectors<Op>() == 0 || Op::kHoldsItself) return 2;
+  const int kept = row_matrices<Op>() + row_vectors<Op>();
+  return kept <= 2 ? 4 : kept == 3 ? 3 : 2;
 }
 
 template <class T>
@@ -205,6 +219,21 @@ struct RowAny {
   __device__ __forceinline__ void add(const RowAny& other) { value |= other.value; }
   __device__ __forceinline__ RowAny of_lane(int lanes) const { return {wave_xor(value, lanes)}; }
 };
+
+// Of two bf16 in 32 bits each takes one instruction.
+template <class T>
+__device__ __forceinline__ void unpack(const Pack<T>& pack, Accumulator<T> (&out)[Pack<T>::kSize]) {
+  if constexpr (kIsBf16<T>) {
+    const uint32_t words[] = {pack.bits.x, pack.bits.y, pack.bits.z, pack.bits.w};
+#pragma unroll
+    for (int w = 0; w < 4; ++w) {
+      out[2 * w] = __int_as_float(static_cast<int>(words[w] << 16));
+      out[2 * w + 1] = __int_as_float(static_cast<int>(words[w] & 0xffff0000u));
+    }
+  } else {
+    pack.unpack(out);
+  }
+}
 
 // What the host made of the call.
 template <class Made>

@@ -28,15 +28,21 @@
 //   row.next_place(d, from(x), p)  which one after p
 //   row.powers(d, from(x))         the largest number and the sum of exp(x - largest) in one pass
 //   row.map(d, to(...), from(...), f)
+//   row.fit_or(is_fit, value, f)   `value`, or where it is not fit for a row f(row), which is rare and may reduce
 //   row.put(rstd, value)  row.put_id(index, column)   and the same with j for number j of a list
 //   row.get(x, column), row.columns(); rows_all.cuh has more
 //
 // RLK_SIMT_ROWS_CAUSAL(OP, arguments, ...) is of rows that end at the diagonal of their block of rows: what is beyond
 // it is neither read nor reduced, and mapped to 0.
 //
-// A wave has a row that its lanes can hold, a block a longer one. Thread t takes packs t, t + threads, ... of 16 bytes:
-// of each `in` it keeps the first row_held(), and reads the others again in each pass. In what order a row is summed
-// depends on its columns and its dtype alone: not on other rows, on the grid, or on strides and addresses.
+// Some lanes of a wave have a short row, a wave one that its lanes can hold, a block a longer one. Thread t takes packs
+// t, t + threads, ... of 16 bytes: of each `in` it keeps the first row_held(), and reads the others again in each pass.
+// Vectors that are in packs of the same dtype are kept too. In what order a row is summed depends on its columns and
+// its dtype alone: not on other rows, on the grid, or on strides and addresses.
+//
+// The lanes of a wave exchange values together: where some of them have other rows, what is done reduces as often for
+// each row, and differs between rows by way of fit_or. The host gives an RLK_SIMT_ROWS_BY and the operators of
+// rows_all.cuh, which may skip rows, a wave for each row.
 #pragma once
 
 #if !defined(RLK_SIMT_ROWS)  // the host reads operators too, with words of its own (host/row_words.hpp)
@@ -46,21 +52,26 @@
 
 namespace rlk::simt {
 
-template <class Op, class T, bool kPacks>
-class Row : public RowPacks<Op, T, kPacks> {
-  using Packs = RowPacks<Op, T, kPacks>;
-  using Packs::args_, Packs::at_, Packs::n_, Packs::packs_, Packs::place_, Packs::seen_packs_;
+template <class Op, class T, bool kPacks, bool kVectors = false>
+class Row : public RowPacks<Op, T, kPacks, kVectors> {
+  using Packs = RowPacks<Op, T, kPacks, kVectors>;
+  using Packs::args_, Packs::n_, Packs::packs_, Packs::place_, Packs::seen_packs_;
 
 public:
+  using Packs::at, Packs::store, Packs::count_of;
   using Packs::kLong, Packs::kHalf, Packs::kSize;
   using Packs::Packs;
-  using Packs::store, Packs::count_of;
   using A = Accumulator<T>;
   // What is rarely done is short text in the accumulator.
   using Rare = typename RowRare<A>::type;
   // What is computed in where rows are of numbers of 16 bits is the least that serves their results.
   using Tag = typename RowTag<T>::type;
 
+  // From a sum over the columns. A reciprocal is ready before the sum is; for fp64 its last bit counts.
+  __device__ __forceinline__ double mean_of(double sum) const {
+    const auto columns = static_cast<double>(args_.columns);
+    return kLong ? sum / columns : sum * (1 / columns);
+  }
   template <class D, int... in, class F>
   __device__ __forceinline__ double sum(D d, RowNames<in...> names, const F& f) {
     using V = formula::TFromD<D>;
@@ -221,8 +232,19 @@ public:
     if (kLong || is_within) {
       map(Tag(), to, from, f);
     } else {
-      map(RareLane(), to, from, f);
+      apart(args_, n_, [=](auto& row) { return row.map(RareLane(), to, from, f); });
     }
+  }
+  // In a function of its own, f takes no registers from what is done with most rows. Where one row of a wave needs it,
+  // all of them reduce, and each takes what it would take alone.
+  template <class V, class F>
+  __device__ __forceinline__ V fit_or(bool is_fit, const V& value, const F& f) {
+    if (args_.group < kWave ? wave_ballot(!is_fit) == 0 : is_fit) return value;
+    wait();
+    const V rare = apart(args_, n_, f);
+    wait();
+    this->hold();  // again: else the compiler keeps it in memory, for the sake of a call, from the first load on
+    return is_fit ? value : rare;
   }
   // What is done in fp64, but for rows of 16 bits, where their numbers allow it, in fp32: calls f with what to compute
   // in.
@@ -237,35 +259,35 @@ public:
   template <int i, class Number>
   __device__ __forceinline__ void put(RowName<i>, Number value, int64_t j = 0) const {
     const RowTensor& tensor = args_.tensor[i];
-    if (place_ == 0 && tensor.data != nullptr) put_row_number(tensor, at_[i] + j * tensor.column, value);
+    if (place_ == 0 && tensor.data != nullptr) put_row_number(tensor, at(i) + j * tensor.column, value);
   }
   template <int i>
   __device__ __forceinline__ void put_id(RowName<i>, int64_t id, int64_t j = 0) const {
     const RowTensor& tensor = args_.tensor[i];
     if (place_ != 0 || tensor.data == nullptr) return;
-    const int64_t at = at_[i] + j * tensor.column;
+    const int64_t place = at(i) + j * tensor.column;
     if (tensor.dtype == kMapI32) {
-      static_cast<int32_t*>(tensor.data)[at] = static_cast<int32_t>(id);
+      static_cast<int32_t*>(tensor.data)[place] = static_cast<int32_t>(id);
     } else {
-      static_cast<int64_t*>(tensor.data)[at] = id;
+      static_cast<int64_t*>(tensor.data)[place] = id;
     }
   }
   // The same in each thread of the row: a number of the row, of a column of it, of the call; a whole one.
   template <int i>
   __device__ __forceinline__ double get(RowName<i>, int64_t column = 0, double absent = 0) const {
     const RowTensor& tensor = args_.tensor[i];
-    return tensor.data == nullptr ? absent : row_number(tensor, at_[i] + column * tensor.column);
+    return tensor.data == nullptr ? absent : row_number(tensor, at(i) + column * tensor.column);
   }
   template <int i>
   __device__ __forceinline__ int64_t integer(RowName<i>, int64_t absent, int64_t j = 0) const {
     const RowTensor& tensor = args_.tensor[i];
-    return tensor.data == nullptr ? absent : row_integer(tensor, at_[i] + j * tensor.column);
+    return tensor.data == nullptr ? absent : row_integer(tensor, at(i) + j * tensor.column);
   }
   // By the thread that comes here.
   template <int i>
   __device__ __forceinline__ void set(RowName<i>, int64_t column, double value) const {
     const RowTensor& tensor = args_.tensor[i];
-    put_row_number(tensor, at_[i] + column * tensor.column, value);
+    put_row_number(tensor, at(i) + column * tensor.column, value);
   }
   // The sum of f(j) over numbers of a list, each of them one thread's, and what f does besides.
   template <class F>
@@ -287,7 +309,7 @@ public:
   }
   // What its threads have read, they may write after this.
   __device__ __forceinline__ void wait() const {
-    args_.group == kWave ? wave_sync() : __syncthreads();
+    args_.group <= kWave ? wave_sync() : __syncthreads();
   }
 
   template <class V, class F>
@@ -327,8 +349,10 @@ public:
   template <class State>
   __device__ __forceinline__ State reduce(State mine) {
 #pragma unroll
-    for (int lanes = kWave / 2; lanes > 0; lanes /= 2) mine.add(mine.of_lane(lanes));
-    if (args_.group == kWave) return mine;
+    for (int lanes = kWave / 2; lanes > 0; lanes /= 2) {
+      if (lanes < args_.group) mine.add(mine.of_lane(lanes));
+    }
+    if (args_.group <= kWave) return mine;
     __shared__ unsigned char part[2][kRowThreads / kRowSmallestWave][sizeof(State)];
     const int wave = static_cast<int>(threadIdx.x) / kWave, waves = args_.group / kWave;
     if (static_cast<int>(threadIdx.x) % kWave == 0) __builtin_memcpy(part[turn_][wave], &mine, sizeof(State));
@@ -345,22 +369,36 @@ public:
   }
 
 private:
+  // f(row n), of which nothing is kept in registers.
+  template <class F>
+  static RLK_SIMT_APART auto apart(const RowArgs& args, int64_t n, F f) {
+    Row row(args);
+    row.seek(n);
+    return f(row);
+  }
+
   int turn_ = 0;
 };
 
-template <class Op, class T, bool kPacks>
+template <class Op, class T, bool kPacks, bool kVectors>
 __device__ __forceinline__ void rows_of(const RowArgs& args) {
-  Row<Op, T, kPacks> row(args);
-  const int groups = static_cast<int>(blockDim.x) / args.group;
-  const int64_t step = static_cast<int64_t>(gridDim.x) * groups;
-  for (int64_t n = static_cast<int64_t>(blockIdx.x) * groups + threadIdx.x / args.group; n < args.rows; n += step) {
+  Row<Op, T, kPacks, kVectors> row(args);
+  // The groups of a wave have rows as long as the first of them does.
+  const int own = (static_cast<int>(threadIdx.x) & (kWave - 1)) >> args.group_bits;
+  const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x >> args.group_bits;
+  int64_t n = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) >> args.group_bits;
+  for (; n - own < args.rows; n += step) {
     row.begin(n);
     Op::apply(row, args.number);
   }
 }
 template <class Op, class T>
 __device__ __forceinline__ void rows_of(const RowArgs& args) {
-  args.in_packs != 0 ? rows_of<Op, T, true>(args) : rows_of<Op, T, false>(args);
+  if (args.in_packs == 0) return rows_of<Op, T, false, false>(args);
+  if constexpr (row_vectors<Op>() > 0 && !Op::kHoldsItself) {
+    if (args.vectors_in_packs != 0) return rows_of<Op, T, true, true>(args);
+  }
+  rows_of<Op, T, true, false>(args);
 }
 template <class Op, class A>
 __device__ __forceinline__ void rows(const RowArgs& args) {

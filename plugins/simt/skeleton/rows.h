@@ -15,11 +15,13 @@ constexpr int kRowAllThreads = 512;   // of the block that has all rows
 constexpr int kRowKeptOnce = 4;       // numbers of the call that one kernel leaves the other
 constexpr int kRowSmallestWave = 32;  // of any device
 
-// Packs of 16 bytes that a thread keeps of each matrix that is read: more hide the memory's latency and share the cost
-// of a sum over threads, and take registers.
-constexpr int row_held(int matrices) {
-  return matrices <= 1 ? 8 : 4;
+// Packs of 16 bytes that a thread keeps of each matrix and vector that it reads: more hide the memory's latency and
+// share the cost of a sum over threads, and take registers.
+constexpr int row_held(int matrices, int vectors) {
+  return matrices + vectors <= 1 ? 8 : 4;
 }
+// By a thread of less than a wave, whose accesses to memory reach over several rows.
+constexpr int kRowHeldInWave = 4;
 
 struct RowTensor {
   void* data;           // nullptr: absent
@@ -35,7 +37,9 @@ struct RowArgs {
   double number[kRowNumbers];  // the operator's parameters, or what the host made of them
   int32_t dtype;               // of the matrices
   int32_t in_packs;            // all matrices are
-  int32_t group;               // threads of a row: a wave or a block
+  int32_t group;               // threads of a row: a part of a wave, a wave or a block
+  int32_t group_bits;          // it is 1 << group_bits
+  int32_t vectors_in_packs;    // those that are there, and are of the matrices' dtype
   int32_t reserved;
   int64_t chunks, chunk_rows;  // of sums over rows
   double* part;                // of each chunk and each sum, its columns

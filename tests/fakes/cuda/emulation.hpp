@@ -206,6 +206,13 @@ inline unsigned char* dynamic_shared() {
   return emulation::dynamic_shared();
 }
 #if !defined(RLK_EMULATED_PLAIN)
+#define RLK_SIMT_APART inline
+inline double inverse_root(double x) {
+  return 1 / std::sqrt(x);
+}
+inline uint4 opaque(uint4 v) {
+  return v;
+}
 inline float exp2_fast(float x) {
   const float y = std::exp2(x);
   return std::fabs(y) < 0x1p-126f ? 0.0f : y;

@@ -121,12 +121,18 @@ TEST(RowsTest, RowsOfAnyLengthHaveTheSameBitsInEveryFormGridAndCompany) {
   }
 }
 
-TEST(RowsTest, AWaveHasWhatItsLanesHoldAndABlockWhatIsLonger) {
+TEST(RowsTest, APartOfAWaveHasAShortRowAWaveWhatItsLanesHoldAndABlockWhatIsLonger) {
   const auto group = [](Dtype dtype, int64_t columns) {
     const Tensor x(dtype, {2, columns});
     return arguments_of_rows(RowsCall({{Kind::in, "x", &x.abi}}, {}), kWide).group;
   };
-  const int64_t of_bf16 = row_held(1) * 8, of_f32 = row_held(1) * 4;
+  const int64_t of_bf16 = row_held(1, 0) * 8, of_f32 = row_held(1, 0) * 4;
+  EXPECT_EQ(group(Dtype::bf16, 1), 1);
+  EXPECT_EQ(group(Dtype::bf16, 8 * kRowHeldInWave), 1);
+  EXPECT_EQ(group(Dtype::bf16, 8 * kRowHeldInWave + 1), 2);
+  EXPECT_EQ(group(Dtype::bf16, 16 * 8 * kRowHeldInWave), 16);
+  EXPECT_EQ(group(Dtype::bf16, 32 * of_bf16), 32);
+  EXPECT_EQ(group(Dtype::bf16, 32 * of_bf16 + 1), 64);
   EXPECT_EQ(group(Dtype::bf16, 64 * of_bf16), 64);
   EXPECT_EQ(group(Dtype::bf16, 64 * of_bf16 + 1), 128);
   EXPECT_EQ(group(Dtype::f32, 128 * of_f32), 128);
@@ -167,8 +173,9 @@ TEST(RowsTest, AWeightIsAbsentOrOfEitherDtypeAndOfAnyStride) {
   constexpr int64_t kRows = 3;
   for (const Dtype dtype : kEvery) {
     for (const int64_t columns : {40, 41, 6000}) {
-      const Tensor x(dtype, {kRows, columns}), narrow(dtype, {columns}, {2}), wide(accumulator(dtype), {columns});
-      for (const Tensor* weight : {static_cast<const Tensor*>(nullptr), &narrow, &wide}) {
+      const Tensor x(dtype, {kRows, columns}), packed(dtype, {columns}), strided(dtype, {columns}, {2}),
+          wide(accumulator(dtype), {columns});
+      for (const Tensor* weight : {static_cast<const Tensor*>(nullptr), &packed, &strided, &wide}) {
         SCOPED_TRACE(std::string(sdk::name_of(dtype)) + " " + std::to_string(columns));
         const Tensor y(dtype, {kRows, columns}), rstd(accumulator(dtype), {kRows}, {3});
         RmsNorm().run(y, x, weight, &rstd, 0.5);
@@ -200,6 +207,36 @@ TEST(RowsTest, RowsOfTheSmallestAndTheLargestNumbersHaveFiniteResults) {
       for (int64_t k = 0; k < 24; ++k) {
         EXPECT_NEAR(element(y.at({0, k}), dtype), k % 3 == 0 ? -1 : 1, 1e-6) << sdk::name_of(dtype) << " " << number;
       }
+    }
+  }
+}
+
+// Rows of one wave, some of which fp32 is too narrow for.
+TEST(RowsTest, ARowHasTheSameBitsBesideRowsThatAreComputedOtherwise) {
+  constexpr int64_t kRows = 11, kColumns = 24;
+  for (const Dtype dtype : kEvery) {
+    const bool is_f64 = dtype == Dtype::f64;
+    const double large = dtype == Dtype::f16 ? 0x1p15 : is_f64 ? 0x1p700 : 0x1p100, small = is_f64 ? 0x1p-700 : 0x1p-24;
+    const Tensor x(dtype, {kRows, kColumns}), y(dtype, {kRows, kColumns}), rstd(accumulator(dtype), {kRows});
+    for (int64_t k = 0; k < kColumns; ++k) {
+      put(x.at({2, k}), dtype, 0);
+      put(x.at({3, k}), dtype, k % 3 == 0 ? large : -large);
+      put(x.at({7, k}), dtype, k % 5 == 0 ? small : 0);
+      put(x.at({8, k}), dtype, k == 5 ? NAN : 1);
+    }
+    RmsNorm().run(y, x, nullptr, &rstd, 0);
+    for (int64_t n = 0; n < kRows; ++n) {
+      SCOPED_TRACE(std::string(sdk::name_of(dtype)) + " row " + std::to_string(n));
+      const Tensor alone(dtype, {1, kColumns}), its_y(dtype, {1, kColumns}), its_rstd(accumulator(dtype), {1});
+      for (int64_t k = 0; k < kColumns; ++k) std::memcpy(alone.at({0, k}), x.at({n, k}), alone.size);
+      RmsNorm().run(its_y, alone, nullptr, &its_rstd, 0);
+      EXPECT_EQ(std::memcmp(its_rstd.at({0}), rstd.at({n}), rstd.size), 0);
+      for (int64_t k = 0; k < kColumns; ++k) {
+        EXPECT_EQ(std::memcmp(its_y.at({0, k}), y.at({n, k}), y.size), 0) << k;
+      }
+      const double root = element(rstd.at({n}), rstd.dtype);
+      EXPECT_EQ(std::isnan(root), n == 8);
+      EXPECT_EQ(root > 0 && std::isfinite(root), n != 2 && n != 8);
     }
   }
 }
