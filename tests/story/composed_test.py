@@ -22,7 +22,7 @@ ASCEND = ("embedding_backward", "reshape_and_cache")
 # The vendors' calls for whole operators, beside the programs: operator, implementation, dtypes of which an ordinary run
 # tries the first.
 OWN = {
-    "ascend": (("silu_and_mul", "swi_glu", ("bf16", "f16", "f32")), ("rms_norm", "rms_norm", ("f16",)),
+    "ascend": (("silu_and_mul", "swi_glu", ("f16",)), ("rms_norm", "rms_norm", ("f16",)),
                ("add_rms_norm", "add_rms_norm", ("f16",)), ("softmax", "softmax", ("f32", "bf16", "f16")),
                ("log_softmax", "log_softmax", ("bf16", "f32", "f16")),
                ("softmax_backward", "softmax_backward", ("f16", "f32", "bf16")),
