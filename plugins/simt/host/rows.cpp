@@ -13,7 +13,8 @@ uint32_t numerics_of(const RowsCall& call) {
   return RLK_NUMERICS_ACCURATE | RLK_NUMERICS_DETERMINISTIC | (call.keeps() ? 0u : RLK_NUMERICS_BATCH_INVARIANT);
 }
 
-constexpr int64_t kFewestChunkRows = 32, kMostChunks = 256;
+// Of sums over rows: the fewer columns there are, the more chunks it takes to employ a device.
+constexpr int64_t kFewestChunkRows = 16, kMostChunks = 1024, kMostWideChunks = 256, kChunkNumbers = int64_t{1} << 20;
 
 int64_t product(const int64_t* shape, int32_t ndim) {
   int64_t size = 1;
@@ -24,6 +25,10 @@ int64_t product(const int64_t* shape, int32_t ndim) {
 // Along a dimension of one place nothing moves, whatever the stride says.
 int64_t stride_of(const rlk_tensor& tensor, int32_t d) {
   return d < 0 || tensor.shape[d] == 1 ? 0 : tensor.strides[d];
+}
+
+int64_t packs_of(const RowsCall& call) {
+  return ceil_divide(call.columns(), 16 / sdk::bytes_of(call.dtype()));
 }
 
 simt::RowTensor row_tensor(const RowsArgument& argument) {
@@ -130,7 +135,7 @@ simt::RowArgs arguments_of_rows(const RowsCall& call, int wave) {
   }
   args.in_packs = in_packs ? 1 : 0;
   args.vectors_in_packs = vectors_in_packs ? 1 : 0;
-  const int64_t packs = ceil_divide(args.columns, size);
+  const int64_t packs = packs_of(call);
   const auto holds = [&](int64_t threads) {
     return threads * (threads < simt::kRowSmallestWave ? simt::kRowHeldInWave : simt::row_held(matrices, vectors));
   };
@@ -142,8 +147,12 @@ simt::RowArgs arguments_of_rows(const RowsCall& call, int wave) {
 
 uint64_t place_kept(const RowsCall& call, simt::RowArgs& args, void* workspace) {
   if (!call.keeps()) return 0;
-  args.chunk_rows = std::max(kFewestChunkRows, ceil_divide(args.rows, kMostChunks));
+  const int64_t most = std::clamp(kChunkNumbers / std::max<int64_t>(args.columns, 1), kMostWideChunks, kMostChunks);
+  args.chunk_rows = std::max(kFewestChunkRows, ceil_divide(args.rows, most));
   args.chunks = ceil_divide(args.rows, args.chunk_rows);
+  const int64_t packs = packs_of(call);
+  args.chunk_threads = 1;
+  while (args.chunk_threads < simt::kRowSumThreads && args.chunk_threads < packs) args.chunk_threads *= 2;
   Workspace at(workspace);
   const auto row_bytes = static_cast<uint64_t>(args.rows) * sizeof(double);
   uint64_t bytes = 0;
@@ -207,9 +216,9 @@ void RowsPlan::launch(sdk::Stream& stream, const RowsCall& call, const sdk::Run&
   launch_walking(kernel_, blocks_of_rows(args, wave_), threads_of_rows(args, wave_), 0, handle, args);
   if (all_ != nullptr && first_ != all_) launch_grid(all_, 1, simt::kRowAllThreads, 0, handle, args);
   if (!call.has_sums()) return;
-  const int64_t packs = ceil_divide(args.columns, 16 / sdk::bytes_of(call.dtype()));
-  launch_walking(chunks_, ceil_divide(packs, simt::kRowSumThreads) * args.chunks, simt::kRowSumThreads, 0, handle,
-                 args);
+  const int64_t blocks = ceil_divide(packs_of(call), args.chunk_threads) *
+                         ceil_divide(args.chunks, simt::kRowSumThreads / args.chunk_threads);
+  launch_walking(chunks_, blocks, simt::kRowSumThreads, 0, handle, args);
   const auto sums = std::count_if(call.arguments, call.arguments + call.count,
                                   [](const RowsArgument& one) { return one.kind == Kind::of_column; });
   launch_walking(totals_, ceil_divide(args.columns, simt::kRowTotalColumns) * sums, simt::kRowThreads, 0, handle, args);

@@ -7,7 +7,7 @@
 RLK_SIMT_ROWS_SUMS(AddRmsNormBackward,
                    (out(grad_x), out(grad_residual), in(grad_y), in(sum), or_zero(grad_sum), or_one(weight), kept(rstd),
                     of_column(grad_weight)),
-                   (eps), (Mul(Mul(grad_y, sum), rstd)), {
+                   (eps), (Mul(grad_y, Mul(sum, number(d, rstd)))), {
                      const double r = root_of_row(row, from(sum), eps).root();
                      const auto mean = mean_of_row(
                          row, from(grad_y, sum, weight), r,

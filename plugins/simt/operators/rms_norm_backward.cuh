@@ -7,7 +7,7 @@
 
 RLK_SIMT_ROWS_SUMS(RmsNormBackward,
                    (out(grad_x), in(grad_y), in(x), or_one(weight), kept(rstd), of_column(grad_weight)), (eps),
-                   (Mul(Mul(grad_y, x), rstd)), {
+                   (Mul(grad_y, Mul(x, number(d, rstd)))), {
                      const double r = root_of_row(row, from(x), eps).root();
                      const auto mean = mean_of_row(
                          row, from(grad_y, x, weight), r,

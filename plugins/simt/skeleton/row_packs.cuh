@@ -64,15 +64,13 @@ public:
     return args_.columns;
   }
 
-  // For sums over rows: what the arguments of a pack are in the row.
-  __device__ __forceinline__ void read_all(int64_t pack, double (&out)[kTensors][kSize]) const {
+  // For sums over rows: what the matrices have of a pack, and the row's kept numbers.
+  template <class V>
+  __device__ __forceinline__ void read_all(int64_t pack, V (&out)[kTensors][kSize], double (&kept)[kTensors]) const {
 #pragma unroll
     for (int i = 0; i < kTensors; ++i) {
-      if (is_read(Op::kind(i))) read_as<double, T>(i, pack, out[i]);
-      if (Op::kind(i) != RowKind::kept) continue;
-      const double number = static_cast<const double*>(args_.tensor[i].data)[at(i)];
-#pragma unroll
-      for (int e = 0; e < kSize; ++e) out[i][e] = number;
+      if (Op::kind(i) == RowKind::in) read_as<V, T>(i, pack, out[i]);
+      if (Op::kind(i) == RowKind::kept) kept[i] = static_cast<const double*>(args_.tensor[i].data)[at(i)];
     }
   }
   __device__ __forceinline__ int64_t packs() const {

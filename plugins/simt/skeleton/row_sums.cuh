@@ -1,11 +1,12 @@
 // Operators of rows that sum over rows too, as the gradients of a weight are:
 //
 //   RLK_SIMT_ROWS_SUMS(OP, (..., in(grad_y), in(x), kept(rstd), of_column(grad_weight)), (eps),
-//                      (Mul(Mul(grad_y, x), rstd)), { ... row.put(rstd, r); })
+//                      (Mul(grad_y, Mul(x, number(d, rstd)))), { ... row.put(rstd, r); })
 //
-// A term for each of_column, in which an `in` is its element and a kept number that of its row, all in fp64. Chunks of
-// rows are summed in the order of their rows, then the chunks: how many there are depends on the number of rows alone.
-// Where a sum is asked for, each `in` is read once more and 16 bytes of a chunk's column go through memory.
+// A term for each of_column, in which an `in` is its element and a kept number, a double, that of its row. Terms of
+// rows of 16 bits are fp32 where their numbers allow it, and so is the sum of a few of them; all else is fp64. Chunks
+// of rows are summed in the order of their rows, then the chunks: how many there are depends on the matrix's shape
+// alone. Where a sum is asked for, each `in` is read once more and 16 bytes of a chunk's column go through memory.
 #pragma once
 
 #include "rows.cuh"
@@ -14,33 +15,118 @@
 
 namespace rlk::simt {
 
+// An argument of a term: a number that is kept is a double, as a row's own numbers are.
+template <RowKind kind, class V>
+__device__ __forceinline__ auto row_value(const V* of, const double* kept, int i) {
+  if constexpr (kind == RowKind::kept) {
+    return kept[i];
+  } else {
+    return of[i];
+  }
+}
+
+template <bool kHalf>
+struct RowTerm {
+  using type = Lane<double>;
+};
+template <>
+struct RowTerm<true> {
+  using type = Lane<float>;
+};
+
+// Sums of terms over rows, of each of a pack of columns.
+template <class Op, class Rows>
+class RowColumnSums {
+public:
+  static constexpr int kSize = Rows::kSize, kSums = Op::kSums;
+
+  // Of kRows rows from n on: all they read is under way before the first of them is computed with. Terms of fp32 are
+  // summed in fp32, and where that is not enough for them nothing is added.
+  template <int kRows, class D>
+  __device__ __forceinline__ bool add(D d, Rows& row, int64_t n, int64_t pack) {
+    using V = formula::TFromD<D>;
+    V sum[kSums][kSize] = {};
+    bool is_fit = true;
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      V x[Op::kTensors][kSize];
+      double kept[Op::kTensors] = {};
+      row.seek(n + r);
+      row.read_all(pack, x, kept);
+      if constexpr (sizeof(V) == 4) {
+#pragma unroll
+        for (int i = 0; i < Op::kTensors; ++i) is_fit = is_fit && (kept[i] == 0 || fits_terms(kept[i]));
+      }
+#pragma unroll
+      for (int e = 0; e < kSize; ++e) {
+        V of[Op::kTensors] = {}, term[kSums];
+#pragma unroll
+        for (int i = 0; i < Op::kTensors; ++i) {
+          if (Op::kind(i) == RowKind::in) of[i] = x[i][e];
+        }
+        Op::terms(d, of, kept, term);
+#pragma unroll
+        for (int k = 0; k < kSums; ++k) {
+          if constexpr (sizeof(V) == 4) {
+            sum[k][e] = r == 0 ? term[k] : formula::Add(sum[k][e], term[k]);
+          } else {
+            total_[k][e].add(term[k]);
+          }
+        }
+      }
+    }
+    if constexpr (sizeof(V) == 4) {
+      V nothing = 0;  // unless a sum is not finite
+#pragma unroll
+      for (int k = 0; k < kSums; ++k) {
+#pragma unroll
+        for (int e = 0; e < kSize; ++e) nothing = formula::MulAdd(sum[k][e], V(0), nothing);
+      }
+      if (!is_fit || nothing != 0) return false;
+#pragma unroll
+      for (int k = 0; k < kSums; ++k) {
+#pragma unroll
+        for (int e = 0; e < kSize; ++e) total_[k][e].add(static_cast<double>(sum[k][e]));
+      }
+    }
+    return true;
+  }
+  __device__ __forceinline__ double value(int k, int e) const {
+    return total_[k][e].value();
+  }
+
+private:
+  // Of a kept number that is not 0: a number of its row, times it or less it, loses nothing in fp32 that could be seen.
+  static __device__ __forceinline__ bool fits_terms(double kept) {
+    const double size = ::fabs(kept);
+    return size > 0x1p-100 && size < 0x1p45;
+  }
+
+  RowSum<Rows::kLong> total_[kSums][kSize];
+};
+
 template <class Op, class T, bool kPacks>
 __device__ __forceinline__ void row_chunks_of(const RowArgs& args) {
   using Rows = Row<Op, T, kPacks>;
-  constexpr int kSize = Rows::kSize, kSums = Op::kSums;
+  using Terms = typename RowTerm<Rows::kHalf>::type;
+  constexpr int kSize = Rows::kSize, kSums = Op::kSums, kRows = kSums == 1 ? 4 : 2;
   Rows row(args);
-  const int64_t tiles = (row.packs() + kRowSumThreads - 1) / kRowSumThreads;
-  for (int64_t item = blockIdx.x; item < tiles * args.chunks; item += gridDim.x) {
-    const int64_t chunk = item / tiles, pack = (item - chunk * tiles) * kRowSumThreads + threadIdx.x;
-    if (pack >= row.packs()) continue;
+  const int threads = args.chunk_threads, at_once = kRowSumThreads / threads;
+  const int its = static_cast<int>(threadIdx.x) / threads, own = static_cast<int>(threadIdx.x) % threads;
+  const int64_t tiles = (row.packs() + threads - 1) / threads;
+  const int64_t items = tiles * ((args.chunks + at_once - 1) / at_once);
+  for (int64_t item = blockIdx.x; item < items; item += gridDim.x) {
+    const int64_t turn = item / tiles, pack = (item - turn * tiles) * threads + own, chunk = turn * at_once + its;
+    if (pack >= row.packs() || chunk >= args.chunks) continue;
     const int64_t begin = chunk * args.chunk_rows, limit = begin + args.chunk_rows;
     const int64_t end = limit < args.rows ? limit : args.rows;
-    RowSum<Rows::kLong> total[kSums][kSize];
-#pragma unroll 2
-    for (int64_t n = begin; n < end; ++n) {
-      double x[Op::kTensors][kSize];
-      row.seek(n);
-      row.read_all(pack, x);
-#pragma unroll
-      for (int e = 0; e < kSize; ++e) {
-        double of[Op::kTensors] = {}, term[kSums];
-#pragma unroll
-        for (int i = 0; i < Op::kTensors; ++i) {
-          if (Op::kind(i) == RowKind::in || Op::kind(i) == RowKind::kept) of[i] = x[i][e];
-        }
-        Op::terms(of, term);
-#pragma unroll
-        for (int k = 0; k < kSums; ++k) total[k][e].add(term[k]);
+    RowColumnSums<Op, Rows> sums;
+#pragma unroll 1
+    for (int64_t n = begin; n < end;) {
+      if (n + kRows <= end && sums.template add<kRows>(Terms(), row, n, pack)) {
+        n += kRows;
+      } else {
+        sums.template add<1>(Lane<double>(), row, n++, pack);
       }
     }
 #pragma unroll
@@ -48,7 +134,7 @@ __device__ __forceinline__ void row_chunks_of(const RowArgs& args) {
       double* const part = args.part + (chunk * kSums + k) * args.columns + pack * kSize;
 #pragma unroll
       for (int e = 0; e < kSize; ++e) {
-        if (pack * kSize + e < args.columns) part[e] = total[k][e].value();
+        if (pack * kSize + e < args.columns) part[e] = sums.value(k, e);
       }
     }
   }
@@ -107,27 +193,29 @@ __device__ __forceinline__ void row_totals(const RowArgs& args) {
 
 }  // namespace rlk::simt
 
-#define RLK_SIMT_ROWS_VALUE(argument)                                         \
-  [[maybe_unused]] const double RLK_SIMT_CAT(RLK_SIMT_ROWS_NAME_, argument) = \
-      rlk_of[static_cast<int>(Place::RLK_SIMT_CAT(RLK_SIMT_ROWS_NAME_, argument))];
-#define RLK_SIMT_ROWS_TERMS(arguments, sums)                                             \
-  (static constexpr int kSums = RLK_SIMT_COUNT sums;                                     \
-   static __device__ __forceinline__ void terms(const double* rlk_of, double* rlk_out) { \
-     [[maybe_unused]] const Lane<double> d{};                                            \
-     RLK_SIMT_EACH(RLK_SIMT_ROWS_VALUE, RLK_SIMT_ROWS_LIST arguments)                    \
-     const double rlk_terms[] = {RLK_SIMT_ROWS_LIST sums};                               \
-     for (int k = 0; k < kSums; ++k) rlk_out[k] = rlk_terms[k];                          \
+#define RLK_SIMT_ROWS_VALUE(argument)                                                              \
+  [[maybe_unused]] const auto RLK_SIMT_CAT(RLK_SIMT_ROWS_NAME_, argument) =                        \
+      simt::row_value<kind(static_cast<int>(Place::RLK_SIMT_CAT(RLK_SIMT_ROWS_NAME_, argument)))>( \
+          rlk_of, rlk_kept, static_cast<int>(Place::RLK_SIMT_CAT(RLK_SIMT_ROWS_NAME_, argument)));
+#define RLK_SIMT_ROWS_TERMS(arguments, sums)                                                                       \
+  (static constexpr int kSums = RLK_SIMT_COUNT sums;                                                               \
+   template <class D, class V> static __device__ __forceinline__ void terms([[maybe_unused]] D d, const V* rlk_of, \
+                                                                            const double* rlk_kept, V* rlk_out) {  \
+     RLK_SIMT_EACH(RLK_SIMT_ROWS_VALUE, RLK_SIMT_ROWS_LIST arguments)                                              \
+     const V rlk_terms[] = {RLK_SIMT_ROWS_LIST sums};                                                              \
+     for (int k = 0; k < kSums; ++k) rlk_out[k] = rlk_terms[k];                                                    \
    })
-#define RLK_SIMT_ROWS_SUMS(OP, arguments, numbers, sums, ...)                                                   \
-  RLK_SIMT_ROWS_DEFINE(OP, arguments, (RLK_SIMT_EACH(RLK_SIMT_ROWS_NUMBER, RLK_SIMT_ROWS_LIST numbers)), false, \
-                       RLK_SIMT_ROWS_TERMS(arguments, sums), __VA_ARGS__)                                       \
-  RLK_SIMT_ROWS_SUM_KERNEL(OP, chunks_f32, kRowSumThreads, row_chunks<rlk::formula::OP##Rows, float>)           \
-  RLK_SIMT_ROWS_SUM_KERNEL(OP, chunks_f64, kRowSumThreads, row_chunks<rlk::formula::OP##Rows, double>)          \
-  RLK_SIMT_ROWS_SUM_KERNEL(OP, totals, kRowThreads, row_totals<rlk::formula::OP##Rows>)
-#define RLK_SIMT_ROWS_SUM_KERNEL(OP, suffix, threads, ...)                                          \
-  RLK_SIMT_KERNEL(rlk::simt::threads)                                                               \
-  RLK_SIMT_CAT(RLK_SIMT_IMAGE, _rows_##OP##_##suffix)(RLK_SIMT_ARGUMENT(rlk::simt::RowArgs) args) { \
-    rlk::simt::__VA_ARGS__(args);                                                                   \
+#define RLK_SIMT_ROWS_SUMS(OP, arguments, numbers, sums, ...)                                                         \
+  RLK_SIMT_ROWS_DEFINE(OP, arguments, (RLK_SIMT_EACH(RLK_SIMT_ROWS_NUMBER, RLK_SIMT_ROWS_LIST numbers)), false,       \
+                       RLK_SIMT_ROWS_TERMS(arguments, sums), __VA_ARGS__)                                             \
+  RLK_SIMT_ROWS_SUM_KERNEL(OP, chunks_f32, (rlk::simt::kRowSumThreads, 6), row_chunks<rlk::formula::OP##Rows, float>) \
+  RLK_SIMT_ROWS_SUM_KERNEL(OP, chunks_f64, (rlk::simt::kRowSumThreads), row_chunks<rlk::formula::OP##Rows, double>)   \
+  RLK_SIMT_ROWS_SUM_KERNEL(OP, totals, (rlk::simt::kRowThreads), row_totals<rlk::formula::OP##Rows>)
+// threads: of a block, and perhaps how many blocks a multiprocessor should hold, in parentheses.
+#define RLK_SIMT_ROWS_SUM_KERNEL(OP, suffix, threads, ...)                                                  \
+  RLK_SIMT_KERNEL threads RLK_SIMT_CAT(RLK_SIMT_IMAGE,                                                      \
+                                       _rows_##OP##_##suffix)(RLK_SIMT_ARGUMENT(rlk::simt::RowArgs) args) { \
+    rlk::simt::__VA_ARGS__(args);                                                                           \
   }
 
 #endif

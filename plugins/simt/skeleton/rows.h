@@ -40,7 +40,7 @@ struct RowArgs {
   int32_t group;               // threads of a row: a part of a wave, a wave or a block
   int32_t group_bits;          // it is 1 << group_bits
   int32_t vectors_in_packs;    // those that are there, and are of the matrices' dtype
-  int32_t reserved;
+  int32_t chunk_threads;       // of a block that sums rows: they have a chunk's columns
   int64_t chunks, chunk_rows;  // of sums over rows
   double* part;                // of each chunk and each sum, its columns
   DataErrorSink errors;

@@ -243,6 +243,28 @@ TEST(RowsTest, ARowHasTheSameBitsBesideRowsThatAreComputedOtherwise) {
 
 // --- sums over rows --------------------------------------------------------------------------------------------------
 
+RowsCall rms_norm_backward(const Tensor& out, const Tensor& grad, const Tensor& x, const Tensor& sum) {
+  return {{{Kind::out, "grad_x", &out.abi},
+           {Kind::in, "grad_y", &grad.abi},
+           {Kind::in, "x", &x.abi},
+           {Kind::or_one, "weight", nullptr},
+           {Kind::kept, "rstd", nullptr},
+           {Kind::of_column, "grad_weight", &sum.abi}},
+          {0}};
+}
+void run_with_sums(const RowsCall& call, unsigned blocks) {
+  RowArgs args = arguments_of_rows(call, kWide);
+  std::vector<char> workspace(place_kept(call, args, nullptr) + 256);
+  char* const aligned = workspace.data() + (256 - reinterpret_cast<uintptr_t>(workspace.data()) % 256) % 256;
+  place_kept(call, args, aligned);
+  const bool wide = call.dtype() == Dtype::f64;
+  run(wide ? &rms_norm_backward_rows_RmsNormBackward_f64 : &rms_norm_backward_rows_RmsNormBackward_f32, args, blocks,
+      threads_of_rows(args, kWide));
+  run(wide ? &rms_norm_backward_rows_RmsNormBackward_chunks_f64 : &rms_norm_backward_rows_RmsNormBackward_chunks_f32,
+      args, blocks, kRowSumThreads);
+  run(&rms_norm_backward_rows_RmsNormBackward_totals, args, blocks, kRowThreads);
+}
+
 // x is 2 or -2, so that every root is a half and every term a whole number: the sum is exact.
 TEST(RowsTest, SumsOverAnyNumberOfRowsAreExactInAnyGrid) {
   for (const Dtype dtype : kEvery) {
@@ -253,25 +275,7 @@ TEST(RowsTest, SumsOverAnyNumberOfRowsAreExactInAnyGrid) {
         for_each_index(
             x.shape, [&](const Sizes& index) { put(x.at(index), dtype, (index[0] * 7 + index[1]) % 3 == 0 ? -2 : 2); });
         const Tensor sum(accumulator(dtype), {columns}, {2});
-        const RowsCall call({{Kind::out, "grad_x", &out.abi},
-                             {Kind::in, "grad_y", &grad.abi},
-                             {Kind::in, "x", &x.abi},
-                             {Kind::or_one, "weight", nullptr},
-                             {Kind::kept, "rstd", nullptr},
-                             {Kind::of_column, "grad_weight", &sum.abi}},
-                            {0});
-        RowArgs args = arguments_of_rows(call, kWide);
-        std::vector<char> workspace(place_kept(call, args, nullptr) + 256);
-        char* const aligned = workspace.data() + (256 - reinterpret_cast<uintptr_t>(workspace.data()) % 256) % 256;
-        place_kept(call, args, aligned);
-        const bool wide = dtype == Dtype::f64;
-        const unsigned blocks = columns == 64 ? 1 : 5;
-        run(wide ? &rms_norm_backward_rows_RmsNormBackward_f64 : &rms_norm_backward_rows_RmsNormBackward_f32, args,
-            blocks, threads_of_rows(args, kWide));
-        run(wide ? &rms_norm_backward_rows_RmsNormBackward_chunks_f64
-                 : &rms_norm_backward_rows_RmsNormBackward_chunks_f32,
-            args, blocks, kRowSumThreads);
-        run(&rms_norm_backward_rows_RmsNormBackward_totals, args, blocks, kRowThreads);
+        run_with_sums(rms_norm_backward(out, grad, x, sum), columns == 64 ? 1 : 5);
         expect_nothing_else_is_written(sum);
         expect_nothing_else_is_written(out);
         for (int64_t k = 0; k < columns; ++k) {
@@ -280,6 +284,34 @@ TEST(RowsTest, SumsOverAnyNumberOfRowsAreExactInAnyGrid) {
           ASSERT_EQ(element(sum.at({k}), sum.dtype), due) << k;
         }
       }
+    }
+  }
+}
+
+// Where fp32 is too narrow for a term, for what a few of them sum to, or for a row's root: the sums are as exact.
+TEST(RowsTest, SumsOverRowsOfTheSmallestAndTheLargestNumbersAreExact) {
+  constexpr int64_t kRows = 70, kColumns = 24;
+  for (const Dtype dtype : {Dtype::bf16, Dtype::f32, Dtype::f64}) {
+    SCOPED_TRACE(sdk::name_of(dtype));
+    const Tensor x(dtype, {kRows, kColumns}), grad(dtype, {kRows, kColumns}), out(dtype, {kRows, kColumns});
+    const Tensor sum(accumulator(dtype), {kColumns});
+    const auto size_of = [](int64_t row) { return row < 20 ? 0x1p-60 : row < 40 ? 0x1p60 : 2; };
+    const auto grad_of = [](int64_t row, int64_t column) {
+      const double sign = (row + column) % 4 < 2 ? 1 : -1;
+      return row < 40 ? sign : row < 48 ? sign * 0x1p127 : 0;  // of four in turn two come first that are of one sign
+    };
+    for_each_index(x.shape, [&](const Sizes& index) {
+      put(x.at(index), dtype, index[1] % 3 == 0 ? -size_of(index[0]) : size_of(index[0]));
+      put(grad.at(index), dtype, grad_of(index[0], index[1]));
+    });
+    put(grad.at({69, 5}), dtype, 3);
+    put(grad.at({50, 7}), dtype, INFINITY);
+    run_with_sums(rms_norm_backward(out, grad, x, sum), 3);
+    expect_nothing_else_is_written(sum);
+    for (int64_t k = 0; k < kColumns; ++k) {
+      double due = 0;
+      for (int64_t n = 0; n < kRows; ++n) due += element(grad.at({n, k}), dtype) * (k % 3 == 0 ? -1 : 1);
+      EXPECT_EQ(element(sum.at({k}), sum.dtype), due) << k;
     }
   }
 }
