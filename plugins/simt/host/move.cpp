@@ -256,8 +256,8 @@ MoveCall of_batch(MoveCall call) {
 }
 
 MoveCall in_parts(MoveCall call, int64_t rows, int first_at) {
-  // About what the last cache of a large device holds: rows enough to fill it, but for those that are larger.
-  constexpr uint64_t kPartBytes = uint64_t{64} << 20;
+  // Rows enough to fill a large device: with a quarter of it 256 sorted rows of 151,936 took a quarter longer.
+  constexpr uint64_t kPartBytes = uint64_t{256} << 20;
   uint64_t row_bytes = 1;
   for (const uint64_t part : call.work_bytes) row_bytes += part;
   call.rows = rows;
