@@ -23,8 +23,8 @@ struct PrefixSharedAttentionBackwardMma {
   static constexpr const char* kName = "mma";
   static sdk::Support query(simt::host::Device& device, const sdk::Call<Op>& call);
   static std::unique_ptr<sdk::Plan> plan(simt::host::Device& device, const sdk::Call<Op>& call);
-  // The padded head sizes, and samples of 3 queries from which on a prefix sums its rows in parts.
-  static constexpr rlk_switch kSwitches[] = {{sizeof(rlk_switch), 0, "D", 72}, {sizeof(rlk_switch), 0, "G", 150}};
+  // The padded head sizes, and queries of 3 samples from which on a prefix sums its rows in parts.
+  static constexpr rlk_switch kSwitches[] = {{sizeof(rlk_switch), 0, "D", 72}, {sizeof(rlk_switch), 0, "Sq", 22}};
 };
 
 }  // namespace rlk::cuda

@@ -71,14 +71,12 @@ struct PrefixParts {
   int64_t count = 1, rows = 0;
 
   PrefixParts(const simt::AttentionGradientArgs& args, int64_t bytes) {
-    constexpr int64_t kFewestTiles = 4;   // of a part
     constexpr int64_t kMostBlocks = 256;  // of a batch entry
     const int64_t tile = simt::gradient_tile(bytes);
     const int64_t tiles = ceil_divide(args.samples * args.queries * args.group, tile);
     const int64_t prefix_tiles = std::max<int64_t>(ceil_divide(args.prefix_keys, tile), 1);
     // A part has no fewer rows than the prefix has keys: its sums are not larger than the tensors of its rows.
-    const int64_t fewest = std::max(kFewestTiles, prefix_tiles);
-    const int64_t parts = std::min(tiles / fewest, kMostBlocks / (prefix_tiles * std::max(args.kv_heads, 1)));
+    const int64_t parts = std::min(tiles / prefix_tiles, kMostBlocks / (prefix_tiles * std::max(args.kv_heads, 1)));
     if (args.prefix_keys == 0 || parts < 2) return;
     const int64_t of_part = ceil_divide(tiles, parts);
     count = ceil_divide(tiles, of_part);

@@ -62,8 +62,8 @@ struct PrefixSharedAttentionBackwardSimt {
   static constexpr const char* kName = "simt";
   static sdk::Support query(Device& device, const sdk::Call<Op>& call);
   static std::unique_ptr<sdk::Plan> plan(Device& device, const sdk::Call<Op>& call);
-  // Samples of 3 queries from which on a prefix sums its rows in parts.
-  static constexpr rlk_switch kSwitches[] = {{sizeof(rlk_switch), 0, "G", 150}};
+  // Queries of 3 samples from which on a prefix sums its rows in parts.
+  static constexpr rlk_switch kSwitches[] = {{sizeof(rlk_switch), 0, "Sq", 22}};
 };
 
 // Without matrix units.
