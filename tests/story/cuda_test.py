@@ -87,7 +87,7 @@ class Cuda(simt_vendor.Vendor):
         if not HAS_KERNELS:
             self.skipTest("built without nvcc: the plugin has no kernels to launch")
         self.expect_verified("fake_cuda", {
-            "gemm": ("bf16", 8), "matmul": ("f16", 2), "linear": ("bf16", 5), "linear_backward": ("bf16", 4),
+            "gemm": ("bf16", 8), "matmul": ("f16", 2), "linear": ("bf16", 3), "linear_backward": ("bf16", 4),
             "matmul_backward": ("f16", 3), "grouped_gemm": ("bf16", 2), "grouped_gemm_backward": ("f32", 2),
             "linear_logp": ("f32", 10), "linear_logp_backward": ("bf16", 10), "linear_cross_entropy": ("bf16", 10),
             "linear_cross_entropy_backward": ("f32", 10), "linear_jsd": ("f16", 9), "linear_jsd_backward": ("f16", 8)})

@@ -8,7 +8,7 @@ import os
 import command
 import simt_vendor
 
-PRODUCTS = {"gemm": ("f32", 8), "matmul": ("bf16", 2), "linear": ("f16", 5), "linear_backward": ("f16", 4),
+PRODUCTS = {"gemm": ("f32", 8), "matmul": ("bf16", 2), "linear": ("f16", 3), "linear_backward": ("f16", 4),
             "matmul_backward": ("bf16", 3), "linear_logp": ("bf16", 10), "linear_logp_backward": ("f16", 10),
             "linear_cross_entropy": ("f16", 10), "linear_cross_entropy_backward": ("bf16", 10),
             "linear_jsd": ("bf16", 9), "linear_jsd_backward": ("bf16", 8)}

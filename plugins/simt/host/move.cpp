@@ -64,7 +64,7 @@ MoveCall taken(MoveCall call, sdk::Dtype dtype, bool of_whole_rows) {
   size[simt::kTakeBytes] = bytes;
   const int64_t units = size[simt::kTakeRows] * size[simt::kTakeColumns];
   args.divisor[0] = divisor_of(size[simt::kTakeColumns]);
-  call.add({0, units, simt::kMoveThreads * simt::kMoveItems});
+  call.add({0, units, int64_t{simt::kMoveThreads} * simt::kMoveItems});
   return call;
 }
 
