@@ -260,7 +260,7 @@ TEST(MoveTest, RowsInPartsAreInOrder) {
 
 // Whatever the number of rows.
 TEST(MoveCallInParts, TakesLittleWorkspace) {
-  constexpr int64_t kRows = 56516175, kVocab = 38, kMost = int64_t{65} << 20;
+  constexpr int64_t kRows = 56516175, kVocab = 38, kMost = int64_t{257} << 20;
   const Sizes many = {kRows, kVocab}, few = {kRows, 1}, steps = {kVocab, 1}, one = {1, 1};
   const auto tensor = [](const Sizes& shape, const Sizes& strides) {
     rlk_tensor out{};
