@@ -99,10 +99,6 @@ constexpr uint64_t kTensorAlignment = 32;  // bytes; of the storage address of e
   X(aclSetOutputTensorAddr, int32_t, (AclExecutor*, size_t, AclTensor*, void*))
 
 // X(name, arguments of phase 1 before the workspace size and the executor)
-// Of versions after 8.1.
-#define RLK_ASCEND_LATER_OPERATORS(X) \
-  X(RotaryPositionEmbedding, const AclTensor*, const AclTensor*, const AclTensor*, int64_t, AclTensor*)
-
 #define RLK_ASCEND_OPERATORS(X)                                                                                     \
   X(Add, const AclTensor*, const AclTensor*, const AclScalar*, AclTensor*)                                          \
   X(Adds, const AclTensor*, const AclScalar*, const AclScalar*, AclTensor*)                                         \
@@ -156,6 +152,9 @@ constexpr uint64_t kTensorAlignment = 32;  // bytes; of the storage address of e
     const AclTensor*, const AclIntArray*, const AclTensor*, const AclTensor*, const AclTensor*, int64_t, double,    \
     int64_t, int64_t, char*, int64_t, int64_t, int64_t, int64_t, int64_t, bool, int64_t, int64_t, const AclTensor*, \
     const AclTensor*)
+// Those of versions after 8.1.
+#define RLK_ASCEND_LATER_OPERATORS(X) \
+  X(RotaryPositionEmbedding, const AclTensor*, const AclTensor*, const AclTensor*, int64_t, AclTensor*)
 
 using Phase2 = int32_t (*)(void* workspace, uint64_t workspace_bytes, AclExecutor*, AclStream);
 

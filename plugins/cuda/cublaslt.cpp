@@ -6,22 +6,6 @@
 
 #include <cstdlib>
 
-// member of products::Library, export
-#define RLK_CUBLASLT_REQUIRED(X)                            \
-  X(create, "cublasLtCreate")                               \
-  X(destroy, "cublasLtDestroy")                             \
-  X(description_create, "cublasLtMatmulDescCreate")         \
-  X(description_destroy, "cublasLtMatmulDescDestroy")       \
-  X(description_set, "cublasLtMatmulDescSetAttribute")      \
-  X(layout_create, "cublasLtMatrixLayoutCreate")            \
-  X(layout_destroy, "cublasLtMatrixLayoutDestroy")          \
-  X(layout_set, "cublasLtMatrixLayoutSetAttribute")         \
-  X(preference_create, "cublasLtMatmulPreferenceCreate")    \
-  X(preference_destroy, "cublasLtMatmulPreferenceDestroy")  \
-  X(preference_set, "cublasLtMatmulPreferenceSetAttribute") \
-  X(choose, "cublasLtMatmulAlgoGetHeuristic")               \
-  X(multiply, "cublasLtMatmul")
-
 namespace rlk::cuda {
 namespace {
 
@@ -75,7 +59,7 @@ products::Library open_cublaslt() {
   table.numbers = kNumbers;
   void* library = table.symbols.require_library({"libcublasLt.so.13", "libcublasLt.so.12"}, folders());
 #define RLK_CUBLASLT_NEED(member, symbol) table.symbols.require(library, symbol, table.member);
-  RLK_CUBLASLT_REQUIRED(RLK_CUBLASLT_NEED)
+  RLK_PRODUCTS_EXPORTS(RLK_CUBLASLT_NEED, "cublas")
 #undef RLK_CUBLASLT_NEED
   table.symbols.find(library, "cublasLtGetStatusName", table.status_name);
   return table;

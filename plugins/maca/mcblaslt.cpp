@@ -1,32 +1,16 @@
-// MetaX's part of the adapter in ../products: the exports of mcBLASLt and its numbers, each marked by how it is known
-// (maca.hpp). Names, parameters and their order are cuBLASLt's with another prefix (site), and so are the numbers of
-// dtypes and of the compute type (site); those of attributes are taken to be.
+// MetaX's part of the adapter in ../products: mcBLASLt and its numbers, marked by how each is known (maca.hpp). Names,
+// parameters and their order are cuBLASLt's with another prefix (site; those that make and destroy a preference by
+// analogy), and so are the numbers of bf16 and of the compute type (site); those of attributes are taken to be.
 #include "mcblaslt.hpp"
 
 #include "../products/library.hpp"
 #include "maca.hpp"
 
-// member of products::Library, export
-#define RLK_MCBLASLT_REQUIRED(X)                                          \
-  X(create, "mcblasLtCreate")                               /* site */    \
-  X(destroy, "mcblasLtDestroy")                             /* site */    \
-  X(description_create, "mcblasLtMatmulDescCreate")         /* site */    \
-  X(description_destroy, "mcblasLtMatmulDescDestroy")       /* site */    \
-  X(description_set, "mcblasLtMatmulDescSetAttribute")      /* site */    \
-  X(layout_create, "mcblasLtMatrixLayoutCreate")            /* site */    \
-  X(layout_destroy, "mcblasLtMatrixLayoutDestroy")          /* site */    \
-  X(layout_set, "mcblasLtMatrixLayoutSetAttribute")         /* site */    \
-  X(preference_create, "mcblasLtMatmulPreferenceCreate")    /* analogy */ \
-  X(preference_destroy, "mcblasLtMatmulPreferenceDestroy")  /* analogy */ \
-  X(preference_set, "mcblasLtMatmulPreferenceSetAttribute") /* site */    \
-  X(choose, "mcblasLtMatmulAlgoGetHeuristic")               /* site */    \
-  X(multiply, "mcblasLtMatmul")                             /* site */
-
 namespace rlk::maca {
 namespace {
 
-// No preference of alignments and none of reductions is asked for: a number that means something else there would not
-// be noticed by a comparison of results. So no class of numerics is claimed (Numbers::reductions).
+// The plugin asks for no preference of alignments or reductions: a comparison of results would not notice a number that
+// means something else there. So it claims no class of numerics (Numbers::reductions).
 constexpr products::Numbers kNumbers = [] {
   products::Numbers at;
   at.f32 = 0;  // MACA_R_*: analogy, but bf16, site
@@ -60,7 +44,7 @@ products::Library open_mcblaslt() {
   table.numbers = kNumbers;
   void* library = table.symbols.require_library({"libmcblasLt.so"}, folders());
 #define RLK_MCBLASLT_NEED(member, symbol) table.symbols.require(library, symbol, table.member);
-  RLK_MCBLASLT_REQUIRED(RLK_MCBLASLT_NEED)
+  RLK_PRODUCTS_EXPORTS(RLK_MCBLASLT_NEED, "mcblas")
 #undef RLK_MCBLASLT_NEED
   return table;
 }

@@ -42,6 +42,22 @@ constexpr int kNone = -1;
      Layout b_layout, const void* beta, const void* c, Layout c_layout, void* d, Layout d_layout,              \
      const void* algorithm, void* workspace, size_t workspace_bytes, Stream stream))
 
+// X(member, export): what each vendor's library calls them, behind its own prefix ("cublas").
+#define RLK_PRODUCTS_EXPORTS(X, prefix)                      \
+  X(create, prefix "LtCreate")                               \
+  X(destroy, prefix "LtDestroy")                             \
+  X(description_create, prefix "LtMatmulDescCreate")         \
+  X(description_destroy, prefix "LtMatmulDescDestroy")       \
+  X(description_set, prefix "LtMatmulDescSetAttribute")      \
+  X(layout_create, prefix "LtMatrixLayoutCreate")            \
+  X(layout_destroy, prefix "LtMatrixLayoutDestroy")          \
+  X(layout_set, prefix "LtMatrixLayoutSetAttribute")         \
+  X(preference_create, prefix "LtMatmulPreferenceCreate")    \
+  X(preference_destroy, prefix "LtMatmulPreferenceDestroy")  \
+  X(preference_set, prefix "LtMatmulPreferenceSetAttribute") \
+  X(choose, prefix "LtMatmulAlgoGetHeuristic")               \
+  X(multiply, prefix "LtMatmul")
+
 // The library's numbers.
 struct Numbers {
   // Of elements, by sdk::Dtype: f32, bf16, f16, f64.

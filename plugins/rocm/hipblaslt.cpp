@@ -7,22 +7,6 @@
 #include "../simt/host/runtime_api.hpp"
 #include "hip.hpp"
 
-// member of products::Library, export
-#define RLK_HIPBLASLT_REQUIRED(X)                            \
-  X(create, "hipblasLtCreate")                               \
-  X(destroy, "hipblasLtDestroy")                             \
-  X(description_create, "hipblasLtMatmulDescCreate")         \
-  X(description_destroy, "hipblasLtMatmulDescDestroy")       \
-  X(description_set, "hipblasLtMatmulDescSetAttribute")      \
-  X(layout_create, "hipblasLtMatrixLayoutCreate")            \
-  X(layout_destroy, "hipblasLtMatrixLayoutDestroy")          \
-  X(layout_set, "hipblasLtMatrixLayoutSetAttribute")         \
-  X(preference_create, "hipblasLtMatmulPreferenceCreate")    \
-  X(preference_destroy, "hipblasLtMatmulPreferenceDestroy")  \
-  X(preference_set, "hipblasLtMatmulPreferenceSetAttribute") \
-  X(choose, "hipblasLtMatmulAlgoGetHeuristic")               \
-  X(multiply, "hipblasLtMatmul")
-
 namespace rlk::rocm {
 namespace {
 
@@ -73,7 +57,7 @@ products::Library open_hipblaslt() {
   void* library =
       table.symbols.require_library({"libhipblaslt.so.1", "libhipblaslt.so.0", "libhipblaslt.so"}, folders());
 #define RLK_HIPBLASLT_NEED(member, symbol) table.symbols.require(library, symbol, table.member);
-  RLK_HIPBLASLT_REQUIRED(RLK_HIPBLASLT_NEED)
+  RLK_PRODUCTS_EXPORTS(RLK_HIPBLASLT_NEED, "hipblas")
 #undef RLK_HIPBLASLT_NEED
   return table;
 }

@@ -6,7 +6,8 @@
 // A term for each of_column, in which an `in` is its element and a kept number, a double, that of its row. Terms of
 // rows of 16 bits are fp32 where their numbers allow it, and so is the sum of a few of them; all else is fp64. Chunks
 // of rows are summed in the order of their rows, then the chunks: how many there are depends on the matrix's shape
-// alone. Where a sum is asked for, each `in` is read once more and 16 bytes of a chunk's column go through memory.
+// alone. Where a call asks for a sum, the kernel reads each `in` once more, and 16 bytes of a chunk's column go through
+// memory.
 #pragma once
 
 #include "rows.cuh"
