@@ -9,6 +9,8 @@ namespace {
 
 constexpr uint64_t kBlockAlignment = 256;  // what the ABI promises of allocated memory
 constexpr int64_t kRowGap = 3;             // elements; odd, so that rows lose the alignment of the first one
+// Of a dimension of one element, as it is of a slice of one element: no address depends on it.
+constexpr int64_t kStrideOfOne = 1'000'003;
 
 template <class Declared>
 int index_of(std::span<const Declared> list, std::string_view name) {
@@ -59,6 +61,9 @@ Placement place(Layout layout, std::span<const int64_t> shape, int64_t group) {
   for (size_t axis = 0; axis < backwards; ++axis) {
     at.first += std::max<int64_t>(shape[axis] - 1, 0) * at.strides[axis];
     at.strides[axis] = -at.strides[axis];
+  }
+  for (size_t axis = 0; axis < ndim && layout != Layout::contiguous; ++axis) {
+    if (shape[axis] == 1) at.strides[axis] = kStrideOfOne * group;
   }
   at.extent = 1;
   for (size_t axis = 0; axis < ndim; ++axis) {
