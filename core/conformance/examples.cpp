@@ -14,7 +14,6 @@ namespace {
 constexpr size_t kBytesKept = size_t{64} << 20;
 constexpr size_t kBytesAhead = size_t{64} << 20;
 constexpr size_t kCasesAhead = 256;
-constexpr unsigned kMostThreads = 4;  // this one included: runs of one implementation keep no more of them busy
 
 std::string key_of(const Case& c, const ConcreteCall& call, bool other_data) {
   return std::string(c.decl->name) + (other_data ? " other " : " ") + describe(c, call);

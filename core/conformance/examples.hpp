@@ -25,6 +25,9 @@ struct Example {
 // case of the same variations. The last ones are kept. [one thread at a time]
 class Examples {
 public:
+  // The caller's included: runs of one implementation keep no more of them busy.
+  static constexpr unsigned kMostThreads = 4;
+
   explicit Examples(uint64_t seed);
   ~Examples();
   Examples(const Examples&) = delete;

@@ -56,42 +56,96 @@ UnitResult device_unit(const Target& target, const Failure& failure) {
   return result;
 }
 
-// Canaries of different subjects have nothing to do with each other: each thread has a stream and memory of its own.
-void try_canaries(const Target& target, const std::vector<Subject>& subjects, const ConformanceOptions& options,
-                  std::vector<UnitResult>& results) {
-  std::vector<std::vector<UnitResult>> found(subjects.size());
-  std::mutex mutex;  // of what follows
-  std::optional<Failure> thrown;
-  std::set<std::string> under_way;  // should the process end here, each of them may be the reason
-  const auto tell = [&](const std::string& what, std::string& told) {
-    const std::lock_guard lock(mutex);
-    under_way.erase(std::exchange(told, what));
-    if (!what.empty()) under_way.insert(what);
-    std::string all;
-    for (const std::string& one : under_way) all += (all.empty() ? "" : ", or ") + one;
-    if (options.progress) options.progress(all);
-  };
-  on_threads(std::min(std::thread::hardware_concurrency(), kMostThreads), subjects.size(), [&](const auto& next) {
-    ConformanceOptions mine = options;
+// Not tried: `code` and `reason` for each implementation.
+std::vector<UnitResult> untried(const Subject& subject, const std::string& code, const std::string& reason) {
+  std::vector<UnitResult> results;
+  for (const rlk_implementation* implementation : *subject.implementations) {
+    results.push_back(whole(*implementation, UnitResult::Verdict::declined, code, reason));
+    results.back().dtype = unit_dtype_name(*subject.decl, static_cast<size_t>(subject.dtype_choice));
+  }
+  return results;
+}
+
+// A smoke test spends its time in waiting for short calls and in looking at their results, so several threads share it.
+// Each also has threads that compute golden answers ahead. A replay captures streams, which a device may forbid while
+// another thread allocates memory; large calls need the memory of all; and `picks` and `show` are one thread's.
+unsigned threads_for(const ConformanceOptions& options) {
+  if (options.threads > 0) return options.threads;
+  const unsigned processors = std::thread::hardware_concurrency();
+  if (options.canary) return std::min(processors, kMostThreads);
+  const bool alone = !options.smoke || options.graph_replay || options.large_elements > 0 || options.picks ||
+                     options.show || options.one_failure;
+  return alone ? 1 : std::clamp(processors / Examples::kMostThreads, 1u, kMostThreads);
+}
+
+// Subjects have nothing to do with each other: each thread has a stream and memory of its own.
+class SubjectRuns {
+public:
+  SubjectRuns(const Target& target, const std::vector<Subject>& subjects, const ConformanceOptions& options)
+      : target_(target), subjects_(subjects), options_(options), found_(subjects.size()) {}
+
+  void append_to(std::vector<UnitResult>& results) {
+    on_threads(threads_for(options_), subjects_.size(), [this](const auto& next) { work(next); });
+    for (std::vector<UnitResult>& list : found_) {
+      fail_all(thrown_, list);
+      std::move(list.begin(), list.end(), std::back_inserter(results));
+    }
+  }
+
+private:
+  template <class Next>
+  void work(const Next& next) {
+    ConformanceOptions mine = options_;
     std::string told;
     mine.progress = [&](const std::string& what) { tell(what, told); };
-    Harness harness(target);
+    Harness harness(target_);
     if (auto failure = harness.start()) throw std::runtime_error(failure->text);
-    Surroundings around(target, options.smoke);
-    Examples examples(options.seed);
-    const Budget budget(options.budget_s);
-    for (size_t i = next(); i < subjects.size(); i = next()) {
-      found[i] = try_subject(subjects[i], harness, around, examples, mine, budget);
+    Surroundings around(target_, options_.smoke);
+    Examples examples(options_.seed);
+    const Budget budget(options_.budget_s);
+    for (size_t i = next(); i < subjects_.size(); i = next()) {
+      if (const auto broken = why_broken()) {
+        found_[i] = untried(subjects_[i], broken->code, "not tried, because of what came before: " + broken->text);
+      } else if (budget.is_used_up()) {  // what is not tried need not be enumerated, which for many takes long
+        found_[i] = untried(subjects_[i], "BUDGET", budget_passed(options_));
+      } else {
+        found_[i] = try_subject(subjects_[i], harness, around, examples, mine, budget);
+      }
+      if (harness.broken()) note(harness.broken(), broken_);
     }
-    std::optional<Failure> mine_thrown = harness.finish();
-    if (!mine_thrown) mine_thrown = around.finish();
     tell({}, told);
-    const std::lock_guard lock(mutex);
-    if (!thrown) thrown = std::move(mine_thrown);
-  });
-  for (std::vector<UnitResult>& list : found) fail_all(thrown, list);
-  for (std::vector<UnitResult>& list : found) std::move(list.begin(), list.end(), std::back_inserter(results));
-}
+    note(harness.finish(), thrown_);
+    note(around.finish(), thrown_);
+  }
+
+  // Should the process end, each of what is under way may be the reason.
+  void tell(const std::string& what, std::string& told) {
+    const std::lock_guard lock(mutex_);
+    if (const auto at = under_way_.find(std::exchange(told, what)); at != under_way_.end()) under_way_.erase(at);
+    if (!what.empty()) under_way_.insert(what);
+    std::string all;
+    for (const std::string& one : under_way_) all += (all.empty() ? "" : ", or ") + one;
+    if (options_.progress && !all.empty()) options_.progress(all);
+  }
+
+  // The first one counts.
+  void note(std::optional<Failure> failure, std::optional<Failure>& of_all) {
+    const std::lock_guard lock(mutex_);
+    if (!of_all) of_all = std::move(failure);
+  }
+  std::optional<Failure> why_broken() {
+    const std::lock_guard lock(mutex_);
+    return broken_;
+  }
+
+  const Target& target_;
+  const std::vector<Subject>& subjects_;
+  const ConformanceOptions& options_;
+  std::vector<std::vector<UnitResult>> found_;  // by subject
+  std::mutex mutex_;                            // of what follows
+  std::optional<Failure> broken_, thrown_;
+  std::multiset<std::string> under_way_;
+};
 
 void run_all(const Target& target, const ConformanceOptions& options, std::vector<UnitResult>& results) {
   std::map<std::string, std::vector<const rlk_implementation*>> by_op;
@@ -107,15 +161,11 @@ void run_all(const Target& target, const ConformanceOptions& options, std::vecto
                                   std::string(implementation->op) + ", so nothing can be verified"));
     }
   }
-  const Budget budget(options.budget_s);
   if (options.progress) options.progress("device");
   std::optional<Failure> broken;
   if (!options.canary && options.device) broken = device_checks(target, options.smoke);
   if (broken) results.push_back(device_unit(target, *broken));
-  Harness harness(target);
-  if (!broken) broken = harness.start();
-  Surroundings around(target, options.smoke);
-  Examples examples(options.seed);
+  if (!broken) broken = Harness(target).start();
   std::vector<Subject> subjects;
   for (const OpDecl& decl : declarations()) {
     const auto found = by_op.find(decl.name);
@@ -133,21 +183,7 @@ void run_all(const Target& target, const ConformanceOptions& options, std::vecto
       subjects.push_back({&decl, static_cast<int>(d), &found->second});
     }
   }
-  if (options.canary) return try_canaries(target, subjects, options, results);
-  for (const Subject& subject : subjects) {
-    if (budget.is_used_up()) {  // what is not tried need not be enumerated, which for many operators takes long
-      for (const rlk_implementation* implementation : *subject.implementations) {
-        results.push_back(whole(*implementation, UnitResult::Verdict::declined, "BUDGET", budget_passed(options)));
-        results.back().dtype = unit_dtype_name(*subject.decl, static_cast<size_t>(subject.dtype_choice));
-      }
-      continue;
-    }
-    for (UnitResult& result : try_subject(subject, harness, around, examples, options, budget))
-      results.push_back(std::move(result));
-  }
-  std::optional<Failure> thrown = harness.finish();
-  if (!thrown) thrown = around.finish();
-  fail_all(thrown, results);
+  SubjectRuns(target, subjects, options).append_to(results);
 }
 
 int count(const OpDecl& decl, bool smoke) {

@@ -1,10 +1,13 @@
 // Does the engine go every way that the ABI allows? Graphs, plugins without devices, older plugins, lost devices.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <rlk/ops/logp.h>
@@ -100,6 +103,57 @@ TEST_F(EnginePaths, ALostDeviceEndsTheRunAndLeavesTheRestUnverified) {
     failed += r.verdict == Verdict::failed ? 1 : 0;
   }
   EXPECT_GT(failed, 0);
+}
+
+// Operators and dtypes at the same time, on as many threads as a large machine would use.
+class EngineThreads : public EnginePaths {
+protected:
+  std::vector<UnitResult> run_on(unsigned threads, const char* op,
+                                 std::function<void(const std::string&)> progress = {}) {
+    ConformanceOptions options;
+    options.op = op;
+    options.threads = threads;
+    options.progress = std::move(progress);
+    return run_conformance(open_.target(), options);
+  }
+};
+
+TEST_F(EngineThreads, FindWhatOneThreadFindsInTheSameOrder) {
+  simple::set_mutant("bf16_sums");
+  const std::vector<UnitResult> alone = run_on(1, "logp"), together = run_on(4, "logp");
+  ASSERT_EQ(alone.size(), together.size());
+  int failed = 0;
+  for (size_t i = 0; i < alone.size(); ++i) {
+    EXPECT_EQ(alone[i].feature, together[i].feature);
+    EXPECT_EQ(alone[i].variant, together[i].variant);
+    EXPECT_EQ(alone[i].dtype, together[i].dtype);
+    EXPECT_EQ(alone[i].verdict, together[i].verdict) << words(together[i]);
+    EXPECT_EQ(alone[i].cases, together[i].cases) << words(together[i]);
+    EXPECT_EQ(alone[i].verdict == Verdict::failed, alone[i].dtype == "bf16") << words(alone[i]);
+    failed += alone[i].verdict == Verdict::failed ? 1 : 0;
+  }
+  EXPECT_GT(failed, 0);
+}
+
+TEST_F(EngineThreads, TellOneAfterTheOtherWhatEachIsAt) {
+  std::atomic<int> inside{0}, calls{0};
+  run_on(4, "add", [&](const std::string& text) {
+    EXPECT_EQ(inside.fetch_add(1), 0);
+    EXPECT_TRUE(text == "device" || text.rfind("add serial ", 0) == 0) << text;
+    ++calls;
+    --inside;
+  });
+  EXPECT_GT(calls, 20);
+}
+
+TEST_F(EngineThreads, OfALostDeviceNothingIsVerified) {
+  simple::set_mutant("device_lost");
+  const std::vector<UnitResult> results = run_on(4, "add");
+  EXPECT_GE(results.size(), 4u);  // of each dtype
+  for (const UnitResult& r : results) {
+    EXPECT_NE(r.verdict, Verdict::verified) << words(r);
+    EXPECT_EQ(r.reason_code, "DEVICE_LOST") << r.op << " " << r.dtype << " " << words(r);
+  }
 }
 
 TEST_F(EnginePaths, ASwitchThatNoTestReachesIsToldAndHangsNothing) {
