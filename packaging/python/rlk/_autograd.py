@@ -135,24 +135,25 @@ class Function:
         codes = self.operator.checked(params) if torch.compiler.is_compiling() else self.operator.codes(params)
         # Never the default: before torch 2.12 the dispatcher drops trailing arguments that are, and then finds as many
         # gradients too many.
-        return Plan(codes, *self.lists(codes), wanted, pin, numerics or "", self.names(codes, wanted))
+        return Plan(codes, *self.lists(codes), wanted, pin, numerics or "", self.names(codes, wanted), {})
 
     def call(self, inputs, plan):
         """(plan, the outputs' names, the outputs), of which those that a gradient needs may be more than asked for."""
-        codes, real, whole, wanted, pin, numerics, names = plan
+        codes, real, whole, wanted, pin, numerics, names = plan[:7]
         if forward_ad._current_level >= 0:
             refuse_tangents(self.operator.name, inputs)
         differentiated = torch.is_grad_enabled() and any(getattr(x, "requires_grad", False) for x in inputs)
-        if differentiated and self.operator.backward is not None:
-            every = wanted | self.gradients.saved(inputs, codes, wanted)
-            if every != wanted:
-                wanted, names = every, self.names(codes, every)
         # What torch.library registers for gradients and for autocast are hops through Python of some 20 us. Graphs need them;
         # a plain call goes around them, with a Function of its own where there is a gradient.
         if self.pure and is_eager():
             if differentiated:
-                return plan, names, Eager.apply(self, codes, names, real, whole, wanted, pin, numerics, *inputs)
+                route = self.gradients.route(inputs, plan)
+                return plan, route.names, Eager.apply(self, route, *inputs)
             return plan, names, self.below(inputs, real, whole, wanted, pin, numerics)[1]
+        if differentiated and self.operator.backward is not None:
+            every = wanted | self.gradients.saved(inputs, codes, wanted)
+            if every != wanted:
+                wanted, names = every, self.names(codes, every)
         if not self.pure:
             self.note_change(inputs, differentiated)
         return plan, names, self.overload(*inputs, real, whole, wanted, pin, numerics)
@@ -177,6 +178,8 @@ class Function:
 
     def result(self, inputs, plan, names, tensors):
         """One output alone, several as a named tuple, as rlk.ops gives them."""
+        if len(names) == 1 and self.pure:
+            return tensors[0]
         results = dict(zip(names, tensors or ()))
         if not self.pure:
             given = {a.name: x for a, x in zip(self.operator.inputs, inputs) if x is not None}
@@ -262,3 +265,4 @@ class Plan(NamedTuple):
     pin: Optional[str]
     numerics: str
     names: list
+    routes: dict  # of calls with a gradient, by the shapes of their inputs

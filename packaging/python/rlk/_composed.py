@@ -23,9 +23,9 @@ class Call:
 
     def __init__(self, gradients, ctx, grads, saved):
         operator = gradients.forward.operator
-        self.params = {p.name: p.values[code] if p.type == "enum" else code for p, code in zip(operator.params, ctx.codes)}
+        self.params = {p.name: p.values[code] if p.type == "enum" else code for p, code in zip(operator.params, ctx.route.codes)}
         self.shapes = {a.name: shape for a, (shape, _) in zip(operator.inputs, ctx.given)}
-        self.gradients, self.who, self.grads, self.saved = gradients, ctx.who, grads, saved
+        self.gradients, self.who, self.grads, self.saved = gradients, ctx.route.who, grads, saved
 
     def run(self, name, *inputs, outputs=(), **params):
         """The outputs of an operator: the required ones and those named."""

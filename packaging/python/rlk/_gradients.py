@@ -1,6 +1,7 @@
 """The gradient of an operator, through its backward, or composed of other operators (_composed.py). What a backward reads
 of its forward is asked for with the forward; which outputs that is follows from the backward's rules."""
 import itertools
+from typing import NamedTuple, Optional
 
 import torch
 from torch.autograd import forward_ad
@@ -103,23 +104,39 @@ class Gradients:
 
     # ---- the forward's side --------------------------------------------------------------------------------------
 
-    def keep(self, ctx, tensors, codes, names, who, outputs, given=None):
+    def route(self, inputs, plan):
+        """Of a plain call: found once for a plan and shapes."""
+        key = shapes(inputs)
+        known = plan.routes.get(key)
+        if known is None:
+            wanted, names = plan.wanted, plan.names
+            if self.forward.operator.backward is not None:
+                wanted |= self.saved(inputs, plan.codes, wanted)
+                names = self.forward.names(plan.codes, wanted)
+            found = self.routed(inputs, plan.codes, wanted, names, (plan.pin, plan.numerics))
+            known = remembered(plan.routes, key, found._replace(real=plan.real, whole=plan.whole, ways={}))
+        return known
+
+    def routed(self, inputs, codes, wanted, names, who):
+        rule, kept, idle = _composed.rule_of(self.forward.operator, inputs), (), ()
+        if rule is None and self.function is not None:
+            kept, idle = self.remembered(("kept", *names), (), lambda: self.kept(names))
+        return Route(codes, names, wanted, who, rule, kept, idle)
+
+    def keep(self, ctx, tensors, route, outputs, given=None):
         """Of a forward, for its backward. given: what autocast made the tensors of, where it did."""
-        ctx.codes, ctx.names, ctx.who = codes, names, who
-        given = tensors if given is None else given
-        ctx.given = [(None, None) if x is None else (x.shape, x.dtype) for x in given]
+        ctx.route = route
         ctx.sizes = [(x.shape, x.dtype) for x in outputs]
-        ctx.rule = _composed.rule_of(self.forward.operator, tensors)
-        if ctx.rule is not None:
-            there = {a.name: x for a, x in zip(self.forward.operator.inputs, tensors)} | dict(zip(names, outputs))
-            ctx.save_for_backward(*(there[name] for name in ctx.rule[0]))
+        ctx.given = None
+        if given is not None or route.rule is not None:
+            ctx.given = [(None, None) if x is None else (x.shape, x.dtype) for x in (given or tensors)]
+        if route.rule is not None:
+            there = {a.name: x for a, x in zip(self.forward.operator.inputs, tensors)} | dict(zip(route.names, outputs))
+            ctx.save_for_backward(*(there[name] for name in route.rule[0]))
             ctx.mark_non_differentiable(*(x for x in outputs if not x.is_floating_point()))
-        if ctx.rule is not None or self.function is None:
-            return
-        kept, idle = self.remembered(("kept", *names), (), lambda: self.kept(names))
-        ctx.kept = [names[i] for i in kept]
-        ctx.save_for_backward(*tensors, *(outputs[i] for i in kept))
-        ctx.mark_non_differentiable(*(outputs[i] for i in idle))
+        elif self.function is not None:
+            ctx.save_for_backward(*tensors, *[outputs[i] for i in route.kept])
+            ctx.mark_non_differentiable(*[outputs[i] for i in route.idle])
 
     def kept(self, names):
         """The outputs that the backward reads, and those without a gradient, by place."""
@@ -132,7 +149,7 @@ class Gradients:
         # torch takes an empty list for one of tensors, and wants a list of gradients for it.
         ctx.behind = [[] if x == [] else None for x in inputs[self.forward.n_inputs:]]
         tensors, codes, wanted, *who = self.forward.split(tuple(inputs))
-        self.keep(ctx, tensors, codes, self.forward.names(codes, wanted), who, output)
+        self.keep(ctx, tensors, self.routed(tensors, codes, wanted, self.forward.names(codes, wanted), who), output)
 
     def of_graph(self, ctx, gradients):
         grads = self.of(ctx, gradients, tuple(ctx.needs_input_grad[:self.forward.n_inputs]))
@@ -142,39 +159,39 @@ class Gradients:
 
     def of(self, ctx, gradients, needs_gradient):
         """The gradients of the inputs that need one."""
-        if ctx.rule is not None:
+        route = ctx.route
+        if route.rule is not None:
             return self.composed(ctx, gradients, needs_gradient)
-        op, function = self.forward.operator, self.function
-        if function is None:
-            raise InvalidArgument(f"{op.name} has no gradient. Pass inputs that require none (x.detach())")
+        if self.function is None:
+            raise InvalidArgument(f"{self.forward.operator.name} has no gradient. Pass inputs that require none (x.detach())")
         tensors = ctx.saved_tensors
-        given = {a.name: x for a, x in zip(op.inputs, tensors)}
-        given |= dict(zip(ctx.kept, tensors[len(op.inputs):]))
-        given |= {f"grad_{name}": dense(g) for name, g in zip(ctx.names, gradients)}
-        inputs = tensors[:len(op.inputs)]
-        there = tuple(name for name, x in given.items() if x is not None)
-        sources, lists, wanted, names = self.remembered(
-            ("of", shapes(inputs), there, needs_gradient, *ctx.kept), ctx.codes,
-            lambda: self.arranged(ctx, given, inputs, needs_gradient))
-        arguments = [x if name is None else self.zeros(name, ctx, inputs) if x is None else x
-                     for name, x in ((name, given.get(name)) for name in sources)]
-        results = dict(zip(names, self.run(function, arguments, lists, wanted, ctx.who)))
-        grads = []
-        for a, needs, (_, dtype) in zip(op.inputs, needs_gradient, ctx.given):
-            g = results.get(f"grad_{a.name}") if needs else None
-            if needs and g is None:
-                raise InvalidArgument(f"{op.name} has no gradient for {a.name}. Pass {a.name}.detach()")
-            if g is not None and g.dtype != dtype:  # sums of 16-bit gradients come in fp32
-                g = g.to(dtype)
-            grads.append(g)
+        there = (*tensors, *gradients)
+        question = (needs_gradient, *[x is not None for x in gradients])
+        way = None if route.ways is None else route.ways.get(question)
+        if way is None:
+            way = self.way(route, there, needs_gradient)
+            if route.ways is not None:
+                route.ways[question] = way
+        n_saved = len(tensors)
+        arguments = [None if place is None else
+                     self.zeros(place, ctx, tensors) if isinstance(place, str) else
+                     dense(there[place]) if place >= n_saved else there[place] for place in way.sources]
+        results = self.run(self.function, arguments, way.lists, way.wanted, route.who)
+        grads = [None if place is None else results[place] for place in way.results]
+        for i, g in enumerate(grads):
+            if g is None:
+                continue
+            dtype = tensors[i].dtype if ctx.given is None else ctx.given[i][1]
+            if g.dtype != dtype:  # sums of 16-bit gradients come in fp32
+                grads[i] = g.to(dtype)
         return grads
 
     def composed(self, ctx, gradients, needs_gradient):
         """The same by a rule of _composed.py."""
         if all(g is None for g in gradients):
             return [None] * len(needs_gradient)
-        reads, function = ctx.rule
-        grads = dict(zip(ctx.names, map(dense, gradients)))
+        reads, function = ctx.route.rule
+        grads = dict(zip(ctx.route.names, map(dense, gradients)))
         results = function(_composed.Call(self, ctx, grads, dict(zip(reads, ctx.saved_tensors))))
         answer = []
         for a, needs, (_, dtype) in zip(self.forward.operator.inputs, needs_gradient, ctx.given):
@@ -188,26 +205,35 @@ class Gradients:
     def named(name):
         return functions[name]
 
-    def arranged(self, ctx, given, inputs, needs_gradient):
-        """(for each input of the backward its name in what is given, or None; its parameters; wanted; what it gives)."""
+    def way(self, route, there, needs_gradient):
+        """How a backward is called with what is there: the inputs of the forward, the outputs that were kept, gradients."""
         forward, function = self.forward.operator, self.function
         op = function.operator
+        kept = [route.names[i] for i in route.kept]
+        names = [*(a.name for a in forward.inputs), *kept, *(f"grad_{name}" for name in route.names)]
+        given = {name: i for i, (name, x) in enumerate(zip(names, there)) if x is not None}
         for name, needed in self.read_by_backward().items():
-            if needed and name not in ctx.kept:
+            if needed and name not in kept:
                 raise InvalidArgument(f"the gradient of torch.ops.rlk.{forward.name} reads its output {name}, which "
                                       f"was not asked for: call rlk.torch.{forward.name}, or set the bit "
                                       f"{self.forward.bits[name]} of wanted")
-        codes, views = self.codes(ctx.codes), fakes(forward, inputs)
+        codes, views = self.codes(route.codes), fakes(forward, there[:len(forward.inputs)])
         needed = {f"grad_{a.name}" for a, needs in zip(forward.inputs, needs_gradient) if needs}
         made = {o.name for o in op.outputs if not o.optional or o.name in needed}
-        zeros = {a.name for a in op.inputs if not a.optional and a.name.startswith("grad_") and given.get(a.name) is None}
+        zeros = {a.name for a in op.inputs if not a.optional and a.name.startswith("grad_") and a.name not in given}
         # An optional output that was kept counts only where a rule asks for it.
-        spare = [a.name for a in op.inputs if a.optional and a.name in ctx.kept]
-        present = {a.name for a in op.inputs if given.get(a.name) is not None and a.name not in spare} | made | zeros
+        spare = [a.name for a in op.inputs if a.optional and a.name in kept]
+        present = {a.name for a in op.inputs if a.name in given and a.name not in spare} | made | zeros
         more = self.completed(present, spare, codes, views)
-        sources = [a.name if a.name in present or a.name in more else None for a in op.inputs]
+        # Of what is used and not there, a gradient of 0.
+        sources = [given.get(a.name, a.name) if a.name in present or a.name in more else None for a in op.inputs]
         wanted = sum(bit for name, bit in function.bits.items() if name in made or name in more)
-        return sources, function.lists(codes), wanted, function.names(codes, wanted)
+        results = {name: i for i, name in enumerate(function.names(codes, wanted))}
+        for a, needs in zip(forward.inputs, needs_gradient):
+            if needs and f"grad_{a.name}" not in results:
+                raise InvalidArgument(f"{forward.name} has no gradient for {a.name}. Pass {a.name}.detach()")
+        return Way(sources, function.lists(codes), wanted,
+                   [results[f"grad_{a.name}"] if needs else None for a, needs in zip(forward.inputs, needs_gradient)])
 
     @staticmethod
     def run(function, arguments, lists, wanted, who):
@@ -227,13 +253,14 @@ class Gradients:
     def zeros(self, name, ctx, inputs):
         """A gradient of 0 for an output that nobody used, or nobody asked for."""
         like = next(x for x in inputs if x is not None)
-        sizes = {f"grad_{name}": size for name, size in zip(ctx.names, ctx.sizes)}
+        sizes = {f"grad_{name}": size for name, size in zip(ctx.route.names, ctx.sizes)}
         if name in sizes:
             shape, dtype = sizes[name]
         else:
-            op, views = self.forward.operator, fakes(self.forward.operator, inputs)
-            output, form = next(o for o in op.outputs if f"grad_{o.name}" == name), op.form_of(ctx.codes)
-            shape = self.forward.shape(output, form, op.symbols(views, form), views, ctx.codes, 0)
+            op, codes = self.forward.operator, ctx.route.codes
+            views = fakes(op, inputs[:len(op.inputs)])
+            output, form = next(o for o in op.outputs if f"grad_{o.name}" == name), op.form_of(codes)
+            shape = self.forward.shape(output, form, op.symbols(views, form), views, codes, 0)
             dtype = Torch.by_name[op.dtype(output.dtype, op.variables(views))]
         return like.new_zeros(shape, dtype=dtype)
 
@@ -247,18 +274,43 @@ def shapes(tensors):
     return tuple([None if x is None else x.shape for x in tensors])
 
 
+class Route(NamedTuple):
+    """A forward with a gradient: its parameters, what the outputs are called and which they are, who serves it, the rule of
+    _composed.py or None, the places of the outputs that the backward reads and of those without a gradient. Of a plain
+    call also the parameters as the schema has them, and the ways of its backwards so far."""
+    codes: list
+    names: list
+    wanted: int
+    who: tuple
+    rule: Optional[tuple]
+    kept: list
+    idle: list
+    real: list = ()
+    whole: list = ()
+    ways: Optional[dict] = None
+
+
+class Way(NamedTuple):
+    """A backward. sources: for each input its place in what is there, its name where it is a gradient of 0, or None; results:
+    for each input of the forward the place of its gradient, or None."""
+    sources: list
+    lists: tuple
+    wanted: int
+    results: list
+
+
 class Eager(torch.autograd.Function):
     """A call with a gradient, outside of graphs."""
 
     @staticmethod
-    def forward(ctx, function, codes, names, real, whole, wanted, pin, numerics, *inputs):
+    def forward(ctx, function, route, *inputs):
         # Cast here and not before: a sum in fp32 that is the gradient of an fp32 weight is never rounded to 16 bits.
-        tensors, outputs = function.below(inputs, real, whole, wanted, pin, numerics)
+        tensors, outputs = function.below(inputs, route.real, route.whole, route.wanted, *route.who)
         ctx.gradients = function.gradients
         ctx.set_materialize_grads(False)
-        function.gradients.keep(ctx, tensors, codes, names, (pin, numerics), outputs, inputs)
+        function.gradients.keep(ctx, tensors, route, outputs, None if tensors is inputs else inputs)
         return tuple(outputs)
 
     @staticmethod
     def backward(ctx, *gradients):
-        return (*(None,) * 8, *ctx.gradients.of(ctx, gradients, ctx.needs_input_grad[8:]))
+        return (None, None, *ctx.gradients.of(ctx, gradients, ctx.needs_input_grad[2:]))
