@@ -10,7 +10,7 @@
 namespace rlk::core::conformance {
 namespace {
 
-// A number outside of a domain: beyond which end, and how far. Whoever looks at one end alone, or narrows a number to
+// A number outside of a domain: beyond which end, and how far. Code that looks at one end alone, or narrows a number to
 // 32 bits before looking, takes some of them for good.
 enum class Beyond { above, below, far_above, far_below, largest, smallest };
 constexpr int kBeyond = 6;
@@ -129,7 +129,7 @@ void plant_order(int fault, ConcreteCall& call, Argument& indices) {
     if (is_ignored(call, n) || before < 0) continue;
     int64_t row = get_int(indices, before);
     if (fault == kRowBack) {
-      // If there is one, a row that nobody has named.
+      // If there is one, a row that no index has named.
       const auto named = [&](int64_t r) {
         for (int64_t k = 0; k < indices.count(); ++k) {
           if (get_int(indices, k) == r) return true;

@@ -126,7 +126,7 @@ public:
   // The same in two steps: enqueued with its copies, and waited for. One call at a time.
   DeviceCallPointer launch(const OwnedPlan& plan, const ConcreteCall& call, const RunSettings& settings);
   Outcome land(DeviceCallPointer device_call);
-  // What inline streams promise: the outcome is there before anybody waits, and nothing is written later.
+  // What inline streams promise: the outcome is there before the host waits, and nothing is written later.
   Outcome land_inline(DeviceCallPointer device_call);
   // What the memory of the call that landed last, run with these settings, holds some time after it landed.
   Outcome look_again(const ConcreteCall& call, const RunSettings& settings);

@@ -25,7 +25,7 @@ template <class T>
 rlk_error* as_error(const T&) {
   return nullptr;
 }
-// The caller's error is the last argument; nullptr where nobody asks for one.
+// The caller's error is the last argument; nullptr where there is none.
 template <class... A>
 rlk_error* error_of(const A&... arguments) {
   rlk_error* last = nullptr;
@@ -35,7 +35,7 @@ rlk_error* error_of(const A&... arguments) {
 
 }  // namespace detail
 
-// What glibc unwinds a thread with that a plugin ends (pthread_exit) passes: nobody may stop it.
+// If a plugin ends its thread (pthread_exit), glibc unwinds the thread with this exception: it must pass.
 #ifdef __GLIBCXX__
 #define RLK_LET_THREAD_END              \
   catch (const abi::__forced_unwind&) { \

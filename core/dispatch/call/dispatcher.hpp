@@ -1,4 +1,4 @@
-// Takes calls: validates, finds who serves, runs, falls back, counts. One per runtime.
+// Takes calls: validates, finds an implementation, runs, falls back, counts. One per runtime.
 #pragma once
 
 #include <rlk/abi.h>
@@ -29,7 +29,7 @@ struct Explanation {
   std::string op;
   std::vector<Option> options;
   FallbackReason fallback;  // empty code: what was wished for
-  std::string refused;      // the call's own error when nobody takes it, or strict forbids who would
+  std::string refused;      // the call's own error: no implementation takes it, or strict forbids the one that would
   FallbackBytes staged;     // what a staged option copies
 };
 

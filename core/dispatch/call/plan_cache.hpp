@@ -31,7 +31,7 @@ struct PlanList {
   std::chrono::milliseconds delay{0};
 };
 
-// Who serves calls of a key. Immutable.
+// The candidate that serves calls of a key. Immutable.
 struct Decision {
   std::vector<uint64_t> key;
   std::shared_ptr<const Candidate> candidate;

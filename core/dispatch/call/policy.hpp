@@ -1,4 +1,4 @@
-// Who should serve an operator, by the preferences of the environment and the policy file.
+// Which implementation should serve an operator, by the preferences of the environment and the policy file.
 #pragma once
 
 #include <rlk/abi/status.h>

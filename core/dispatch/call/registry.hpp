@@ -31,8 +31,8 @@ struct PluginBinding {
 };
 
 bool owns_devices(const PluginBinding& plugin);
-// Of plugins that own devices of one backend the first keeps what a later one describes too: nobody has tested the
-// later one's operators on the first one's streams. Who of those before has the plugin's device already, or nullptr.
+// Of plugins that own devices of one backend the first keeps what a later one describes too: the later one's operators
+// were not tested on the first one's streams. Returns the one in `before` that has the plugin's device, or nullptr.
 const PluginBinding* find_holder(const std::vector<const PluginBinding*>& before, const PluginBinding& plugin,
                                  uint32_t ordinal);
 
@@ -93,7 +93,7 @@ struct UncomparedClass {
   uint64_t calls = 0;  // that were looked at
 };
 
-// One (operator, implementation) on one device. Who keeps one longer than a call shares it.
+// One (operator, implementation) on one device. Code that keeps one longer than a call shares it.
 struct Candidate : std::enable_shared_from_this<Candidate> {
   Candidate(const OpDecl& declaration, const rlk_implementation& made_by, std::shared_ptr<const PluginBinding> owner,
             const DeviceEntry& entry, PluginDevice& handle)
@@ -162,7 +162,7 @@ struct Snapshot {
   bool is_current(const DeviceEntry& device) const;
 };
 
-// A snapshot lives as long as somebody reads it. Every thread keeps the last one that it read until it reads another.
+// A snapshot lives as long as a thread reads it. Every thread keeps the last one that it read until it reads another.
 class Registry {
 public:
   Registry();
@@ -182,7 +182,7 @@ public:
   void quarantine(Quarantined failed);
   // Everything of a plugin whose own clean-up failed, in each registry that has it: `what` is the slot. [thread-safe]
   static void switch_off(const rlk_plugin& plugin, const char* what, const rlk_error& error) noexcept;
-  // Each may have caused one failure, and nobody knows which: kept as evidence, none is switched off. The same again is
+  // Each may have caused one failure; rlk cannot tell which. Kept as evidence, none is switched off. The same again is
   // no new generation. [thread-safe]
   void suspect(std::vector<Quarantined> suspects);
   // Is told of every new quarantine and suspicion, outside any lock, so that evidence can be kept. [before the first

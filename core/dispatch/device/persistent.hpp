@@ -45,7 +45,7 @@ public:
   void release();
 
 private:
-  std::atomic<bool> done_{false};  // the filling execution has ended: nobody waits any more
+  std::atomic<bool> done_{false};  // the filling execution has ended: no other execution waits any more
   std::mutex mutex_;               // of what follows
   CachingAllocator* from_ = nullptr;
   void* memory_ = nullptr;

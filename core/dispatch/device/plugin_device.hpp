@@ -11,7 +11,7 @@
 namespace rlk::core {
 
 // The owner's handle comes from device_open, that of a plugin which only brings operators from device_attach. Either is
-// asked for once; a failure is remembered and told to everybody who asks later.
+// asked for once; a failure is remembered and told to every later caller.
 class PluginDevice {
 public:
   // Of the plugin that owns the device.

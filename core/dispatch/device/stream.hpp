@@ -34,7 +34,7 @@ public:
   void add_failure(Failure failure, uint64_t given_at);
   void add_wrong_result(std::string text);
   // The stream itself failed: host functions that it was given before may have read what failed copies left, so that
-  // their own failures are nobody's fault.
+  // their own failures are blamed on no implementation.
   void note_stream_failure();
   uint64_t stream_failures() const { return stream_failures_.load(std::memory_order_acquire); }
   // The first of each since the last take; kind 0 and RLK_OK when there was none.
@@ -67,8 +67,8 @@ public:
   rlk_status finish(rlk_error* error);
 
   // RLK_OK, RLK_NOT_READY, RLK_TIMEOUT; RLK_DATA_ERROR with a text; or the failure, with the calls that may have caused
-  // it. suspects (may be nullptr) receives them; of a lost device those of all its streams, and when that was told
-  // before, nobody; nobody either of a question that the backend could not answer (an exception inside it, say).
+  // it. suspects (may be nullptr) receives them; of a lost device those of all its streams, and none when that was told
+  // before; none either if the backend could not answer the question (an exception inside it, say).
   rlk_status query(rlk_error* error, std::vector<Suspect>* suspects = nullptr);
   rlk_status synchronize(uint64_t timeout_ns, rlk_error* error, std::vector<Suspect>* suspects = nullptr);
   // The failure of the stream itself, in words, or RLK_OK. Keeps data errors for the caller's own question.
@@ -102,11 +102,11 @@ public:
   void note_domain_ends(uint32_t tag, const OpDecl& decl, const Values& values) {
     domain_ends_.note(tag, decl, values);
   }
-  // Who may be to blame now. [thread-safe]
+  // The calls that may be to blame now. [thread-safe]
   void add_suspects_to(std::vector<Suspect>* out) const { suspects_->add_to(out); }
   void forget_calls() { suspects_->clear(); }
   // What the stream will tell of the call that was noted last, whose kernels were given this tag (0: that of
-  // note_call). Of many that nobody asks for, the first ones are given up.
+  // note_call). Of many that the caller does not ask for, the first ones are dropped.
   std::shared_ptr<Telling> note_telling(uint32_t tag);
   // The call that was noted last was refused by its implementation.
   void take_back_call() { suspects_->take_back_last(); }
@@ -139,7 +139,7 @@ public:
   // Its data errors are told by this stream from now on.
   void note_launch(const std::shared_ptr<GraphRecord>& graph);
 
-  // Lets plans that were dropped from the cache die once this stream has passed them, although nobody synchronizes it.
+  // Lets plans that were dropped from the cache die once this stream has passed them, without a synchronize.
   void help_collect();
 
 private:

@@ -1,5 +1,5 @@
-// Calls of a plugin that are no operator's: an exception switches the plugin off and is told. Of what ends something
-// that the plugin made nobody could be given the failure.
+// Calls of a plugin that are no operator's: an exception switches the plugin off and is told. What ends something
+// that the plugin made has no caller who could be given the failure.
 #pragma once
 
 #include <functional>
