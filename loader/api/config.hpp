@@ -31,7 +31,7 @@ struct Config {
   std::string require;      // backends, separated by commas, as RLK_REQUIRE
   std::string counters;     // what is told at the end, as RLK_COUNTERS
   std::vector<KnownBad> known_bad;
-  // Of probe_retry, allow, allow_list, require and counters: by the variable's name, who says it ("rlk.toml:3:
+  // Of probe_retry, allow, allow_list, require and counters: by the variable's name, what sets it ("rlk.toml:3:
   // require").
   std::map<std::string, std::string, std::less<>> origins;
   std::vector<std::string> use_known_bad;  // plugins that are used whatever known_bad says: ids or backends, globs
@@ -55,13 +55,13 @@ struct Config {
 //   seen = { runtime_version = "7.1*" }  # what the plugin saw, as `rlk-plugins inspect` shows its evidence; globs
 //   operators = ["logp:fused"]         # "logp", or one implementation of it; all when it is absent
 //   reason = "wrong in bf16: https://..."
-//   [off]                              # implementations on devices that nobody gets without asking, and why
+//   [off]                              # implementations on devices that a call must ask for, and why
 //   linear_logp = "wrong in bf16"      # or "linear_logp:fused" for one of them
 //   [dispatch]
 //   fallback = "strict"                # as RLK_FALLBACK
 //   call_timeout = 60                  # as RLK_CALL_TIMEOUT; watch is a number too, or a text
 //   attention = "cuda:cudnn"           # "all" is every operator
-//   numerics = ["accurate"]            # classes that every call demands; one that nobody holds is refused
+//   numerics = ["accurate"]            # classes that every call demands; refused if no implementation has them
 //
 // or plain lines `op = backend`, `include = file`, `probe_retry = 300`, `require = cuda`, `counters = 1`,
 // `allow_list = FILE`, with # comments. At most 64 regular files and 1 MiB with all that is included. INVALID_ARGUMENT

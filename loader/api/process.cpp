@@ -81,7 +81,7 @@ void log_of_store(bool is_warning, const std::string& text) {
 
 namespace {
 
-// Nobody asked for it and nothing fails: without a word the plugin would only be missing.
+// The caller did not require the plugin and nothing fails: without this warning it would only be missing.
 void warn_of_time_out(const PluginRecord& record) {
   if (record.reason_code != reason::kTimedOut.code) return;
   core::log_line(RLK_LOG_WARN, "probe",

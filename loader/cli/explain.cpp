@@ -1,4 +1,4 @@
-// `rlk-plugins explain`: who would take a call, and why not the others.
+// `rlk-plugins explain`: which implementation would take a call, and why not the others.
 #include <fmt/core.h>
 
 #include <algorithm>

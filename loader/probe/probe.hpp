@@ -47,7 +47,7 @@ struct ProbeOptions {
   // another's probe that is fresh.
   bool fresh = false, fresh_builtin = true;
   Trial trial = Trial::all;
-  Demand* demand = nullptr;  // which operators are wanted of whom; `first_look` and `more` look at it
+  Demand* demand = nullptr;  // which operators are wanted of which plugins; `first_look` and `more` look at it
   // The plugins that the caller has verdicts of, with the operators that wait. `more` tries no other, and of `all`
   // these are left out: a first look is enough for them.
   std::map<std::string, std::vector<std::string>> waiting;

@@ -70,7 +70,7 @@ int examine_requested(ChildChannel* channel) {
     return rlk::loader::kExitWithoutSocket;
   }
   options.host = rlk::loader::host_services();
-  // Who cannot tell what it does need not go on.
+  // A prober that cannot tell its parent what it does need not go on.
   const auto send = [channel](FrameKind kind, const std::string& text) {
     if (!channel->send(kind, text)) _exit(rlk::loader::kExitWithoutSocket);
   };

@@ -38,7 +38,7 @@ void watch(const Hung& hung, long thread, int status) {
   while (hung.hangs()) {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
     std::string now = turns_of(thread);
-    if (now.empty()) return;  // without /proc nobody can tell
+    if (now.empty()) return;  // without /proc the turns are unknown
     if (now != before) {
       before = std::move(now);
       since = Clock::now();

@@ -28,7 +28,7 @@ std::string name_of(const QuarantineEntry& entry) {
   return fmt::format("{}{}-{}", kQuarantinePrefix, hash_bytes(entry.id).substr(0, 8), hash_bytes(all));
 }
 
-// Whether the unit certainly caused it; else it may have been the machine, or a user who ended the process.
+// Whether something else may have caused it: the machine, or a user who ended the process.
 bool is_doubtful(const std::string& reason_code) {
   return reason_code == kEndedInside || reason_code == "DEVICE_LOST" || reason_code == "TIMEOUT" ||
          reason_code == "OUT_OF_MEMORY";
