@@ -88,7 +88,7 @@ int guarded(Body&& body) noexcept {
   try {
     std::string why;
     tvm = library(&why);
-    if (tvm == nullptr) return -1;  // nobody to tell it to: rlk_tvmffi_register has the text
+    if (tvm == nullptr) return -1;  // without tvm-ffi the error has no receiver: rlk_tvmffi_register has the text
     body(*tvm);
     return 0;
   } catch (const Raised& raised) {

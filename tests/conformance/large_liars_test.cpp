@@ -1,4 +1,4 @@
-// Calls beyond the sizes of all cases: who is wrong only from some element or row on is caught there, where memory goes
+// Calls beyond the sizes of all cases: code that is wrong only from some element or row on is caught, if memory goes
 // so far; where it does not, that is told.
 #include <gtest/gtest.h>
 
