@@ -29,7 +29,7 @@ struct Config {
   std::string allow;        // off, warn or require, as RLK_ALLOW; "" is unset
   std::string allow_list;   // a path, as RLK_ALLOW_LIST
   std::string require;      // backends, separated by commas, as RLK_REQUIRE
-  std::string counters;     // what is told at the end, as RLK_COUNTERS
+  std::string counters;     // what is written at the end, as RLK_COUNTERS
   std::vector<KnownBad> known_bad;
   // Of probe_retry, allow, allow_list, require and counters: by the variable's name, what sets it ("rlk.toml:3:
   // require").
@@ -46,7 +46,7 @@ struct Config {
 //   plugin_path = ["/opt/acme/rlk"]
 //   probe_retry = 300                  # seconds for which a time-out of a probe is believed, as RLK_PROBE_RETRY
 //   require = ["cuda"]                 # backends without which nothing starts, as RLK_REQUIRE
-//   counters = "/run/rlk-%p.prom"      # what is told at the end of a process, as RLK_COUNTERS
+//   counters = "/run/rlk-%p.prom"      # what is written at the end of a process, as RLK_COUNTERS
 //   allow = "require"                  # plugins that allow_list does not name: off, warn, require, as RLK_ALLOW
 //   allow_list = "plugins.sha256"      # relative to this file; lines as sha256sum writes them, as RLK_ALLOW_LIST
 //   use_known_bad = ["acme"]           # plugins (globs) that are used although a [[known_bad]] takes them out
@@ -74,9 +74,9 @@ rlk_status read_config(const std::vector<std::string>& paths, Config* out, rlk_e
 rlk_status read_config(const std::vector<std::string>& paths, std::vector<std::string>* misnamed, Config* out,
                        rlk_error* error);
 
-// What the policy says of what the plugins in use do not have: an implementation that is off under a name like that of
+// What the policy names and the plugins in use do not have: an implementation that is off under a name like that of
 // another one, evidence that a plugin of [[known_bad]] does not show. Both have no effect here. [off] of a name that is
-// like none may be meant for another machine, and is not told.
+// like none may be meant for another machine, and is not reported.
 std::vector<std::string> doubts_of(const Config& config, const std::vector<PluginRecord>& records);
 
 }  // namespace rlk::loader

@@ -1,4 +1,4 @@
-// What was counted, in the forms that people and monitoring read; and told at the end of the process on demand.
+// What was counted, in the forms that people and monitoring read; on demand also written at the end of the process.
 #pragma once
 
 #include <array>

@@ -81,7 +81,7 @@ int list(const loader::Store& store, bool json) {
   return kFine;
 }
 
-// What the plugins that are found now need, and what others left that will last.
+// The entries that the plugins found now need, and lasting entries of earlier processes.
 int write_seed(loader::Store& store, const std::string& path, const std::string& report, bool json) {
   require_place(path);
   loader::Seed::Entries entries;

@@ -54,7 +54,7 @@ loader::ChildCommand child_command(const loader::Environment& environment, const
 // The record with this id; throws UsageError that names the ids there are.
 const loader::PluginRecord& find_record(const std::vector<loader::PluginRecord>& records, const std::string& id);
 
-// What the exit code says of these records and the trouble, if any, which is also told on standard error.
+// What the exit code says of these records and the trouble, if any, which is also printed on standard error.
 int exit_code_of(const Judgement& judgement);
 
 loader::HostIdentity host_identity();

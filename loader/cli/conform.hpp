@@ -23,7 +23,7 @@ struct ConformanceRequest {
   static ConformanceRequest from_json(const std::string& text);
 };
 
-// What is told during a run; may be empty.
+// What a run reports; may be empty.
 struct ConformanceNews {
   std::function<void(const std::string& phase)> phase;
   std::function<void(const std::string& title)> activity;         // before each case

@@ -1,5 +1,5 @@
 // rlk-prober: examines one plugin in a process of its own, on behalf of the loader. It may crash, hang or be killed at
-// any time without harm to anyone. What to do comes over the socket at descriptor 3, and so go the answers.
+// any time without harm to other processes. What to do comes over the socket at descriptor 3, and so go the answers.
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>

@@ -24,7 +24,7 @@ struct TrustResult {
 };
 
 // `path` must be canonical (no symbolic links, no "..": the caller resolved it and goes on with that path).
-// Trusted owners are root and the user. Write permission for the user's own group is fine, and so is a folder anyone
+// Trusted owners are root and the user. Write permission for the user's own group is fine, and so is a folder all users
 // may write to if it is sticky: there a user cannot rename what belongs to another user.
 TrustResult check_trust(const std::string& path, const Identity& identity);
 

@@ -1,5 +1,5 @@
 // The Ascend plugin: what it concludes from this machine, its devices and its operators. Creating it opens the vendor's
-// libraries; AscendCL itself is initialised by probe and device_count, and never finalised, because others in the
+// libraries; AscendCL itself is initialised by probe and device_count, and never finalised, because other code in the
 // process may use it.
 #include <dirent.h>
 

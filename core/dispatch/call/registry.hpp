@@ -84,7 +84,7 @@ struct ComparedClass {
   uint32_t size_class = 0;
 };
 
-// A class of calls that no call has been compared of, and why. One that is compared after all is told as such.
+// A class of calls of which rlk compared no call, and why. One that is compared after all is told as such.
 struct UncomparedClass {
   ComparedClass unit;
   std::string sizes;        // of the call that was looked at last: "f32 N=5,V=37"
@@ -173,7 +173,7 @@ public:
   // [thread-safe; locks once per thread and generation]
   std::shared_ptr<const Snapshot> current() const;
   // Builds and swaps in the next generation. Implementations of operators that this host does not declare are left out.
-  // Whose devices are not in it any more is retired. The same again is no new generation. [thread-safe]
+  // A plugin whose devices are not in it any more is retired. The same again is no new generation. [thread-safe]
   void publish(std::vector<PluginBinding> plugins, std::vector<RejectedPlugin> rejected);
   // Removes an implementation for a dtype ("" = all) after a run-time failure; the next generation lacks it. The same
   // again is no new generation. Once the end of the process has begun no listener is told. [thread-safe]

@@ -66,8 +66,8 @@ public:
 
   void add_stream(std::shared_ptr<StreamClock> clock, std::shared_ptr<SuspectList> suspects);  // [thread-safe]
   void add_suspects_of_streams(std::vector<Suspect>* out) const;                               // [thread-safe]
-  std::atomic<bool> lost{false};  // a stream has told that the device is lost
-  // The largest workspace that any stream needed outside captures: what a capture on any of them may have.
+  std::atomic<bool> lost{false};  // a stream has reported that the device is lost
+  // The largest workspace that any stream needed outside captures: a capture on any of them gets at most that.
   std::atomic<uint64_t> warm_workspace_bytes{0};
   // The stream is gone; a wrapped one may have left work behind, which the mark ends and which may write the record.
   // [thread-safe]

@@ -34,7 +34,7 @@ public:
 
 protected:
   virtual void work() noexcept = 0;
-  // Lets go of what others wait for, after the work or instead of it.
+  // Lets go of what other threads wait for, after the work or instead of it.
   virtual void end() noexcept = 0;
 
 private:

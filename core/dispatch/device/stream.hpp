@@ -20,7 +20,7 @@ namespace rlk::core {
 
 class Telling;
 
-// What host functions of a stream found; told by the stream's next query or synchronize. Host functions may outlive a
+// What host functions of a stream found; the stream's next query or synchronize reports it. They may outlive a
 // wrapped stream, so they share this. [thread-safe]
 class StreamReports {
 public:
@@ -63,7 +63,7 @@ public:
   Stream& operator=(const Stream&) = delete;
 
   // RLK_INVALID_ARGUMENT while it captures, and only then. Otherwise the destructor may follow whatever the answer is:
-  // an error is one that was never asked for.
+  // an error is one that the caller never asked for.
   rlk_status finish(rlk_error* error);
 
   // RLK_OK, RLK_NOT_READY, RLK_TIMEOUT; RLK_DATA_ERROR with a text; or the failure, with the calls that may have caused

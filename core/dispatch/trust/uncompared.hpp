@@ -1,4 +1,4 @@
-// Which classes of calls has no call been compared of, and why? A check that passes something over says so.
+// Of which classes of calls has rlk compared no call, and why? A check that passes something over says so.
 #pragma once
 
 #include <cstdint>

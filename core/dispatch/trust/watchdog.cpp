@@ -82,7 +82,7 @@ Watchdog::Slot* Watchdog::slot_of_thread() noexcept {
     auto found = std::find_if(mine.all.begin(), mine.all.end(), [&](const auto& one) { return one.first == id_; });
     if (found == mine.all.end()) {
       if (process_ != getpid()) return nullptr;
-      // Slots of destroyed watchdogs, which no one else holds any more.
+      // Slots of destroyed watchdogs, which no thread holds any more.
       std::erase_if(mine.all, [](const auto& one) { return one.second.use_count() == 1; });
       mine.all.emplace_back(id_, add_slot());
       found = mine.all.end() - 1;

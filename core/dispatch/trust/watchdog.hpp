@@ -1,5 +1,5 @@
 // Watchdog for plugin calls that cannot be abandoned (enqueue, synchronize): the call stays on its thread, since it may
-// still write into the caller's memory; another thread tells which plugin hangs, and switches it off for other calls.
+// still write into the caller's memory; another thread reports which plugin hangs, and switches it off for other calls.
 #pragma once
 
 #include <atomic>
