@@ -45,7 +45,7 @@ inline constexpr const char* kReported = "REPORT";
 inline constexpr const char* kNotReady = "NOT_READY";
 // reason_code of a declined unit, of no dtype, that stands for an implementation whose operator has not been tried yet.
 inline constexpr const char* kWaiting = "WAITING";
-// The same; once it was tried, it was silent for so long that the others were tried before it.
+// The same; once it was tried, it was silent for so long that other operators were tried before it.
 inline constexpr const char* kPutOff = "PUT_OFF";
 inline bool is_waiting(const UnitResult& unit) {
   return unit.verdict == UnitResult::Verdict::declined && (unit.reason_code == kWaiting || unit.reason_code == kPutOff);

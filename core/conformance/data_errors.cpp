@@ -157,7 +157,7 @@ void plant_row(int fault, const DomainDecl& domain, ConcreteCall& call, Argument
   call.faults.push_back({RLK_DATA_ROW_OUT_OF_RANGE, rows[0], get_int(indices, rows[0])});
 }
 
-// The first place that does not follow from the one before is told, which is the next one where this is too large.
+// The first place that does not follow from the one before is reported, which is the next one where this is too large.
 void plant_seqlens(int fault, Argument& cu_seqlens) {
   const int64_t last = cu_seqlens.count() - 1;
   const int64_t at = place_of(fault, cu_seqlens.count());

@@ -57,7 +57,7 @@ rlk_status call_plugin(rlk_status (*slot)(P...), A... arguments) {
   }
 }
 
-// Slots that return a pointer: nullptr after an exception, which the error, where there is one, tells.
+// Slots that return a pointer: nullptr after an exception, which is then in the error, where there is one.
 template <class R, class... P, class... A>
 R* call_plugin(R* (*slot)(P...), A... arguments) {
   const KeepFloatControl keep;

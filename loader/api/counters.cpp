@@ -80,7 +80,7 @@ void head(const std::string& name, const char* help, std::string* out) {
   *out += fmt::format("# HELP {} {}\n# TYPE {} counter\n", name, help, name);
 }
 
-// What is to be told at the end, and of which runtimes. Never destroyed: threads may still call.
+// What is to be written at the end, and of which runtimes. Never destroyed: threads may still call.
 struct Report {
   std::mutex mutex;
   std::vector<core::Dispatcher*> live;

@@ -241,7 +241,7 @@ void Process::start(bool wait) {
       cancel_ = false;
       try {
         search_ = std::thread([this] { search(); });
-      } catch (const std::system_error&) {  // no thread to be had: this one searches
+      } catch (const std::system_error&) {  // no thread can be started: this one searches
         search_here = true;
       }
     }

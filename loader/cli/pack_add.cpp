@@ -95,7 +95,7 @@ void copy_pack(const std::string& from, const std::string& to) {
   }
 }
 
-// By the system's tar, which knows every compression that is installed. What it leaves is looked at like any folder.
+// By the system's tar, which knows every compression that is installed. What it leaves is checked like any folder.
 void unpack(const std::string& archive, const std::string& to) {
   fs::create_directory(to);
   const char* const words[] = {"tar", "-x", "-o", "-f", archive.c_str(), "-C", to.c_str(), nullptr};

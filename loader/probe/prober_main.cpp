@@ -52,7 +52,7 @@ void examine_on_a_thread(rlk::loader::PluginRecord* record, const rlk::loader::E
   std::thread thread;
   try {
     thread = std::thread(work);
-  } catch (const std::system_error&) {  // no thread to be had
+  } catch (const std::system_error&) {  // no thread can be started
     return work();
   }
   thread.join();

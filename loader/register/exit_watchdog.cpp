@@ -67,7 +67,7 @@ void start_exit_watchdog(std::string plugin, double seconds, std::function<bool(
         const long thread = syscall(SYS_gettid);
         try {
           std::thread([&which, thread, status] { watch(which, thread, status); }).detach();
-        } catch (const std::system_error&) {  // no thread to be had: then this end is not watched
+        } catch (const std::system_error&) {  // no thread can be started: then this end is not watched
         }
       },
       hung);

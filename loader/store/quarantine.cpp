@@ -135,7 +135,7 @@ void QuarantineList::add_breadcrumbs() {
     entry.op = breadcrumb.op, entry.implementation = breadcrumb.implementation, entry.dtype = breadcrumb.dtype;
     entry.program = breadcrumb.program, entry.machine = breadcrumb.machine, entry.pid = breadcrumb.pid;
     entry.reason_code = kEndedInside;
-    entry.since_unix = breadcrumb.unix;  // what was told meanwhile, of a hang say, is the same failure
+    entry.since_unix = breadcrumb.unix;  // what was reported meanwhile, of a hang say, is the same failure
     entry.reason =
         fmt::format("process {} ({}) on {} ended, by a crash or otherwise, while it was inside {} of this plugin",
                     breadcrumb.pid, breadcrumb.program, breadcrumb.machine, breadcrumb.phase);

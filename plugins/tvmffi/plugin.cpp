@@ -51,7 +51,7 @@ std::vector<Loaded>& loaded() {
 
 // ---- the call -----------------------------------------------------------------------------------------------------
 
-// A kernel that allocates does so outside of rlk's workspace, and inside of a captured graph: it is told no.
+// A kernel that allocates does so outside of rlk's workspace, and inside of a captured graph: the plugin refuses that.
 int refuse_allocation(DlTensor*, void** out, void* context, void (*set_error)(void*, const char*, const char*)) {
   *out = nullptr;
   set_error(context, "RuntimeError", "rlk gives kernels no memory: write into the outputs that are passed");

@@ -68,7 +68,7 @@ public:
   Occasions(const OpDecl& decl, std::vector<const rlk_implementation*> liars)
       : decl_(decl), prefix_(std::string(decl.name) + " "), liars_(std::move(liars)) {}
 
-  // Of the liar at this place of the list, told by `watcher` in the midst of a case. [thread-safe]
+  // Of the liar at this place of the list, called by `watcher` in the midst of a case. [thread-safe]
   void would_lie(size_t liar) {
     const std::lock_guard lock(mutex_);
     std::set<std::string>& cases = cases_[liars_[liar]->name];

@@ -277,7 +277,7 @@ rlk_status Dispatcher::decide(const Call& call, const Snapshot& snapshot, const 
     if (s != RLK_OK) return s;
     if (*plan) return take(option, std::move(list));
   }
-  // Lack of memory is told first: the caller can do something about it.
+  // Lack of memory is reported first: the caller can do something about it.
   return fail(error, call.passed_over.empty() ? RLK_UNSUPPORTED : RLK_OUT_OF_MEMORY,
               describe_refusals(request, selection));
 }

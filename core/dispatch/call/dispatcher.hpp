@@ -28,7 +28,7 @@ namespace rlk::core {
 struct Explanation {
   std::string op;
   std::vector<Option> options;
-  FallbackReason fallback;  // empty code: as the policy prefers
+  FallbackReason fallback;  // empty code: no fallback
   std::string refused;      // the call's own error: no implementation takes it, or strict forbids the one that would
   FallbackBytes staged;     // what a staged option copies
 };

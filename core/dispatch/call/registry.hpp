@@ -185,13 +185,13 @@ public:
   // Each may have caused one failure; rlk cannot tell which. Kept as evidence, none is switched off. The same again is
   // no new generation. [thread-safe]
   void suspect(std::vector<Quarantined> suspects);
-  // Is told of every new quarantine and suspicion, outside any lock, so that evidence can be kept. [before the first
+  // The listener gets every new quarantine and suspicion, outside any lock, so as to keep evidence. [before the first
   // call]
   void on_quarantine(std::function<void(const Quarantined&, bool only_suspected)> listener);
-  // What running calls proved beyond the tests is told to the listener, which remembers it. [thread-safe]
+  // The listener gets what running calls proved beyond the tests, and remembers it. [thread-safe]
   void note_compared(const ComparedClass& compared);
   void on_compared(std::function<void(const ComparedClass&)> listener);
-  // The same for a class that running calls cannot prove, told once. [thread-safe]
+  // The same for a class that running calls cannot prove, once. [thread-safe]
   void note_uncompared(const UncomparedClass& uncompared);
   void on_uncompared(std::function<void(const UncomparedClass&)> listener);
 

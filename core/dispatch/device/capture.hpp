@@ -66,9 +66,9 @@ public:
     launches_.push_back(std::move(end));
     return status;
   }
-  // The graph dies: waits for its launches, keeps the error that no caller was told yet, and lets go of the record.
+  // The graph dies: waits for its launches, keeps the error that no caller has got yet, and lets go of the record.
   void finish();
-  // *idle: no launch is in flight, so that there is nothing more to be told until the next one.
+  // *idle: no launch is in flight, so that there is nothing more to report until the next one.
   bool take(rlk_data_error* out, bool* idle);
 
 private:

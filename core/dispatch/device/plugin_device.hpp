@@ -50,7 +50,7 @@ private:
   rlk_error failure_{};
 };
 
-// Whether two plugins describe one card: by its UUID, else by its PCI address. What has neither cannot be told apart.
+// Whether two plugins describe one card: by its UUID, else by its PCI address. Cards with neither look alike.
 bool is_same_card(const rlk_device_properties& a, const rlk_device_properties& b);
 
 }  // namespace rlk::core

@@ -222,7 +222,7 @@ rlk_status Stream::prepare_capture(rlk_error* error) {
 rlk_status Stream::open_capture(rlk_error* error) {
   auto capture = std::make_shared<Capture>();
   capture->id = vendor_capture_;
-  // The device is told of the vendor's captures first: it would not release one that it does not know.
+  // The device learns of the vendor's captures first: it would not release one that it does not know.
   if (!capturing_) device_.add_capture(capture);
   const rlk_status status = device_.records.take(&capture->resources.record, error);
   if (status != RLK_OK) {

@@ -136,7 +136,7 @@ public:
   rlk_status end_capture(rlk_plugin_graph** graph, GraphResources* resources, rlk_error* error);
   // Makes room for what note_launch notes: what was launched must be noted.
   void expect_launch() { launched_.reserve(launched_.size() + 1); }
-  // Its data errors are told by this stream from now on.
+  // This stream reports its data errors from now on.
   void note_launch(const std::shared_ptr<GraphRecord>& graph);
 
   // Lets plans that were dropped from the cache die once this stream has passed them, without a synchronize.
@@ -157,10 +157,10 @@ private:
   rlk_status open_capture(rlk_error* error);
   rlk_status retain(rlk_error* error);
   void leave_capture();
-  // The first data error that was not told yet; whether it is of a call that the stream itself was given, and not of a
+  // The first data error not reported yet; whether it is of a call that the stream itself was given, and not of a
   // graph. The stream has passed everything.
   bool take_untold(rlk_data_error* out, bool* is_own);
-  // Of every call that it has passed: this error alone is told, or none.
+  // Of every call that it has passed: this error alone is reported, or none.
   void settle_tellings(const rlk_data_error* told);
 
   DeviceState& device_;

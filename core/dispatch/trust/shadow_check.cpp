@@ -316,7 +316,7 @@ void ShadowCheck::hand_over(ShadowCallPtr shadow, const Call& call, rlk_status s
   try {
     if (!sync_->thread.joinable()) sync_->thread = std::thread([this] { work(); });
     waiting_.emplace_back();
-  } catch (const std::system_error&) {  // no thread to be had: the call is done, and is not compared
+  } catch (const std::system_error&) {  // no thread can be started: the call is done, and is not compared
     lock.unlock();
     return pass_over(*shadow, WhyNot::no_memory, "there was no thread to compare it");
   }
@@ -364,12 +364,12 @@ void ShadowCheck::judge(ShadowCall& shadow) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   if (end_has_begun()) return;
-  // The stream's owner is told so.
+  // The stream itself reports that to its owner.
   if (passed != RLK_OK) return pass_over(shadow, WhyNot::failed, "its stream failed, or hangs");
   conformance::Outcome outcome;
   outcome.outputs = shadow.unpack();
   conformance::Answer answer = conformance::golden_answer(shadow.sample.call);
-  // Ids out of their range and the like are told by the stream; what such a row must hold is no question of accuracy.
+  // The stream reports ids out of their range and the like; what such a row must hold is no question of accuracy.
   if (!answer.faults.empty()) {
     pass_over(shadow, WhyNot::data_error, "it has values outside their domain");
     return judge_silence(shadow, answer.faults[0]);

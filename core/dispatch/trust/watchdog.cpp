@@ -91,7 +91,7 @@ Watchdog::Slot* Watchdog::slot_of_thread() noexcept {
     mine.last_id = id_;
     return mine.last;
   } catch (const std::exception&) {
-    return nullptr;  // no memory, or no thread to be had: the call is not watched
+    return nullptr;  // no memory, or no thread can be started: the call is not watched
   }
 }
 

@@ -111,7 +111,7 @@ class Operator:
                                   len(self.outputs), call.options, error)
         if status < 0:
             errors.raise_for(status, error)
-        if stream.backend == "cpu":  # the work is done: bad values are told now
+        if stream.backend == "cpu":  # the work is done: rlk reports bad values now
             status = library.rlk_stream_query(stream.handle, error)
             if status < 0:
                 errors.raise_for(status, error)
