@@ -1,4 +1,4 @@
-// Copies of counters and their forms; what runtimes that are gone have counted is kept for the end of the process.
+// Copies of counters and their forms; the counts of runtimes that are gone are kept for the end of the process.
 #include "loader/api/counters.hpp"
 
 #include <fcntl.h>
@@ -85,7 +85,7 @@ struct Report {
   std::mutex mutex;
   std::vector<core::Dispatcher*> live;
   Counts ended;
-  bool tells_staged = false;  // an end of the process was asked to
+  bool tells_staged = false;  // a function at exit is registered for it
   std::string wanted;         // the value of RLK_COUNTERS; empty: nothing
   std::string who;            // set it: the variable, or a line of the policy file
   pid_t pid = 0;
@@ -132,7 +132,7 @@ void tell_now() {
   if (lines.empty()) core::log_always("counters", "no operator was called");
 }
 
-// Of those whose policy does not say that fallbacks are no news.
+// Of runtimes whose policy warns of fallbacks.
 void tell_staged_now() {
   Report& all = report();
   if (all.pid != getpid()) return;

@@ -232,7 +232,7 @@ void Process::start(bool wait) {
   bool search_here = false;
   {
     std::unique_lock lock(mutex_);
-    // The registrar serves one search at a time, and the one that ends must not take our start for a wish to go on.
+    // The registrar serves one search at a time, and the search that ends must not take this start for a call to go on.
     searched_.wait(lock, [this] { return !ending_ || is_forked(); });
     if (!done_ && !search_.joinable() && !is_forked()) {
       PluginRecord cpu = built_in_record("cpu");
@@ -336,7 +336,7 @@ std::vector<PluginRecord> Process::publish_found() {
   for (ProbedPlugin& plugin : plugins) compared_.add_to(&plugin.record);
   first_uses_.know(plugins);
   registrar_.publish(&plugins, {timeout_scale_of(environment_), &cancel_});
-  // What could not be loaded here is not loaded again when more operators of others were tried.
+  // What could not be loaded here is not loaded again when more operators of other plugins were tried.
   for (size_t i = 0; i < found_.size(); ++i)
     if (!serves(plugins[i].record)) found_[i].record = plugins[i].record;
   std::vector<PluginRecord> records;

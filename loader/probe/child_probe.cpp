@@ -65,7 +65,7 @@ void describe_end(ChildOutcome outcome, PluginRecord* record) {
   }
 }
 
-// The child has told what waits: from then on it tries operators.
+// The child has reported what waits: from then on it tries operators.
 bool has_begun(const PluginRecord& record) {
   return !record.units.empty();
 }

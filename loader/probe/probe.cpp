@@ -171,7 +171,7 @@ private:
     std::vector<size_t> sizes;
     size_t count = 0;
     for (const Group* group : groups) count += sizes.emplace_back(group->unknown.size());
-    // What is tried behind, while calls are served, is not in a hurry.
+    // What is tried in the background, while calls are served, is not in a hurry.
     Turns turns(sizes, options_.trial != Trial::more);
     for (size_t i = 0; i < groups.size(); ++i) {
       for (const ProbedPlugin* plugin : groups[i]->plugins)

@@ -58,7 +58,7 @@ Identity Identity::of_process() {
 
 TrustResult check_trust(const std::string& path, const Identity& identity) {
   TrustResult result;
-  // From the root down, so that the message names the outermost thing to mend.
+  // From the root down, so that the message names the outermost folder to fix.
   for (size_t slash = 0; slash != std::string::npos; slash = path.find('/', slash + 1)) {
     const std::string folder = slash == 0 ? "/" : path.substr(0, slash);
     if (!check_component(folder, identity, &result)) return result;

@@ -116,7 +116,7 @@ void QuarantineList::add(QuarantineEntry entry) {
   if (const auto text = store_.get(name)) {
     if (const auto known = read_entry(*text)) {
       const bool again = entry.since_unix - known->since_unix > kSameTimeSeconds;
-      // A process that ended inside what had failed already, by a hang say: the first word says more.
+      // A process that ended inside what had failed already, by a hang say: the first entry says more.
       const bool says_more = known->reason_code != kEndedInside && known->until_unix > now;
       if (!again && entry.reason_code == kEndedInside && says_more) return;
       entry.times = known->times + (again ? 1 : 0);

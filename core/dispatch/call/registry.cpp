@@ -375,7 +375,7 @@ void Registry::quarantine(Quarantined failed) {
     state_->swap_in(std::move(next));
     listener = state_->listener;
   }
-  // While the process ends the call goes to another candidate, and nothing is said against this one.
+  // While the process ends the call goes to another candidate, and this one is not blamed.
   if (end_has_begun()) return;
   // Stored before it is logged: a reader of the log may end the process.
   if (listener) listener(*entry, /*only_suspected=*/false);

@@ -201,7 +201,7 @@ bool ShadowCheck::claim_class(const CallClass& of, const Candidate& candidate) {
   return known_.insert(of.name).second;
 }
 
-// A later call of the class may tell: numbers of one call must not keep all others from being compared.
+// A later call of the class may decide: numbers of one call must not keep all others from being compared.
 void ShadowCheck::pass_over(const CallClass& of, WhyNot why, const std::string& reason, Again again,
                             const Freshness& fresh) {
   std::optional<UncomparedClass> to_tell;
@@ -252,7 +252,7 @@ ShadowCallPtr ShadowCheck::begin(const Call& call, const Candidate& candidate, c
     } catch (const std::bad_alloc&) {
       pass_over(of, WhyNot::no_memory, "there was no memory for it", Again::some_times, fresh);
     }
-  } catch (const std::bad_alloc&) {  // not even to tell it: the class's next call is tried
+  } catch (const std::bad_alloc&) {  // not even to report it: the class's next call is tried
     if (first_use) fresh->store(true, std::memory_order_relaxed);
     if (claimed.empty()) return nullptr;
     const std::lock_guard lock(sync_->mutex);
@@ -342,7 +342,7 @@ void ShadowCheck::work() {
       try {
         if (!end_has_begun())
           pass_over(*shadow, WhyNot::no_memory, std::string("the reference could not be computed: ") + e.what());
-      } catch (const std::bad_alloc&) {  // not even to tell it
+      } catch (const std::bad_alloc&) {  // not even to report it
       }
     }
     shadow.reset();

@@ -112,7 +112,7 @@ void Watchdog::work() {
   for (auto before = Clock::now(); !shared_->stopping;) {
     shared_->changed.wait_for(lock, tick);
     const auto now = Clock::now();
-    // Not more than twice what was asked for: a process that was stopped, by a debugger say, has not hung.
+    // At most two ticks: a process that was stopped, by a debugger say, has not hung.
     const double passed = std::min(std::chrono::duration<double>(now - before).count(), 2 * tick.count());
     before = now;
     std::vector<std::shared_ptr<Slot>> slots;
@@ -136,7 +136,7 @@ void Watchdog::work() {
       try {
         tell(*slot);
       } catch (const std::bad_alloc&) {
-        slot->told = false;  // told after the next tick
+        slot->told = false;  // reported after the next tick
       }
     }
     lock.lock();
