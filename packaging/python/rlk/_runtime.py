@@ -157,7 +157,7 @@ def _path(path):
 
 
 def runtime():
-    """The runtime that operators use when a call gives no stream; made by its first use, kept until the process ends."""
+    """The runtime that operators use when a call gives no stream; made at first use, kept until the process ends."""
     global _default
     if _default is None:
         with _lock:
