@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# An archive for whoever has a vendor's card: conformance, what is verified, times, and one file to send, with nothing
+# An archive for a tester with a vendor's card: conformance, what is verified, times, and one file to send, with nothing
 # else installed but the vendor's runtime. On the card:
 #
 #   tar -xzf rlk-kit-VENDOR.tar.gz

@@ -71,7 +71,7 @@ HIDDEN int fstat(int file, struct stat* out) {
 }
 
 /* Since 2.30: waits by a clock that the condition was not made for. Without it the time is converted to the condition's
- * own clock, as libstdc++ does where it knows no such function; who waits looks at the time again. */
+ * own clock, as libstdc++ does where it knows no such function; the waiting thread looks at the time again. */
 HIDDEN int pthread_cond_clockwait(pthread_cond_t* condition, pthread_mutex_t* mutex, clockid_t clock,
                                   const struct timespec* until) {
   typedef int (*Function)(pthread_cond_t*, pthread_mutex_t*, clockid_t, const struct timespec*);

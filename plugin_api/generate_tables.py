@@ -153,7 +153,7 @@ class Tables(Expressions):
         return self.array("RoundedDecl", rows)
 
     def production(self, item):
-        """The sizes at which a symbol, or a shape case, is run by those who use the operator."""
+        """The sizes at which users of the operator run a symbol, or a shape case."""
         return self.array("int64_t", [str(n) for n in item.get("production", [])])
 
     def emit(self):

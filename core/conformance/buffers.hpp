@@ -1,4 +1,4 @@
-// Where does a call's memory lie, and who wrote where they should not? All tensors and the workspace of a call lie in
+// Where does a call's memory lie, and did the plugin write beside it? All tensors and the workspace of a call lie in
 // one image of device memory, with red zones between them. The image is filled on the host with a poison byte, sent,
 // and fetched after the run: outputs are read from it, and every other byte must be as it was sent. About outputs the
 // zones have another byte: a copy of one element too many would move what is there already.

@@ -70,7 +70,7 @@ struct ConcreteCall {
   std::array<int32_t, kMaxArguments> output_alias{};  // input index or -1
   std::vector<std::byte> params;                      // rlk_<op>_params
   std::vector<Argument> inputs, outputs;              // one per declared argument
-  std::vector<Fault> faults;                          // any one of them may be the one that is told
+  std::vector<Fault> faults;                          // the stream may report any one of them
 
   // What the call computes in: its first floating dtype variable, or f32.
   Dtype arithmetic() const {

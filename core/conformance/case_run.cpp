@@ -14,7 +14,7 @@ namespace rlk::core::conformance {
 namespace {
 
 // As floats of every width the first is NaN and the second finite and large; as an integer the first is -1. What is
-// read beyond an end, or from a workspace that nobody wrote, cannot look right under both.
+// read beyond an end, or from a workspace that was never written, cannot look right under both.
 constexpr uint8_t kPoison = 0xff;
 constexpr uint8_t kOtherPoison = 0x7b;
 // A difference between runs may be rare: a plan that claims to be deterministic is run this often on every case.

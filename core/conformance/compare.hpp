@@ -8,7 +8,7 @@
 
 namespace rlk::core::conformance {
 
-// A failure of the run itself, a data error that should or should not have been told, or an element that is beyond what
+// A failure of the run itself, a data error that is missing or should not be there, or an element that is beyond what
 // class `tolerance` allows. `quality` takes up the rest.
 std::optional<Failure> check(const ConcreteCall& call, const Answer& answer, const Outcome& outcome, uint8_t poison,
                              Quality& quality);

@@ -26,7 +26,7 @@ struct UnitResult {
   // larger; where terms cancel, in fp32 roundings of the intermediates: how many roundings away from golden.
   double worst_error_ulp = 0;
   // How far results that cannot cancel lean towards zero, in half ulps of the 16-bit dtype: 0.35 is the limit, 0.7 what
-  // truncation gives. For whoever looks at a run: records do not keep it.
+  // truncation gives. For a person who reads a run's output: records do not keep it.
   double worst_shrinkage = 0;
   int cases = 0;  // that were run: 0 where a canary stood for the unit
   // Of a verified unit: what was not tried whole here ("CONDUCT_IN_PART", kCanary, kReported), mostly empty.
@@ -45,7 +45,7 @@ inline constexpr const char* kReported = "REPORT";
 inline constexpr const char* kNotReady = "NOT_READY";
 // reason_code of a declined unit, of no dtype, that stands for an implementation whose operator has not been tried yet.
 inline constexpr const char* kWaiting = "WAITING";
-// The same; once it was tried, it was silent for so long that the others were tried before it.
+// The same; once it was tried, it was silent for so long that other operators were tried before it.
 inline constexpr const char* kPutOff = "PUT_OFF";
 inline bool is_waiting(const UnitResult& unit) {
   return unit.verdict == UnitResult::Verdict::declined && (unit.reason_code == kWaiting || unit.reason_code == kPutOff);

@@ -390,7 +390,7 @@ void bring_close(uint64_t seed, ConcreteCall& call) {
   }
 }
 
-// Any of the rows that have no finite score, or keep none, may be the one that is told: whichever is met first. A bias
+// The stream may report any of the rows that have no finite score, or keep none: whichever is met first. A bias
 // of -inf leaves none in any row; where rows are named by an index, several may read the same scores.
 void note_hopeless_rows(ConcreteCall& call) {
   const Argument* const index = find_domain(call, Domain::row_index);

@@ -10,7 +10,7 @@
 namespace rlk::core::conformance {
 namespace {
 
-// A number outside of a domain: beyond which end, and how far. Whoever looks at one end alone, or narrows a number to
+// A number outside of a domain: beyond which end, and how far. Code that looks at one end alone, or narrows a number to
 // 32 bits before looking, takes some of them for good.
 enum class Beyond { above, below, far_above, far_below, largest, smallest };
 constexpr int kBeyond = 6;
@@ -129,7 +129,7 @@ void plant_order(int fault, ConcreteCall& call, Argument& indices) {
     if (is_ignored(call, n) || before < 0) continue;
     int64_t row = get_int(indices, before);
     if (fault == kRowBack) {
-      // If there is one, a row that nobody has named.
+      // If there is one, a row that no index has named.
       const auto named = [&](int64_t r) {
         for (int64_t k = 0; k < indices.count(); ++k) {
           if (get_int(indices, k) == r) return true;
@@ -157,7 +157,7 @@ void plant_row(int fault, const DomainDecl& domain, ConcreteCall& call, Argument
   call.faults.push_back({RLK_DATA_ROW_OUT_OF_RANGE, rows[0], get_int(indices, rows[0])});
 }
 
-// The first place that does not follow from the one before is told, which is the next one where this is too large.
+// The first place that does not follow from the one before is reported, which is the next one where this is too large.
 void plant_seqlens(int fault, Argument& cu_seqlens) {
   const int64_t last = cu_seqlens.count() - 1;
   const int64_t at = place_of(fault, cu_seqlens.count());

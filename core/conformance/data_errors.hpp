@@ -18,7 +18,7 @@ std::vector<int> faults_of(const ConcreteCall& call, bool every);
 // Whether the bad number stands in the middle; of a number that occurs at several places one case runs in full.
 bool is_in_the_middle(int fault);
 
-// Plants the fault in a filled call and says in call.faults what is to be told.
+// Plants the fault in a filled call and says in call.faults what the stream must report.
 void plant_fault(int fault, ConcreteCall& call);
 
 }  // namespace rlk::core::conformance

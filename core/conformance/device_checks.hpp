@@ -1,4 +1,4 @@
-// Does the device do what its tables promise, before anybody looks at its operators? Memory, copies, the order of
+// Does the device do what its tables promise? Checked before its operators. Memory, copies, the order of
 // streams, events, host functions, wrapped streams, extensions. Optional slots may be NULL or answer RLK_UNSUPPORTED.
 #pragma once
 

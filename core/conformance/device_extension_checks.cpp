@@ -1,4 +1,4 @@
-// Extensions: a pointer that a plugin answers is looked at before anybody follows it.
+// Extensions: a pointer that a plugin answers is checked before rlk follows it.
 #include <fmt/core.h>
 #include <rlk/abi/ext/draft/graph.h>
 #include <rlk/sdk/descriptor.hpp>

@@ -63,7 +63,7 @@ Block& Block::operator=(Block&& other) noexcept {
 }
 
 Block::~Block() {
-  // After a failure nobody knows what still uses the memory.
+  // After a failure the host cannot know what still uses the memory.
   if (memory_ == nullptr || session_->is_abandoned() || std::uncaught_exceptions() > 0) return;
   session_->releases().call("deallocate", session_->device().deallocate, session_->target().owner_device, kind_,
                             memory_);

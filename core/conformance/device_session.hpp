@@ -1,4 +1,4 @@
-// A device as the checks of a device use it: every answer is looked at, and what is made is given back.
+// A device as the checks of a device use it: every answer is checked, and what is made is given back.
 #pragma once
 
 #include <condition_variable>
@@ -45,7 +45,7 @@ public:
   std::byte* data() const { return static_cast<std::byte*>(memory_); }
   uint64_t bytes() const { return bytes_; }
   int32_t kind() const { return kind_; }
-  // Gives the memory back now; the answer is looked at.
+  // Gives the memory back now; the answer is checked.
   void release();
 
 private:
@@ -77,7 +77,7 @@ public:
   rlk_status synchronize(uint64_t timeout_ns);
   // Waits until all work is done; a failure when that takes too long.
   void settle();
-  void destroy();  // now; the answer is looked at
+  void destroy();  // now; the answer is checked
 
 private:
   StreamHandle(Session& session, rlk_plugin_stream* stream) : session_(&session), stream_(stream) {}
@@ -145,7 +145,7 @@ public:
   Gate& operator=(const Gate&) = delete;
   bool holds() const { return holds_; }
   void open();
-  // The longest that a gate holds, so that a device which waits where it should not is told instead of hanging.
+  // The longest that a gate holds, so that a device which waits where it should not is reported instead of hanging.
   static constexpr int kLongestHoldMs = 400;
 
 private:

@@ -18,7 +18,7 @@ constexpr std::chrono::milliseconds kLater(2);  // long enough for work that was
 constexpr std::chrono::milliseconds kLong(3);   // what a machine busy with other things seldom takes from a thread,
 constexpr int kLongRounds = 3;                  // and not each time
 
-// One call of a host function; kept while anybody may still call.
+// One call of a host function; kept while the plugin may still call.
 struct Called {
   std::atomic<int>* order;
   const std::byte* watched;  // what the function looks at
@@ -109,7 +109,7 @@ void check_host_function(Session& session) {
   try_host_functions(session, 4, kLongBytes);
 }
 
-// A stream that claims to be inline has done its work when the call returns: nobody asks or waits before looking.
+// A stream that claims to be inline has done its work when the call returns: the test looks without asking or waiting.
 void check_inline(Session& session) {
   if (!session.is_inline()) return;
   constexpr uint64_t kSize = uint64_t{512} << 10;

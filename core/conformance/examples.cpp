@@ -56,7 +56,7 @@ public:
   Ahead(const Ahead&) = delete;
   Ahead& operator=(const Ahead&) = delete;
 
-  // nullptr when nobody has begun it: it is then the caller's. While somebody else is at it, the caller makes what
+  // nullptr when no thread has begun it: it is then the caller's. While another thread makes it, the caller makes what
   // comes behind.
   std::shared_ptr<const Example> take(const std::string& key) {
     const auto found = index_.find(key);
@@ -65,7 +65,7 @@ public:
     Slot& slot = slots_[found->second];
     for (; passed_ <= found->second; ++passed_) {
       if (passed_ == found->second) continue;
-      give(slots_[passed_]);  // left out: nobody will ask for it
+      give(slots_[passed_]);  // left out: the caller will not ask for it
       slots_[passed_].state = State::taken;
     }
     changed_.notify_all();

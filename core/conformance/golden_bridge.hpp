@@ -10,7 +10,7 @@ namespace rlk::core::conformance {
 
 struct Answer {
   std::vector<golden::Output> outputs;  // one per declared output, empty where absent
-  std::vector<Fault> faults;            // empty: no data error; otherwise one of these is told
+  std::vector<Fault> faults;            // empty: no data error; otherwise the stream reports one of these
 };
 
 // Whether there is a golden function for the operator.

@@ -242,7 +242,7 @@ std::optional<Failure> Harness::make_plan(const rlk_implementation& implementati
   return std::nullopt;
 }
 
-// It holds nothing at first, and is nobody else's: poison says so.
+// It holds no data at first and is this plan's alone: it is filled with poison.
 std::optional<Failure> Harness::make_persistent(const ConcreteCall& call, OwnedPlan& plan) {
   const uint64_t bytes = plan.info_.persistent_bytes;
   if (auto failure = workspace_fits(bytes, call, "the plan's persistent_bytes")) return failure;

@@ -66,7 +66,7 @@ struct RunSettings {
 
 struct Outcome {
   std::vector<std::vector<std::byte>> outputs;  // row-major without gaps
-  std::vector<Fault> told;                      // data errors, in the order in which the stream told them
+  std::vector<Fault> told;                      // data errors, in the order in which the stream reported them
   std::vector<uint32_t> tags;                   // of those
   uint32_t tag = 0;                             // the call's own
   uint64_t workspace_bytes = 0;
@@ -126,14 +126,14 @@ public:
   // The same in two steps: enqueued with its copies, and waited for. One call at a time.
   DeviceCallPointer launch(const OwnedPlan& plan, const ConcreteCall& call, const RunSettings& settings);
   Outcome land(DeviceCallPointer device_call);
-  // What inline streams promise: the outcome is there before anybody waits, and nothing is written later.
+  // What inline streams promise: the outcome is there before the host waits, and nothing is written later.
   Outcome land_inline(DeviceCallPointer device_call);
   // What the memory of the call that landed last, run with these settings, holds some time after it landed.
   Outcome look_again(const ConcreteCall& call, const RunSettings& settings);
   std::optional<Failure> repeat(const OwnedPlan& plan, Repetition& repetition);
   // What the plugin threw when plans or memory of this harness ended. [thread-safe]
   std::optional<Failure> take_thrown() { return releases_->take(); }
-  // Ends everything but the plans, as the destructor does, and tells the same of it.
+  // Ends everything but the plans, as the destructor does, and reports the same of it.
   std::optional<Failure> finish();
   const Target& target() const { return target_; }
   bool has_stream() const { return op_stream_ != nullptr; }
@@ -176,7 +176,7 @@ private:
   void* pinned_memory_ = nullptr;  // two halves: what is sent and what is fetched
   uint64_t capacity_ = 0;
   rlk_data_error_record own_record_{};       // on unified memory
-  rlk_data_error_record* record_ = nullptr;  // what kernels write; nullptr: the plugin tells by itself
+  rlk_data_error_record* record_ = nullptr;  // what kernels write; nullptr: the plugin reports by itself
   uint32_t next_tag_ = 1;
   std::optional<Failure> broken_;
 };

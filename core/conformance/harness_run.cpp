@@ -243,7 +243,7 @@ std::optional<Failure> Harness::replay(const OwnedPlan& plan, DeviceCall& device
   return failure;
 }
 
-// Waits, and asks again after a data error, which must be told only once.
+// Waits, and asks again after a data error, which the stream must report only once.
 std::optional<Failure> Harness::wait(bool poll, Outcome& outcome) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::nanoseconds(kDeadlineNs);
   for (int asked = 0; asked < 4;) {

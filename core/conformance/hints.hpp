@@ -1,4 +1,4 @@
-// What would explain a wrong outcome? Mistakes that give the right answer to another question are told by it.
+// What would explain a wrong outcome? A mistake that answers another question right is recognised by that answer.
 #pragma once
 
 #include <string>

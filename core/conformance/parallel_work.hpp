@@ -1,4 +1,4 @@
-// Work that does not hang together, on several threads.
+// Independent pieces of work on several threads.
 #pragma once
 
 #include <atomic>
@@ -35,7 +35,7 @@ void on_threads(unsigned most, size_t n, const Work& work) {
   try {
     while (threads.size() + 1 < most) threads.emplace_back(guarded);
   } catch (const std::exception&) {
-    // No more threads to be had, or no memory for one: those there are do the work.
+    // No more threads, or no memory for one: those there are do the work.
   }
   guarded();
   for (std::thread& thread : threads) thread.join();

@@ -13,7 +13,7 @@ namespace {
 
 constexpr uint64_t kRingBytes = uint64_t{1} << 20;
 constexpr int kMostSlots = 48;
-constexpr uint64_t kZone = 512;  // bytes beside the workspace that nobody may touch
+constexpr uint64_t kZone = 512;  // bytes beside the workspace that the plan may not touch
 
 uint64_t up(uint64_t bytes) {
   return (bytes + 255) / 256 * 256;

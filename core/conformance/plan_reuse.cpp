@@ -208,7 +208,7 @@ private:
     return told(failure, "OTHER_THREAD", "called by a second thread");
   }
 
-  // Enqueued on both streams before anybody waits.
+  // Enqueued on both streams before the host waits for either.
   std::optional<Failure> in_flight_together() {
     OwnedPlan own;
     const bool shared = plan_.is_shareable();

@@ -11,7 +11,7 @@ inline rlk_error no_error() {
   return error;
 }
 
-// What says nothing of the implementation has a code of its own.
+// A failure that says nothing about the implementation has a code of its own.
 inline const char* code_of(rlk_status status, const char* otherwise) {
   return status == RLK_TIMEOUT         ? "TIMEOUT"
          : status == RLK_DEVICE_LOST   ? "DEVICE_LOST"

@@ -35,7 +35,7 @@ private:
       const std::lock_guard lock(mutex_);
       if (!failure_) failure_ = Failure{"PLUGIN_EXCEPTION", std::string("in ") + what + ": " + text_of(error)};
     } catch (const std::exception&) {
-      // No memory even to say so: the slot's next exception will be told.
+      // No memory even to say so: the slot's next exception will be reported.
     }
   }
   std::mutex mutex_;

@@ -1,4 +1,4 @@
-// Rows as in classes.cpp, which proves that they are calls of their own; here nobody has the values of the whole call.
+// Rows as in classes.cpp, which proves that they are calls of their own; here the values of the whole call are unknown.
 #include "core/conformance/sample.hpp"
 
 #include <fmt/core.h>

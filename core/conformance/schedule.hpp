@@ -10,7 +10,7 @@
 
 namespace rlk::core::conformance {
 
-// Blame needs the simple cases first.
+// The simple cases come first: a failure can be put down to a feature only if the calls without it have passed.
 enum class Stage { plain, size, content, single, single_content, together };
 
 // Takes a case, and says which variants would run it (none: declined).

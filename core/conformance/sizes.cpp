@@ -347,7 +347,7 @@ private:
   int64_t largest_rung(const Axis& axis) const {
     return climbs(axis) ? axis.largest() : is_rare() ? 4 * kCheapRung : 16 * kCheapRung;
   }
-  // Nobody trains in f64: the smoke test has fewer sizes of it.
+  // Models are not trained in f64: the smoke test has fewer sizes of it.
   bool is_rare() const { return smoke_ && !dtypes_.empty() && dtypes_[0].choices[dtype_].dtype == Dtype::f64; }
 
   // Once in each dtype.

@@ -16,7 +16,7 @@ using Tensors = std::span<const rlk_tensor* const>;
 
 class Binder {
 public:
-  // Results go to `call`. With infer, outputs are not looked at: their presence is what `bind_presence` is told.
+  // Results go to `call`. With infer, outputs are not read: their presence is the argument of `bind_presence`.
   Binder(const OpDecl& decl, Tensors inputs, Tensors outputs, bool infer, BoundCall& call, rlk_error* error)
       : decl_(decl), inputs_(inputs), outputs_(outputs), infer_(infer), call_(call), error_(error) {
     call_.decl = &decl;

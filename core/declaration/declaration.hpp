@@ -247,7 +247,7 @@ struct RuleDecl {
 // before it goes into a product: what well-made kernels of the field do.
 struct RoundedDecl {
   const char* name;           // "weights"
-  const char* source;         // who does it
+  const char* source;         // the kernels that do it
   std::span<const int> over;  // the symbols over whose values products of it are summed; cases make these sums long
 };
 

@@ -1,5 +1,5 @@
 // The floating-point environment of a thread: rounding mode, whether denormals are flushed, which exceptions trap. A
-// library that changes it changes the results of everybody who computes on that thread afterwards.
+// library that changes it changes the results of all code that computes on that thread afterwards.
 #pragma once
 
 #if defined(__x86_64__)
@@ -56,7 +56,7 @@ private:
 #endif
 };
 
-// Around somebody else's code: what it changes is undone.
+// Around code of a plugin, a vendor or the embedder: what it changes is undone.
 class KeepFloatControl {
 public:
   KeepFloatControl() noexcept : before_(FloatControl::of_thread()) {}
@@ -70,7 +70,7 @@ private:
   const FloatControl before_;
 };
 
-// Around our own code on somebody else's thread, a vendor's that calls a host function say.
+// Around rlk's code on a thread that rlk did not make, such as a vendor's that calls a host function.
 class StandardFloatControl {
 public:
   StandardFloatControl() noexcept { FloatControl::standard().apply(); }

@@ -50,7 +50,7 @@ rlk_status infer_outputs(const OpDecl& decl, const void* params, std::span<const
     InferredTensor inferred{resolve(arg.dtype, call), {}, false};
     const bool of_form = declared.kind != ShapeDecl::Kind::none && (arg.form < 0 || arg.form == call.form);
     if (of_form && !infer_shape(decl, declared, call, inputs, inferred.shape)) {
-      if (!present) {  // nobody asked for it
+      if (!present) {  // the caller did not ask for it
         inferred.shape.clear();
         out.push_back(std::move(inferred));
         continue;

@@ -34,7 +34,7 @@ uint32_t numerics_of_name(std::string_view name);
 bool may_round(const OpDecl& decl, Dtype dtype);
 
 // The classes that need no claim, because nothing sets them apart from `tolerance`: `accurate`, where nothing may be
-// rounded. A demand for them is met by whoever is verified.
+// rounded. Every verified implementation meets a demand for them.
 inline uint32_t implied_numerics(const OpDecl& decl, Dtype dtype) {
   return may_round(decl, dtype) ? 0 : RLK_NUMERICS_ACCURATE;
 }

@@ -25,7 +25,7 @@ template <class T>
 rlk_error* as_error(const T&) {
   return nullptr;
 }
-// The caller's error is the last argument; nullptr where nobody asks for one.
+// The caller's error is the last argument; nullptr where there is none.
 template <class... A>
 rlk_error* error_of(const A&... arguments) {
   rlk_error* last = nullptr;
@@ -35,7 +35,7 @@ rlk_error* error_of(const A&... arguments) {
 
 }  // namespace detail
 
-// What glibc unwinds a thread with that a plugin ends (pthread_exit) passes: nobody may stop it.
+// If a plugin ends its thread (pthread_exit), glibc unwinds the thread with this exception: it must pass.
 #ifdef __GLIBCXX__
 #define RLK_LET_THREAD_END              \
   catch (const abi::__forced_unwind&) { \
@@ -57,7 +57,7 @@ rlk_status call_plugin(rlk_status (*slot)(P...), A... arguments) {
   }
 }
 
-// Slots that return a pointer: nullptr after an exception, which the error, where there is one, tells.
+// Slots that return a pointer: nullptr after an exception, which is then in the error, where there is one.
 template <class R, class... P, class... A>
 R* call_plugin(R* (*slot)(P...), A... arguments) {
   const KeepFloatControl keep;

@@ -1,4 +1,4 @@
-// How long a thread was ready to run while others had the processors: time that a limit on its work should not count.
+// How long a thread was ready to run while other threads had the processors: limits on its work should not count it.
 #pragma once
 
 #include <sys/types.h>

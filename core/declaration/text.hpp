@@ -1,4 +1,4 @@
-// Text that others wrote, made fit to be shown: bounded, and unable to steer a terminal or to forge a line of a log.
+// Text from outside rlk, made fit to be shown: bounded, and unable to steer a terminal or to forge a line of a log.
 #pragma once
 
 #include <rlk/abi/status.h>

@@ -20,7 +20,7 @@ struct GroupingCall {
   View boundaries, ids;
   std::vector<bool> kept;  // [rows]: a row that is not kept is in no group, and its id is not looked at
 };
-// The rows of each group; error is set where they cannot be told, and rows with a bad id are in no group.
+// The rows of each group; error is set where they cannot be found, and rows with a bad id are in no group.
 std::vector<Rows> groups_of(const GroupingCall& call, DataError& error);
 
 struct Normalisation {

@@ -1,4 +1,4 @@
-// Copies of counters and their forms; what runtimes that are gone have counted is kept for the end of the process.
+// Copies of counters and their forms; the counts of runtimes that are gone are kept for the end of the process.
 #include "loader/api/counters.hpp"
 
 #include <fcntl.h>
@@ -80,12 +80,12 @@ void head(const std::string& name, const char* help, std::string* out) {
   *out += fmt::format("# HELP {} {}\n# TYPE {} counter\n", name, help, name);
 }
 
-// What is to be told at the end, and of which runtimes. Never destroyed: threads may still call.
+// What is to be written at the end, and of which runtimes. Never destroyed: threads may still call.
 struct Report {
   std::mutex mutex;
   std::vector<core::Dispatcher*> live;
   Counts ended;
-  bool tells_staged = false;  // an end of the process was asked to
+  bool tells_staged = false;  // a function at exit is registered for it
   std::string wanted;         // the value of RLK_COUNTERS; empty: nothing
   std::string who;            // set it: the variable, or a line of the policy file
   pid_t pid = 0;
@@ -132,7 +132,7 @@ void tell_now() {
   if (lines.empty()) core::log_always("counters", "no operator was called");
 }
 
-// Of those whose policy does not say that fallbacks are no news.
+// Of runtimes whose policy warns of fallbacks.
 void tell_staged_now() {
   Report& all = report();
   if (all.pid != getpid()) return;
@@ -351,7 +351,7 @@ void tell_staged_at_exit() {
 }  // namespace
 
 void tell_counters_at_exit(const Environment& environment) {
-  // In a privileged process nobody else chooses what is written where.
+  // In a privileged process the user who started it does not choose what is written where.
   tell_staged_at_exit();
   const std::string value = environment.path("RLK_COUNTERS").value_or("");
   const std::string who = environment.origin("RLK_COUNTERS");

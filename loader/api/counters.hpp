@@ -1,4 +1,4 @@
-// What was counted, in the forms that people and monitoring read; and told at the end of the process on demand.
+// What was counted, in the forms that people and monitoring read; on demand also written at the end of the process.
 #pragma once
 
 #include <array>
@@ -52,7 +52,7 @@ private:
 
 // RLK_COUNTERS: at the end of the process the counters of all its runtimes are logged (1), or written as Prometheus
 // text to a file (an absolute path, in which %p is the process id).
-// A warning when the value is neither; the first call of a process decides. What was staged is told in any case.
+// A warning when the value is neither; the first call of a process decides. Staged calls are reported in any case.
 void tell_counters_at_exit(const Environment& environment);
 // What is wrong with the variable's value, "" when nothing is.
 std::string problem_of_counters(const std::string& value);

@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 std::vector<std::string> policy_files(const Environment& environment, const std::string& root) {
   if (const auto named = environment.path("RLK_CONFIG")) return {*named};
   const fs::path folder = root + "/etc/rlk";
-  // A folder that cannot be listed is not there; the reader tells of a file that it cannot read.
+  // A folder that cannot be listed is not there; the reader reports a file that it cannot read.
   std::error_code failed;
   std::vector<std::string> files;
   for (fs::directory_iterator item(folder / "policy.d", failed), end; !failed && item != end; item.increment(failed))

@@ -6,7 +6,7 @@
 namespace rlk::loader {
 
 // Where an operator may stand: what is wrong with a name that is nearly that of a setting, "" for any other. Taken for
-// an operator it would only be a warning, and the setting that somebody wanted be off. plain: in a file of plain lines,
+// an operator it would only be a warning, and the setting that the user meant be off. plain: in a file of plain lines,
 // where the settings of the whole file stand too.
 std::string problem_of_dispatch_name(const std::string& name, bool plain);
 

@@ -81,7 +81,7 @@ void log_of_store(bool is_warning, const std::string& text) {
 
 namespace {
 
-// Nobody asked for it and nothing fails: without a word the plugin would only be missing.
+// The caller did not require the plugin and nothing fails: without this warning it would only be missing.
 void warn_of_time_out(const PluginRecord& record) {
   if (record.reason_code != reason::kTimedOut.code) return;
   core::log_line(RLK_LOG_WARN, "probe",
@@ -232,7 +232,7 @@ void Process::start(bool wait) {
   bool search_here = false;
   {
     std::unique_lock lock(mutex_);
-    // The registrar serves one search at a time, and the one that ends must not take our start for a wish to go on.
+    // The registrar serves one search at a time, and the search that ends must not take this start for a call to go on.
     searched_.wait(lock, [this] { return !ending_ || is_forked(); });
     if (!done_ && !search_.joinable() && !is_forked()) {
       PluginRecord cpu = built_in_record("cpu");
@@ -241,7 +241,7 @@ void Process::start(bool wait) {
       cancel_ = false;
       try {
         search_ = std::thread([this] { search(); });
-      } catch (const std::system_error&) {  // no thread to be had: this one searches
+      } catch (const std::system_error&) {  // no thread can be started: this one searches
         search_here = true;
       }
     }
@@ -336,7 +336,7 @@ std::vector<PluginRecord> Process::publish_found() {
   for (ProbedPlugin& plugin : plugins) compared_.add_to(&plugin.record);
   first_uses_.know(plugins);
   registrar_.publish(&plugins, {timeout_scale_of(environment_), &cancel_});
-  // What could not be loaded here is not loaded again when more operators of others were tried.
+  // What could not be loaded here is not loaded again when more operators of other plugins were tried.
   for (size_t i = 0; i < found_.size(); ++i)
     if (!serves(plugins[i].record)) found_[i].record = plugins[i].record;
   std::vector<PluginRecord> records;

@@ -28,7 +28,7 @@ namespace rlk::loader {
 // What happened to a plugin after it was registered.
 struct RuntimeEvidence {
   core::Quarantined unit;
-  bool only_suspected = false;  // not switched off: others may be to blame
+  bool only_suspected = false;  // not switched off: other code may be to blame
   int64_t unix_us = 0;
 };
 
@@ -47,11 +47,11 @@ public:
   // One more runtime. The CPU is published when this returns; with wait, every plugin has its verdict, and of those
   // with many operators some may wait for their trial (RLK_VERIFY=lazy, the default). [thread-safe]
   void start(bool wait);
-  // One runtime less. After the last one a search that still runs behind is ended; the next runtime searches again.
+  // One runtime less. After the last one a search in the background is ended; the next runtime searches again.
   // [thread-safe]
   void release();
   // Searches again beside what serves (rlk_runtime_reload) and returns when every plugin has its verdict. [thread-safe:
-  // one at a time, the others wait]
+  // one call at a time, other calls wait]
   rlk_status reload(std::vector<Registrar::Change>* changes, rlk_error* error);
   // Present records, the built-in CPU first. [thread-safe]
   std::vector<PluginRecord> records() const;

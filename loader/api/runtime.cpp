@@ -14,7 +14,7 @@ using rlk::loader::Process;
 
 namespace {
 
-// What begins a struct of the caller's is its size; 0 is one that nobody set.
+// A struct of the caller's begins with its size; 0 means that the caller did not set it.
 rlk_status require_size(const char* function, const char* argument, uint32_t seen, size_t known, rlk_error* error) {
   if (seen >= 2 * sizeof(uint32_t)) return RLK_OK;
   return failf(error, RLK_INVALID_ARGUMENT,

@@ -25,7 +25,7 @@ rlk_status make_stream(rlk_runtime* runtime, const char* backend, uint32_t ordin
   return status;
 }
 
-// Memory is not managed during a capture: each replay would repeat the allocation, and nobody would free it.
+// Memory is not managed during a capture: each replay would repeat the allocation, and nothing would free it.
 rlk_status refuse_capture(const char* function, Stream& stream, rlk_error* error) {
   bool capturing = false;
   if (const rlk_status status = stream.is_capturing(&capturing, error); status != RLK_OK) return status;

@@ -1,4 +1,4 @@
-// toml++, for files that anybody may have written. A release build of its parser takes for granted what it asserts, and
+// toml++, for files that any user may have made. A release build of its parser takes for granted what it asserts, and
 // `[[[` breaks that: then anything may happen. Here an assertion that fails is an exception, as any other mistake in
 // the file. toml_text.hpp has what else it must not meet.
 #pragma once

@@ -36,7 +36,7 @@ uint64_t bytes_of(const OpCall& call) {
   return bytes;
 }
 
-// Who could take the call on the open stream's device, as pins; first who would.
+// What could take the call on the open stream's device, as pins; first the implementation that would.
 std::vector<std::string> candidates_of(Session* session, const OpCall& call, const rlk_call_options& options) {
   std::vector<std::string> pins;
   const auto explained = nlohmann::json::parse(session->explain_json(call, options));
@@ -48,7 +48,7 @@ std::vector<std::string> candidates_of(Session* session, const OpCall& call, con
   return pins;
 }
 
-// The backend that a call goes to whose data may be anywhere, "" when nobody takes it.
+// The backend that a call goes to whose data may be anywhere, "" when no implementation takes it.
 std::string backend_by_dispatch(Session* session, const OpCall& call) {
   try {
     session->open_for(call, "");
@@ -58,7 +58,7 @@ std::string backend_by_dispatch(Session* session, const OpCall& call) {
   }
 }
 
-constexpr double kClearlyFaster = 0.9;  // of the time of who is chosen: less is noise
+constexpr double kClearlyFaster = 0.9;  // of the time of the chosen one: less is noise
 
 std::string microseconds(double value) {
   char text[32];
@@ -74,7 +74,7 @@ std::vector<std::string> disagreements(const std::string& op, const std::vector<
   };
   std::string variable = "RLK_OP_" + op;
   for (char& c : variable) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
-  const Row* first = nullptr;  // who serves a call that says nothing
+  const Row* first = nullptr;  // serves a call without a pin or a preference
   for (const Row& row : rows) {
     if (row.problem.empty() && row.is_first && row.backend == chosen) first = &row;
   }

@@ -81,7 +81,7 @@ int list(const loader::Store& store, bool json) {
   return kFine;
 }
 
-// What the plugins that are found now need, and what others left that will last.
+// The entries that the plugins found now need, and lasting entries of earlier processes.
 int write_seed(loader::Store& store, const std::string& path, const std::string& report, bool json) {
   require_place(path);
   loader::Seed::Entries entries;
@@ -110,7 +110,7 @@ int write_seed(loader::Store& store, const std::string& path, const std::string&
   return exit_code_of(judgement);
 }
 
-// Who names a folder means that one and no other. Why it is passed over was told when the store was opened. The store
+// The user who names a folder means no other. The store told why it is passed over when it was opened. The store
 // calls its folder by the canonical path: one may be named through a link, or with a slash at its end.
 void require_named_folder(const loader::Store& store) {
   const std::string named = loader::Environment::of_process().get("RLK_CACHE_DIR").value_or("");

@@ -17,7 +17,7 @@ inline constexpr const char* kChildWord = "--child";
 // What it does when it judges plugins, as its messages name it.
 inline constexpr const char* kFindPhase = "find";
 inline constexpr const char* kRegisterPhase = "register";
-// What a message of it begins with that is a record and nothing else, so that nobody reads megabytes twice.
+// A message of it that is a record and nothing else begins with this, so that the parent reads no megabytes twice.
 inline constexpr char kRecordMark = 'R';
 
 // The child's side: reads one request from the parent, answers it, never returns.
@@ -43,7 +43,7 @@ struct JudgeRequest {
 };
 // What is wrong with the policy file that RLK_CONFIG names, "" when nothing is. judge_plugins throws it as Failure.
 std::string config_problem();
-// What a readable policy file says that nobody understands: operators that there are not, values that are none.
+// What a readable policy file says that rlk does not understand: unknown operators, unknown values.
 std::vector<std::string> policy_problems();
 Judgement judge_plugins(const JudgeRequest& request,
                         const std::function<void(const loader::PluginRecord&)>& on_verdict = {});
@@ -54,7 +54,7 @@ loader::ChildCommand child_command(const loader::Environment& environment, const
 // The record with this id; throws UsageError that names the ids there are.
 const loader::PluginRecord& find_record(const std::vector<loader::PluginRecord>& records, const std::string& id);
 
-// What the exit code says of these records and the trouble, if any, which is also told on standard error.
+// What the exit code says of these records and the trouble, if any, which is also printed on standard error.
 int exit_code_of(const Judgement& judgement);
 
 loader::HostIdentity host_identity();

@@ -47,7 +47,7 @@ std::string records_of(const std::vector<loader::ProbedPlugin>& plugins) {
 }
 
 loader::Config config_of(const loader::Environment& environment) {
-  loader::Config config;  // one that cannot be read was told by the parent
+  loader::Config config;  // the parent has reported one that cannot be read
   loader::read_config(loader::policy_files(environment), &config, nullptr);
   loader::add_platform_policies(environment, loader::default_folders(), &config);
   return config;

@@ -49,7 +49,7 @@ std::vector<loader::OwnerCandidate> owners_of(const PluginRecord& record, const 
     return {{owner.id, owner.path}};
   }
   if (record.backend == "cpu") return {{"cpu", ""}};
-  loader::Config config;  // one that cannot be read was told by the parent
+  loader::Config config;  // the parent has reported one that cannot be read
   loader::read_config(loader::policy_files(environment), &config, nullptr);
   std::vector<loader::OwnerCandidate> owners;
   for (PluginRecord other : loader::discover(environment, {config.plugin_path, loader::default_folders()})) {

@@ -23,7 +23,7 @@ struct ConformanceRequest {
   static ConformanceRequest from_json(const std::string& text);
 };
 
-// What is told during a run; may be empty.
+// What a run reports; may be empty.
 struct ConformanceNews {
   std::function<void(const std::string& phase)> phase;
   std::function<void(const std::string& title)> activity;         // before each case
@@ -42,7 +42,7 @@ struct ConformanceResult {
 // for every case, but often. Throws Failure for what is not the plugin's fault.
 ConformanceResult run_conformance_in_child(const ConformanceRequest& request,
                                            const std::function<void(int, const std::string&)>& on_case = {});
-// The child's side: `send` delivers a message to the parent, false when nobody listens.
+// The child's side: `send` delivers a message to the parent, false when the parent no longer reads.
 std::string serve_conformance(const std::string& request, const ConformanceNews& news,
                               const std::function<bool(const std::string&)>& send);
 

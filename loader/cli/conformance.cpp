@@ -179,7 +179,7 @@ int run_conformance_verb(const Arguments& arguments) {
   for (const core::UnitResult& unit : record.units) cases += unit.cases;
   if (record.units.empty() && record.reason_code.empty()) throw Failure(nothing_tested(request, record));
   if (!record.reason_code.empty()) record.hint = hint_of(record, result.during, arguments);
-  // A machine without the hardware is fine, unless somebody counts on the cases.
+  // A machine without the hardware is fine, unless the user passed --require-cases.
   const bool untried = cases == 0 && arguments.has("require-cases");
   const int code = record.broken || untried ? kBroken : kFine;
   if (!report.empty()) write_report(report, record, request.full);

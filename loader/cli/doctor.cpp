@@ -72,7 +72,7 @@ bool is_folder(const std::string& path) {
   return stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode);
 }
 
-// What to do about a seed that is not used. What the store says of it is words.
+// What to do about a seed that is not used. The store gives only a text about it.
 std::string hint_of_seed(const Environment& environment, const std::string& note) {
   const auto says = [&note](const char* words) { return note.find(words) != std::string::npos; };
   const std::string path = environment.path("RLK_CACHE_SEED").value_or("");

@@ -1,4 +1,4 @@
-// The JSON documents of verbs, for those that show several of them at once.
+// The JSON documents of verbs, for verbs that show several of them at once.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

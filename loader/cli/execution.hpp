@@ -1,4 +1,4 @@
-// One call with its memory on the session's device: host arrays in, the call as often as wanted, host arrays out.
+// One call with its memory on the session's device: host arrays in, the call as often as asked, host arrays out.
 #pragma once
 
 #include <optional>

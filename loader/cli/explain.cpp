@@ -1,4 +1,4 @@
-// `rlk-plugins explain`: who would take a call, and why not the others.
+// `rlk-plugins explain`: which implementation would take a call, and why not the others.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -128,7 +128,7 @@ void add_other_devices(Session* session, const OpCall& call, const rlk_call_opti
     }
     for (ordered_json candidate : there.at("candidates")) {
       const std::string plugin = candidate.at("plugin").get<std::string>();
-      // What is said there of a plugin as a whole is about that device, and of one that stands here no news.
+      // What is said there of a plugin as a whole is about that device; it is left out for a plugin that stands here.
       const bool is_whole_plugin = candidate.at("implementation") == "";
       if (candidate.at("staged") == true ||
           has_candidate(*explained, plugin, is_whole_plugin ? nullptr : &candidate.at("implementation")))
@@ -144,7 +144,7 @@ void add_other_devices(Session* session, const OpCall& call, const rlk_call_opti
   }
 }
 
-// Plugins that may have brought the operator and are not used. That hardware is not here is no news about a call.
+// Plugins that may have brought the operator and are not used. Absent hardware is not reported here.
 void add_unused_plugins(const Session& session, ordered_json* explained) {
   const ordered_json list = ordered_json::parse(session.list_json());
   for (const ordered_json& plugin : list.at("plugins")) {

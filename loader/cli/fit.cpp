@@ -70,7 +70,7 @@ Shape same_rank(Shape given, size_t rank) {
 }
 
 // The dtype that the variable has: that of the first input with it, but f64 only where all have it. NumPy makes f64 of
-// what nobody gave a dtype.
+// numbers without a dtype.
 Dtype variable_dtype(const OpCall& call, int variable) {
   std::optional<Dtype> first;
   for (size_t i = 0; i < call.inputs.size(); ++i) {

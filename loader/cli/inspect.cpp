@@ -196,7 +196,7 @@ int run_scope(const Arguments& arguments) {
 
 nlohmann::ordered_json scope_document(const PluginRecord& record) {
   nlohmann::ordered_json full = nlohmann::ordered_json::parse(record_to_json(record));
-  for (auto& unit : full.at("units")) unit.erase("size_classes");  // numbers that nobody can read
+  for (auto& unit : full.at("units")) unit.erase("size_classes");  // numbers that mean nothing to a reader
   return {{"schema", 1}, {"id", record.id}, {"tried", record.tried}, {"units", full.at("units")}};
 }
 

@@ -20,7 +20,7 @@ namespace rlk::cli {
 namespace {
 
 struct Finding {
-  bool error;  // the loader will refuse the file; else it loads, but should be mended
+  bool error;  // the loader will refuse the file; else it loads, but should be fixed
   std::string code, text, hint;
 };
 using Findings = std::vector<Finding>;

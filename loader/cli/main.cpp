@@ -90,7 +90,7 @@ int answer(std::vector<std::string> words) {
   return run(verbs, words);
 }
 
-// False for a full disk, or a pipe that nobody reads any more: what was asked for did not arrive.
+// False for a full disk, or a pipe without a reader: what was asked for did not arrive.
 bool has_arrived() {
   errno = 0;
   if (std::fflush(output()) == 0 && std::ferror(output()) == 0) return true;

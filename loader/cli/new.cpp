@@ -1,4 +1,4 @@
-// `rlk-plugins new`: a plugin of one's own to begin with, copied from the template that ships with rlk.
+// `rlk-plugins new`: a new plugin to begin with, copied from the template that ships with rlk.
 #include <fmt/core.h>
 
 #include <cctype>

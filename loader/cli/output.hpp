@@ -10,7 +10,7 @@ namespace rlk::cli {
 // one, and what is printed would be written into it. Called once, before any file is opened.
 void hold_standard_numbers();
 
-// From here on standard output leads to standard error for everybody but output(). Called once, before any plugin is
+// From here on standard output leads to standard error for all code but output(). Called once, before any plugin is
 // loaded; when it fails, everything stays as it is.
 void keep_output();
 

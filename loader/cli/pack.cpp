@@ -1,4 +1,4 @@
-// `rlk-plugins pack`: kernels that others ship, taken up with a lock of what every file holds (plugins/tvmffi).
+// `rlk-plugins pack`: kernels of third parties, taken up with a lock of what every file holds (plugins/tvmffi).
 #include "loader/cli/pack.hpp"
 
 #include <fmt/core.h>

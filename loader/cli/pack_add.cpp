@@ -1,4 +1,4 @@
-// Taking up a pack and giving it away. The lock decides which packs there are and is replaced in one step, so that a
+// Adding a pack and removing one. The lock decides which packs there are and is replaced in one step, so that a
 // process that starts meanwhile has the packs of before or those of after.
 #include <fcntl.h>
 #include <fmt/core.h>
@@ -31,7 +31,7 @@ using tvmffi::Pack;
 constexpr double kSecondsToWait = 60;
 constexpr size_t kDigitsOfFolder = 12;
 
-// A folder of one's own in the folder of packs, gone with this object. Its name begins with a dot: no pack's does.
+// This command's own folder in the folder of packs, gone with this object. Its name begins with a dot: no pack's does.
 class WorkFolder {
 public:
   explicit WorkFolder(const std::string& packs) : path_(packs + "/.adding-XXXXXX") {
@@ -95,7 +95,7 @@ void copy_pack(const std::string& from, const std::string& to) {
   }
 }
 
-// By the system's tar, which knows every compression that is installed. What it leaves is looked at like any folder.
+// By the system's tar, which knows every compression that is installed. What it leaves is checked like any folder.
 void unpack(const std::string& archive, const std::string& to) {
   fs::create_directory(to);
   const char* const words[] = {"tar", "-x", "-o", "-f", archive.c_str(), "-C", to.c_str(), nullptr};

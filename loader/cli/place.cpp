@@ -101,7 +101,7 @@ public:
   explicit Temporary(const Place& place) : place_(place) {
     for (int i = 0; i < kMaxNames; ++i) {
       name_ = fmt::format("{}.tmp{}.{}", place.path, getpid(), i);
-      // Never through a link that somebody laid there.
+      // Never through a link that another user put there.
       fd_ = loader::UniqueFd(open(name_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666));
       if (fd_ || errno != EEXIST) break;
     }

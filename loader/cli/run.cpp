@@ -150,7 +150,7 @@ int run_operator(const Arguments& arguments) {
   execution.enqueue();
   const std::string data_error = execution.finish();
   const double ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
-  // Asked for afterwards: who failed in this call is switched off, and somebody else computed.
+  // Asked for afterwards: an implementation that failed in this call is switched off, and another one computed.
   const std::string where = chosen_of(session.explain_json(execution.call(), execution.options()));
 
   // Rows without an error are right even when another row has one: they are written, and the exit code tells.
@@ -176,7 +176,7 @@ int run_operator(const Arguments& arguments) {
     const char* name = execution.call().decl->outputs[i].name;
     char time[32];
     std::snprintf(time, sizeof(time), "%.3f", ms);
-    // One number, a loss, is shown: nobody opens a file for it.
+    // One number, a loss, is shown: the user need not open a file for it.
     const bool is_one = array.count() == 1;
     char value[40];
     std::snprintf(value, sizeof(value), "%.9g", is_one ? array.number(0) : 0.0);

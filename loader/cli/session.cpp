@@ -121,7 +121,7 @@ void Session::open_for(const OpCall& call, const std::string& pin) {
     if (preference == nullptr || *preference == 0) continue;
     uint32_t devices = 0;
     const std::string backend = backend_of(runtime_, preference);
-    // What a variable asks for in vain, dispatch says.
+    // If a variable names what is not there, dispatch says so.
     if (backend.empty() && !pin.empty()) {
       throw UsageError(fmt::format("--backend {}: no plugin is called '{}'; see rlk-plugins list", pin,
                                    pin.substr(0, pin.find('/'))));

@@ -57,7 +57,7 @@ private:
   std::string backend_;
 };
 
-// Who takes the call, as explain tells it: "cuda/fused"; the chosen plugin alone in `plugin` if asked for.
+// The implementation that takes the call, as explain tells it: "cuda/fused"; the plugin alone in `plugin` if asked.
 std::string chosen_of(const std::string& explain_json, std::string* plugin = nullptr);
 
 const rlk_op* find_api_op(const core::OpDecl& decl);

@@ -101,7 +101,7 @@ std::vector<std::string> problems_of_variables(const loader::Environment& enviro
 void forget_misspelt_variables() {
   for (const auto& [name, value] : loader::Environment::of_process().values) {
     if (name.rfind("RLK_", 0) != 0 || problem_of_value(name, value).empty()) continue;
-    if (name == "RLK_ALLOW") {  // nobody gets more than asked for
+    if (name == "RLK_ALLOW") {  // a misspelt value must not allow more than the user meant
       setenv(name.c_str(), "require", 1);
     } else {
       unsetenv(name.c_str());

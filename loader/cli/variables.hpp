@@ -17,8 +17,8 @@ std::string problem_of_value(const std::string& name, const std::string& value);
 // Of all that are set: "RLK_FALLBACK is 'strikt', did you mean 'strict'?".
 std::vector<std::string> problems_of_variables(const loader::Environment& environment);
 
-// After they were told: what reads them next, in this process and its children, finds what it would use instead, and
-// does not tell them again.
+// After they were reported: code that reads them next, here or in a child process, finds what it would use instead, and
+// does not report them again.
 void forget_misspelt_variables();
 
 }  // namespace rlk::cli

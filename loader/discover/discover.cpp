@@ -55,7 +55,7 @@ PluginRecord place_record(const SearchEntry& entry, const Reason& why, std::stri
   return record;
 }
 
-// A file that somebody may take for a plugin although its name says nothing of the kind.
+// A file that a user may take for a plugin although its name says nothing of the kind.
 bool looks_like_plugin(std::string_view name) {
   return name.ends_with(kPluginSuffix) ||
          (name.starts_with(kPluginPrefix) && name.find(".so.") != std::string_view::npos);
@@ -112,7 +112,7 @@ public:
 
   void add(const SearchEntry& entry) {
     if (entry.path.empty() || entry.path.front() != '/') {
-      // Also a bare name: the dynamic linker would look for it in places that nobody named.
+      // Also a bare name: the dynamic linker would look for it in places that the entry does not name.
       return drop(entry, reason::kPathNotAbsolute,
                   fmt::format("{} names \"{}\", which does not start with /", entry.source, entry.path));
     }
@@ -126,7 +126,7 @@ public:
     records_.push_back(new_record(entry.path, entry.source));
   }
 
-  // A place that would have been searched, had nobody replaced the search.
+  // A place that would have been searched if the search had not been replaced.
   void leave_out(const SearchEntry& entry, const std::string& replaced) {
     std::set<std::string> plugins, ignored;
     if (!read_folder(entry.path, &plugins, &ignored) && entry.optional) return;
@@ -247,7 +247,7 @@ private:
   std::optional<ScreenOptions> screen_;  // made for the first file that is asked about: most searches ask about none
 };
 
-// Without its list nobody is allowed. That is one fault of the list's, not one of each plugin.
+// Without its list no plugin is allowed. That is one fault of the list's, not one of each plugin.
 void refuse_without_list(const Environment& environment, Judge& judge, std::vector<PluginRecord>* records) {
   if (judge.list_problem().empty()) return;
   const std::string& list = judge.allowed().path;
@@ -263,9 +263,9 @@ void refuse_without_list(const Environment& environment, Judge& judge, std::vect
                                judge.list_is_needed() ? "no plugin is used" : "plugins are used without it")));
 }
 
-// The first file keeps the id, unless it is refused for what can be seen of it: whoever can put a file into an early
+// The first file keeps the id, unless it is refused for what can be seen of it: a user with write access to an early
 // folder could otherwise take a plugin away. One that fails in its probe keeps it: what it would do instead, only the
-// probe finds out, and another version in its place is nobody's wish.
+// probe finds out, and the user did not ask for another version in its place.
 void shadow_duplicates(Judge& judge, std::vector<PluginRecord>* records) {
   struct Kept {
     PluginRecord* record;
@@ -308,7 +308,7 @@ void shadow_duplicates(Judge& judge, std::vector<PluginRecord>* records) {
   }
 }
 
-// Who disables the CPU backend would believe that it is gone.
+// A user who disables the CPU backend would believe that it is gone.
 void tell_no_effect(const Environment& environment, std::vector<PluginRecord>* records) {
   const auto disable = environment.get("RLK_PLUGINS_DISABLE");
   if (!disable) return;

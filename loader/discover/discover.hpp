@@ -9,7 +9,7 @@
 
 namespace rlk::loader {
 
-// One place to look: an absolute path of a folder or of a file, and who named it.
+// One place to look: an absolute path of a folder or of a file, and what named it.
 struct SearchEntry {
   std::string path;
   std::string source;     // "RLK_PLUGIN_PATH", "/etc/rlk/rlk.toml", "default folder", ...

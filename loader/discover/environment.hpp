@@ -11,10 +11,10 @@ namespace rlk::loader {
 
 struct Environment {
   std::map<std::string, std::string, std::less<>> values;
-  // The process gained privileges when it started (set-user-id, file capabilities: AT_SECURE). Whoever started it must
-  // not choose what code it loads, so `path` then answers nothing, as secure_getenv does.
+  // The process gained privileges when it started (set-user-id, file capabilities: AT_SECURE). The user who started it
+  // must not choose what code it loads, so `path` then answers nothing, as secure_getenv does.
   bool privileged = false;
-  // Of those of `values` that the policy file set and no variable: who says so, as a text names him
+  // Of those of `values` that the policy file set and no variable: what sets it, in words for a message
   // ("/etc/rlk/rlk.toml:3: require").
   std::map<std::string, std::string, std::less<>> origins = {};
 
@@ -25,7 +25,7 @@ struct Environment {
   // The same for a variable that names files or folders; nothing in a privileged process, where only the policy file,
   // which the program itself named, has a say.
   std::optional<std::string> path(std::string_view name) const;
-  // Who set the value, for a text about it: the variable's name, or the file, line and setting.
+  // What set the value, for a text about it: the variable's name, or the file, line and setting.
   std::string origin(std::string_view name) const;
 };
 

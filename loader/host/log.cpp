@@ -48,8 +48,8 @@ std::string rank_text() {
   return "";
 }
 
-// What RLK_LOG_FILE names, with the process's number for each %p; "" where it is not set. A privileged process writes
-// where nobody tells it to.
+// What RLK_LOG_FILE names, with the process's number for each %p; "" where it is not set. A privileged process
+// ignores the variable.
 std::string log_file() {
   const char* wanted = secure_getenv("RLK_LOG_FILE");
   std::string path = wanted != nullptr ? wanted : "";

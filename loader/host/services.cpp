@@ -32,7 +32,7 @@ constexpr rlk_log_service kLog = {sizeof(rlk_log_service), 0, &write_log};
 
 constexpr uint64_t kAlignment = 64;
 std::atomic<uint64_t> bytes_in_use{0};
-HostAllocator embedder;  // set before anybody allocates
+HostAllocator embedder;  // set before the first allocation
 
 uint64_t whole_block(uint64_t bytes) {
   return (bytes + 2 * kAlignment - 1) / kAlignment * kAlignment;

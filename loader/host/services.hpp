@@ -27,7 +27,7 @@ struct KernelCache {
 };
 void set_kernel_cache(KernelCache cache);  // [thread-safe]
 
-// Who gives plugins their host memory, as rlk_host_allocator of rlk.h describes it; without functions the host's own.
+// Allocates the host memory of plugins, as rlk_host_allocator of rlk.h describes it; without functions the host's own.
 struct HostAllocator {
   void* context = nullptr;
   void* (*allocate)(void* context, uint64_t bytes) = nullptr;

@@ -1,4 +1,4 @@
-// The wait, and what is said when it was for nothing.
+// The wait, and the message when the code does not come back.
 #include "loader/probe/attempt.hpp"
 
 #include <fmt/core.h>
@@ -25,7 +25,7 @@ double budget_of(const std::string& phase, double scale) {
   return kDefaultProbeTimeoutSeconds * scale;
 }
 
-// Told also when the plugin ends the thread instead of returning (pthread_exit).
+// Set also when the plugin ends the thread instead of returning (pthread_exit).
 class EndOfWork {
 public:
   explicit EndOfWork(Attempt& attempt) : attempt_(attempt) {}

@@ -45,8 +45,8 @@ private:
   std::string why_;
 };
 
-// Runs `work` and waits for it. Work that is given up goes on behind: it must own everything that it uses. Where there
-// is no thread to be had, it runs on this one.
+// Runs `work` and waits for it. Work that is given up goes on in the background: it must own all that it uses. If no
+// thread can be started, it runs on this one.
 std::optional<Failure> attempt(const std::shared_ptr<Attempt>& shared, std::function<void(Attempt&)> work,
                                const Patience& patience);
 

@@ -32,7 +32,7 @@ constexpr double kShortestPhaseSeconds = 1.0;  // below that a busy machine alon
 constexpr double kSilenceSeconds = 60.0;       // a hang shows here; a slow machine makes progress and has more time
 constexpr double kFirstSilenceSeconds = 30.0;  // of an operator that others wait for: it is tried again, after them
 
-// The child's last word wins where the plugin was examined; who the plugin is and who found it stays ours.
+// The child's last word wins where the plugin was examined; its path, source and id stay the parent's.
 void take(PluginRecord child, PluginRecord* record) {
   child.path = std::move(record->path);
   child.source = std::move(record->source);
@@ -65,7 +65,7 @@ void describe_end(ChildOutcome outcome, PluginRecord* record) {
   }
 }
 
-// The child has told what waits: from then on it tries operators.
+// The child has reported what waits: from then on it tries operators.
 bool has_begun(const PluginRecord& record) {
   return !record.units.empty();
 }

@@ -40,7 +40,7 @@ struct ChildProbe {
   double smoke_seconds = kSmokeSeconds;  // for all operators
   // By operator: when it answers true between the first operator's begin and the last one's end, the rest waits.
   std::function<bool()> enough = nullptr;
-  // Once, when the plugin has told its devices and nothing of them was tried.
+  // Once, when the plugin has reported its devices and nothing of them was tried.
   std::function<void(const PluginRecord&)> on_devices = nullptr;
   // By operator: what would be said of the plugin if the child ended now, after each of them.
   std::function<void(const PluginRecord&)> on_tried = nullptr;

@@ -22,7 +22,7 @@ bool close_range_of(unsigned first, unsigned last) {
 #endif
 }
 
-// Where nobody lists them. A limit that was lowered since hides some; one of a billion would take minutes.
+// For a system that cannot list them. A limit that was lowered since hides some; one of a billion would take minutes.
 int most_descriptors() {
   constexpr rlim_t kMost = 1 << 20;
   rlimit files = {};

@@ -1,4 +1,4 @@
-// Descriptors that a process has from whoever started it and must not keep.
+// Descriptors that a process has inherited and must not keep.
 #pragma once
 
 namespace rlk::loader {

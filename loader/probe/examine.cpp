@@ -210,7 +210,7 @@ private:
     record_.units = merge_units({failed, tried(everything, options_.smoke_seconds)});
   }
 
-  // What is known so far is reported after each operator: whoever ends this process has it.
+  // What is known so far is reported after each operator: a parent that ends this process has it.
   void try_by_operator(core::ConformanceOptions suite) {
     using Clock = std::chrono::steady_clock;
     const bool is_first_look = options_.operators.empty();
@@ -433,7 +433,7 @@ void conclude(PluginRecord* record, Place place) {
                  fmt::format("the smoke test's time was up before {}{} ({})", unreached.size(), of_all,
                              operators_of(unreached)));
     if (record->state == State::partial)
-      record->broken = false;  // what was tested is right: a slow machine, nobody's fault
+      record->broken = false;  // what was tested is right: a slow machine is no fault
   } else if (!failed.empty() && (!verified.empty() || some_wait)) {
     record->stop(
         State::partial, place, reason::kSomeFailed,

@@ -6,7 +6,7 @@
 
 namespace rlk::loader {
 
-// `how` gets its place and its phases here. One that hangs is given up, and its thread goes on behind.
+// `how` gets its place and its phases here. One that hangs is given up, and its thread goes on in the background.
 void examine_here(ExamineOptions how, const Patience& patience, PluginRecord* record);
 
 }  // namespace rlk::loader

@@ -1,4 +1,4 @@
-// fork, then wait: for the worker, for the parent's end, and for somebody who traces the parent.
+// fork, then wait: for the worker, for the parent's end, and for a process that traces the parent.
 #include "loader/probe/guard.hpp"
 
 #include <signal.h>
@@ -76,7 +76,7 @@ End watch(pid_t worker, pid_t parent, const sigset_t& awaited) {
 
 [[noreturn]] void guard(pid_t worker, pid_t parent, const sigset_t& awaited) {
   close_descriptors(0, kGuardFd);  // the worker's: their other ends must see the worker's end
-  prctl(PR_SET_DUMPABLE, 0);       // nobody of this user traces it
+  prctl(PR_SET_DUMPABLE, 0);       // no process of this user can trace it
   const rlimit none = {0, 0};
   setrlimit(RLIMIT_CORE, &none);
   const End end = watch(worker, parent, awaited);
@@ -102,7 +102,7 @@ bool enter_guarded(int argc, char** argv) {
   for (const int signal : {SIGCHLD, SIGCONT, SIGTERM, SIGINT, SIGHUP}) sigaddset(&awaited, signal);
   sigprocmask(SIG_BLOCK, &awaited, &before);
   // The order matters: a parent that ends after this line tells us, one that ended before is no longer our parent. It
-  // tells by SIGCONT, which reaches a guard that somebody stopped.
+  // tells by SIGCONT, which reaches a stopped guard too.
   if (prctl(PR_SET_PDEATHSIG, SIGCONT) != 0) return false;
   const pid_t parent = getppid();  // 0: it lives in another namespace of process ids
   if (parent != 0 && std::to_string(parent) != argv[argc - 1]) return false;

@@ -17,7 +17,7 @@ std::vector<std::string> parent_words();
 // For the child, first of all, while it has one thread. True in a new process, the worker. The process that called
 // becomes its guard and never returns: it ends as the worker ended, with everything that descends from it, or with all
 // of it when the parent ends. False when those words are not at the end of the command line, or when that process ended
-// before: then nobody waits for an answer, and the caller exits.
+// before: then no parent waits for an answer, and the caller exits.
 //
 // A plugin can undo the worker's own parent-death signal, leave its session, and stop or trace its parent, which is the
 // guard: run_child ends both then. The guard cannot be traced by a process of its own user. What a plugin that means
@@ -26,7 +26,7 @@ bool enter_guarded(int argc, char** argv);
 // The exit code of a child for which enter_guarded was false.
 inline constexpr int kExitWithoutParent = 4;
 // Of one that cannot talk to its parent any more, and of one whose thread did not come back from the plugin. Numbers
-// that nobody else is likely to exit with.
+// that other code is unlikely to exit with.
 inline constexpr int kExitWithoutSocket = 183;
 inline constexpr int kExitWithoutReturn = 184;
 

@@ -34,7 +34,7 @@ std::string text_of_array(const char (&text)[N]) {
   return core::text_of(text);
 }
 
-// "GPU-8f1a..." is the vendor's spelling; here the 16 bytes as everybody writes a UUID, "" for a card without one.
+// "GPU-8f1a..." is the vendor's spelling; here the 16 bytes in the usual form of a UUID, "" for a card without one.
 std::string uuid_text(const uint8_t (&uuid)[16]) {
   std::string text;
   bool any = false;

@@ -80,7 +80,7 @@ public:
       recall(&group);
       groups.push_back(std::move(group));
     }
-    // The built-in's probe takes longest: who waits for all waits for the others meanwhile.
+    // The built-in's probe takes longest: a caller that waits for all waits for the others meanwhile.
     std::stable_partition(groups.begin(), groups.end(),
                           [](const Group& group) { return group.plugins.front()->record.source == kBuiltInSource; });
     std::vector<Group*> unknown;
@@ -171,7 +171,7 @@ private:
     std::vector<size_t> sizes;
     size_t count = 0;
     for (const Group* group : groups) count += sizes.emplace_back(group->unknown.size());
-    // What is tried behind, while calls are served, is not in a hurry.
+    // What is tried in the background, while calls are served, is not in a hurry.
     Turns turns(sizes, options_.trial != Trial::more);
     for (size_t i = 0; i < groups.size(); ++i) {
       for (const ProbedPlugin* plugin : groups[i]->plugins)
@@ -243,8 +243,8 @@ private:
           key(its->keys_->key_of(job.plugin, job.group.identity)),
           whole(key),
           is_again(job.is_again) {
-      // The built-in's code is rlk's own, and the build's tests have tried it: a canary is enough, unless somebody
-      // wants everything tried, or has ever had it tried here. What that found is not left to a canary when it is out
+      // The built-in's code is rlk's own, and the build's tests have tried it: a canary is enough, unless the caller
+      // wants everything tried, or it was once tried here. What that found is not left to a canary when it is out
       // of date.
       canary = record.path.empty() && !is_fresh() && !its->cache_.was_judged(whole);
       if (canary) key.tried = kTriedCanary;
@@ -258,7 +258,7 @@ private:
     bool remembered() {
       const ResultCache& cache = pipeline.cache_;
       known = is_fresh() ? std::nullopt : cache.find(key, waited_since);
-      if (!known && canary) known = cache.find(whole, waited_since);  // somebody else's canary failed
+      if (!known && canary) known = cache.find(whole, waited_since);  // another process's canary failed
       if (!known || !says_enough()) return false;
       take(std::move(*known), &record);
       pipeline.log_verdict(record, "remembered", key);
@@ -330,7 +330,7 @@ private:
     const int64_t begin = cache_.seconds_now();
     Clock::time_point looked;
     const auto waiting = [&] {
-      verdict.waited_since = begin;  // not before: who gets the lock at once has waited for nobody
+      verdict.waited_since = begin;  // not before: a caller that gets the lock at once has not waited
       if (Clock::now() - looked < kBetweenLooks) return false;
       looked = Clock::now();
       const bool is_interrupted = options_.interrupt != nullptr && options_.interrupt->load(std::memory_order_relaxed);

@@ -44,10 +44,10 @@ struct ProbeOptions {
   std::vector<KnownBad> known_bad;  // applied to the verdicts, remembered or not
   std::vector<std::string> use_known_bad;
   // Do not believe remembered results (new ones are stored), and try everything of the built-in too, unless it is
-  // another's probe that is fresh.
+  // only another plugin's probe that is to be fresh.
   bool fresh = false, fresh_builtin = true;
   Trial trial = Trial::all;
-  Demand* demand = nullptr;  // which operators are wanted of whom; `first_look` and `more` look at it
+  Demand* demand = nullptr;  // which operators are wanted of which plugins; `first_look` and `more` look at it
   // The plugins that the caller has verdicts of, with the operators that wait. `more` tries no other, and of `all`
   // these are left out: a first look is enough for them.
   std::map<std::string, std::vector<std::string>> waiting;
@@ -69,8 +69,8 @@ struct ProbedPlugin {
 };
 
 // RLK_VERIFY: "eager", and a start has every operator of every plugin tried before it goes on; "lazy", which is the
-// default: few are, and the others when they are wanted, and behind. False, with `eager` false, when the value is
-// neither.
+// default: few are, and the others when a call wants them, and in the background. False, with `eager` false, when
+// the value is neither.
 bool is_eager_of(const Environment& environment, bool* eager);
 bool is_eager(const Environment& environment);
 

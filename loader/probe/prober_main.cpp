@@ -1,5 +1,5 @@
 // rlk-prober: examines one plugin in a process of its own, on behalf of the loader. It may crash, hang or be killed at
-// any time without harm to anyone. What to do comes over the socket at descriptor 3, and so go the answers.
+// any time without harm to other processes. What to do comes over the socket at descriptor 3, and so go the answers.
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -52,7 +52,7 @@ void examine_on_a_thread(rlk::loader::PluginRecord* record, const rlk::loader::E
   std::thread thread;
   try {
     thread = std::thread(work);
-  } catch (const std::system_error&) {  // no thread to be had
+  } catch (const std::system_error&) {  // no thread can be started
     return work();
   }
   thread.join();
@@ -70,7 +70,7 @@ int examine_requested(ChildChannel* channel) {
     return rlk::loader::kExitWithoutSocket;
   }
   options.host = rlk::loader::host_services();
-  // Who cannot tell what it does need not go on.
+  // A prober that cannot tell its parent what it does need not go on.
   const auto send = [channel](FrameKind kind, const std::string& text) {
     if (!channel->send(kind, text)) _exit(rlk::loader::kExitWithoutSocket);
   };

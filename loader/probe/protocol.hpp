@@ -12,7 +12,7 @@ namespace rlk::loader {
 inline constexpr int kProtocolFd = 3;  // where the child finds the socket
 
 // In the child: a copy of the socket out of reach of code that guesses small descriptors, as far as the limit of open
-// files allows, and not passed on to what a plugin starts. -1: there is none to be had.
+// files allows, and not passed on to what a plugin starts. -1: there is none left.
 int move_protocol_socket();
 
 enum class FrameKind : uint32_t {

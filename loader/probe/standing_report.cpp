@@ -24,7 +24,7 @@ std::string branch_of(const std::string& version) {
   return version.substr(0, version.find('.'));
 }
 
-// Of the driver the branch counts, since its releases only mend; of a library that computes, the version.
+// Of the driver the branch counts, since its releases only fix faults; of a library that computes, the version.
 std::set<std::string> versions_of(const PluginRecord& record) {
   std::set<std::string> versions;
   for (const Evidence& item : record.evidence) {

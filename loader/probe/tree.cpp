@@ -87,7 +87,7 @@ std::vector<std::string> end_descendants(pid_t root) {
   const pid_t session = getsid(root);
   const auto until = std::chrono::steady_clock::now() + kPatience;
   for (auto found = descendants_of(root); !found.empty(); found = descendants_of(root)) {
-    // Stopped first: who forks without end gets no further while the others are killed.
+    // Stopped first: a process that forks without end gets no further while the others are killed.
     for (const int signal : {SIGSTOP, SIGKILL})
       for (const ProcessSeen& process : found) kill(process.pid, signal);
     for (const ProcessSeen& process : found) {

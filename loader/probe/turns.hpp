@@ -11,8 +11,8 @@
 
 namespace rlk::loader {
 
-// Until one of a backend's plugins has told what there is to share, they go one after the other: it tells its devices
-// before it is tried, and then others go beside it. Without a device they
+// Until one of a backend's plugins has reported what there is to share, they go one after the other: it reports its
+// devices before it is tried, and then others go beside it. Without a device they
 // may all go at once, with devices as many as their memory allows. What does not pass beside another has its turn again
 // alone: a device may be for one process at a time, or its memory full. [thread-safe]
 class Turns {

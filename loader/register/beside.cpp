@@ -16,7 +16,7 @@ namespace {
 constexpr std::string_view kDeleted = " (deleted)";
 constexpr size_t kMostMaps = size_t{64} << 20;
 
-// Files that this process has mapped and that have lost their names: others have taken those, or nobody.
+// Files that this process has mapped and that have lost their names: other files may have taken those.
 std::set<std::string> replaced_files() {
   std::set<std::string> paths;
   std::istringstream maps(sdk::read_text("/proc/self/maps", kMostMaps));

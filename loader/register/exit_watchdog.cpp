@@ -38,7 +38,7 @@ void watch(const Hung& hung, long thread, int status) {
   while (hung.hangs()) {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
     std::string now = turns_of(thread);
-    if (now.empty()) return;  // without /proc nobody can tell
+    if (now.empty()) return;  // without /proc the turns are unknown
     if (now != before) {
       before = std::move(now);
       since = Clock::now();
@@ -67,7 +67,7 @@ void start_exit_watchdog(std::string plugin, double seconds, std::function<bool(
         const long thread = syscall(SYS_gettid);
         try {
           std::thread([&which, thread, status] { watch(which, thread, status); }).detach();
-        } catch (const std::system_error&) {  // no thread to be had: then this end is not watched
+        } catch (const std::system_error&) {  // no thread can be started: then this end is not watched
         }
       },
       hung);

@@ -8,8 +8,8 @@
 namespace rlk::loader {
 
 // From now on exit() comes to an end: where the thread that ends the process has done nothing for `seconds` while
-// `hangs` is still true, the process ends with its own exit status, and a line on standard error says whose fault it
-// was. What runs at exit (flushed files, other people's functions) runs before; destructors of libraries may not. [once
+// `hangs` is still true, the process ends with its own exit status, and a line on standard error names the plugin
+// at fault. What runs at exit (flushed files, functions of others) runs before; destructors of libraries may not. [once
 // a process]
 void start_exit_watchdog(std::string plugin, double seconds, std::function<bool()> hangs);
 

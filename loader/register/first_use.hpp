@@ -36,7 +36,7 @@ private:
     std::string path;
   };
 
-  // Nothing of a plugin that know() was not told of. A generation is what its id stood for when it was first heard of:
+  // Nothing of a plugin that know() did not get. A generation is what its id stood for when it was first heard of:
   // that is while it is loaded.
   std::optional<Known> known(const std::string& id, const rlk_plugin* api);
 

@@ -122,7 +122,7 @@ Registrar::Generation* Registrar::find_loaded(const ProbedPlugin& plugin) {
   return nullptr;
 }
 
-// Fails what the one that serves now does right.
+// The new file fails an operator and dtype that the serving one passes.
 std::optional<Failure> Registrar::refuse_worse(const PluginRecord& record) const {
   const auto live = live_.find(record.id);
   if (live == live_.end()) return std::nullopt;
@@ -149,7 +149,7 @@ Registrar::Generation* Registrar::find_refused(const ProbedPlugin& refused, cons
   for (const auto& [id, generation] : live_) {
     if (id != record.id && generation->file.path != record.path) continue;
     if (generation->binding.built_in || next.by_id.count(id) > 0) continue;
-    // What is said of the very file that serves is said of the one that serves.
+    // A refusal of the very file that serves is about the one that serves.
     const bool same = (!refused.content.empty() && refused.content == generation->content) ||
                       identity_of(record.path) == generation->file.identity;
     if (same && record.state != State::deferred) continue;

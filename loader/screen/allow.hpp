@@ -24,7 +24,7 @@ struct AllowList {
   std::set<std::string> files;  // SHA-256, 64 digits each
 
   // RLK_ALLOW and RLK_ALLOW_LIST. A list without a mode is required; a mode that is none of the three is taken for
-  // require, with a problem, because a mistyped word must not open what somebody closed.
+  // require, with a problem, because a mistyped word must not open what an administrator closed.
   static AllowList of(const Environment& environment, const Identity& identity);
 
   // Why the file must not (require) or should not (warn) be used; nothing when it is on the list, or in mode off.

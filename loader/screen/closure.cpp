@@ -100,12 +100,12 @@ private:
   }
 
   // The linker loads an auxiliary library as one that is needed, and goes on without one that it does not find. One
-  // that comes between now and then must not be anybody's: where an absolute name leads is looked at like a RUNPATH.
+  // that comes between now and then must be trusted too: where an absolute name leads is looked at like a RUNPATH.
   void use_if_there(const Node& node, const std::string& name) {
     if (!resolved_.insert(name).second) return;
     std::vector<std::string> searched;
     if (find(node, name, &searched)) return;
-    resolved_.erase(name);  // who needs it must still miss it
+    resolved_.erase(name);  // a library that needs it must still miss it
     if (name.find('/') == std::string::npos) return;
     for (const std::string& path : expand(name, folder_of(node.path))) note_folder(folder_of(path), name, node);
   }
@@ -186,7 +186,7 @@ LibrarySearch LibrarySearch::of_system(const Environment& environment) {
   LibrarySearch search;
   if (const auto paths = environment.path("LD_LIBRARY_PATH")) {
     search.library_path = folders_of_library_path(*paths);
-    // A relative folder there means the current one, which the linker searches but nobody should rely on.
+    // A relative folder there means the current one, which the linker searches but no program should rely on.
     std::erase_if(search.library_path, [](const std::string& folder) { return folder.front() != '/'; });
   }
   search.cache_file = "/etc/ld.so.cache";

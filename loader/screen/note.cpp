@@ -60,7 +60,7 @@ std::optional<AbiNote> parse_abi_note(std::string_view description, std::string*
     const std::string key = piece.substr(0, equals);
     const std::string value = equals == std::string::npos ? "" : piece.substr(equals + 1);
     bool good = equals != std::string::npos;
-    if (!keys.insert(key).second) {  // which of two counts must not hang on who reads it
+    if (!keys.insert(key).second) {  // which of two counts must not depend on the reader
       *error = "the note says \"" + key + "=\" twice";
       return std::nullopt;
     }

@@ -41,7 +41,7 @@ private:
     if (realpath(record_.path.c_str(), canonical) == nullptr)
       return reject(reason::kFileUnreadable, record_.path + ": " + errno_text(errno), hint_of_path(errno));
     if (record_.path != canonical) record_.notes.push_back(fmt::format("{} leads to {}", record_.path, canonical));
-    // From here on the canonical path is used and loaded: a symbolic link that somebody turns later changes nothing.
+    // From here on the canonical path is used and loaded: changing a symbolic link later has no effect.
     record_.path = canonical;
     struct stat status = {};
     file_ = open_regular(record_.path, &status);

@@ -21,7 +21,7 @@ std::string describe(const std::string& path, const struct stat& status) {
   return fmt::format("{} (owner {}, group {}, mode {})", path, status.st_uid, status.st_gid, mode);
 }
 
-// Who else may write it, by its mode: nullptr is nobody. What sticky means for that, the caller knows.
+// Which other users may write it, by its mode: nullptr for none. What sticky means for that, the caller knows.
 const char* writable_by_others(const struct stat& status, const Identity& identity) {
   if ((status.st_mode & S_IWOTH) != 0) return "every user";
   const bool is_foreign = status.st_gid != identity.group && status.st_gid != 0;
@@ -58,7 +58,7 @@ Identity Identity::of_process() {
 
 TrustResult check_trust(const std::string& path, const Identity& identity) {
   TrustResult result;
-  // From the root down, so that the message names the outermost thing to mend.
+  // From the root down, so that the message names the outermost folder to fix.
   for (size_t slash = 0; slash != std::string::npos; slash = path.find('/', slash + 1)) {
     const std::string folder = slash == 0 ? "/" : path.substr(0, slash);
     if (!check_component(folder, identity, &result)) return result;
@@ -68,7 +68,7 @@ TrustResult check_trust(const std::string& path, const Identity& identity) {
 }
 
 TrustResult check_place(const std::string& folder, const Identity& identity) {
-  // The nearest thing that is there decides who may make the rest.
+  // The nearest thing that is there decides which users may make the rest.
   std::string there = folder;
   char canonical[PATH_MAX];
   while (realpath(there.c_str(), canonical) == nullptr) {

@@ -10,7 +10,7 @@
 
 namespace rlk::loader {
 
-// For whom the question is asked.
+// The user for whom the question is asked.
 struct Identity {
   uid_t user = 0;
   gid_t group = 0;
@@ -24,12 +24,12 @@ struct TrustResult {
 };
 
 // `path` must be canonical (no symbolic links, no "..": the caller resolved it and goes on with that path).
-// Trusted owners are root and the user. Write permission for the user's own group is fine, and so is a folder anyone
-// may write to if it is sticky: nobody can rename there what belongs to somebody else.
+// Trusted owners are root and the user. Write permission for the user's own group is fine, and so is a folder all users
+// may write to if it is sticky: there a user cannot rename what belongs to another user.
 TrustResult check_trust(const std::string& path, const Identity& identity);
 
 // A folder that is searched for libraries: could another user put one there, or make the folder if it is not there? The
-// path need not be canonical, nor lead anywhere. A sticky folder is refused too: a new name in it may be anybody's.
+// path need not be canonical, nor lead anywhere. A sticky folder is refused too: any user may add a new name to it.
 TrustResult check_place(const std::string& folder, const Identity& identity);
 
 }  // namespace rlk::loader

@@ -163,7 +163,7 @@ std::vector<Breadcrumb> Breadcrumbs::collect(const std::string& folder) {
     const UniqueFd fd(open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
     struct stat status = {};
     if (!fd || fstat(fd.get(), &status) != 0 || !S_ISREG(status.st_mode)) continue;
-    if (flock(fd.get(), LOCK_EX | LOCK_NB) != 0 || !is_listed(fd.get())) continue;  // alive, or somebody else's find
+    if (flock(fd.get(), LOCK_EX | LOCK_NB) != 0 || !is_listed(fd.get())) continue;  // in use or read by another process
     unlink(path.c_str());
     for (size_t slot = 0; slot < kSlots; ++slot) {
       char text[kSlotBytes + 1] = {};

@@ -1,5 +1,5 @@
 // Breadcrumbs: which code of which plugin this process is inside for the first time, written where it outlives a crash.
-// Whoever starts next reads what dead processes left behind.
+// The next process to start reads what dead processes left behind.
 #pragma once
 
 #include <sys/types.h>
@@ -63,7 +63,7 @@ private:
   HeldFile fd_;
   pid_t pid_ = 0;  // of the process that made the file
   bool in_use_[kSlots] = {};
-  long threads_[kSlots] = {};  // who left it
+  long threads_[kSlots] = {};  // the thread that left it
 };
 
 }  // namespace rlk::loader

@@ -75,7 +75,7 @@ std::string_view record_of(std::string_view entry) {
   return entry.substr(std::min(entry.find('\n'), entry.size() - 1) + 1);
 }
 
-// What has the name of a loaded file in a folder that LD_LIBRARY_PATH names: who opens a library by its name alone may
+// What has the name of a loaded file in a folder that LD_LIBRARY_PATH names: code that opens one by its name alone may
 // get another file as soon as one appears there, and the one that was loaded is still where it was.
 std::vector<std::string> namesakes_of(const std::vector<std::string>& loaded, const ResultKey& key) {
   constexpr std::string_view kVariable = "LD_LIBRARY_PATH=";

@@ -1,4 +1,4 @@
-// Results of probes that are still valid: what they depend on, how long they are believed, and who may probe now.
+// Results of probes that are still valid: what they depend on, how long they are believed, and which process may probe.
 #pragma once
 
 #include <atomic>
@@ -27,7 +27,7 @@ struct ResultKey {
   // patient probe ran into says nothing.
   double time_scale = 1.0;
   // What the prober may have (limits.hpp). Not in the name: a plugin that was verified with little needs no more, and
-  // one that failed with little says nothing to who has more.
+  // one that failed with little says nothing to a process that has more.
   std::vector<uint64_t> limits;
   std::string tried{kTriedEverything};  // a canary's verdict is not that of everything
 
@@ -68,8 +68,8 @@ public:
   explicit ResultCache(Store* store, Clock now = {}, int64_t timeout_seconds = kTimeoutSeconds);
 
   // A remembered result that is not out of date: also every file the probe had loaded (record.loaded_files) must still
-  // be the one it was. Its history and path are those of the probe then. Who has waited since `waited_since` for
-  // somebody else's probe takes a verdict from that time or later, whatever its life is.
+  // be the one it was. Its history and path are those of the probe then. A caller that waited since `waited_since` for
+  // the probe of another caller takes a verdict from that time or later, whatever its life is.
   std::optional<PluginRecord> find(const ResultKey& key, std::optional<int64_t> waited_since = {}) const;
   // Whether there was a verdict on what was tried, out of date or not; a time-out is none.
   bool was_judged(const ResultKey& key) const;

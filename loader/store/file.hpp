@@ -1,5 +1,5 @@
 // Files as the loader handles them: never blocking on a pipe, never trusting a size, never mapped (a mapped file that
-// someone truncates kills the reader; a read one gives an error).
+// another process truncates kills the reader; a read one gives an error).
 #pragma once
 
 #include <dirent.h>

@@ -32,7 +32,7 @@ void after_fork_in_parent() {
   held_files().mutex.unlock();
 }
 
-// Closing would leave numbers that the owners close once more, when they are somebody else's. Only what is safe in the
+// Closing would leave numbers that the owners close once more, when other code has them. Only what is safe in the
 // child of a process with threads.
 void after_fork_in_child() {
   const std::vector<int>& fds = held_files().fds;

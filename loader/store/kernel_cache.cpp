@@ -1,4 +1,4 @@
-// An entry is named by the hash of its plugin and key. Who compiles it holds a lock file of that name.
+// An entry is named by the hash of its plugin and key. The process that compiles it holds a lock file of that name.
 #include "loader/store/kernel_cache.hpp"
 
 #include <fcntl.h>

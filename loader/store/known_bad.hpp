@@ -1,4 +1,4 @@
-// Versions of vendors' runtimes and drivers that are known to compute wrong, told by what a plugin saw when it looked
+// Versions of vendors' runtimes and drivers that are known to compute wrong, found by what a plugin saw when it looked
 // at its machine. The table is data: [[known_bad]] of the platforms' policy files and of the policy file
 // (api/config.hpp).
 #pragma once

@@ -10,7 +10,7 @@ namespace rlk::loader {
 // The soft limits that a plugin may run into, in a fixed order; children inherit them.
 std::vector<uint64_t> resource_limits();
 
-// May somebody with `mine` have more of anything than `theirs` allowed? Also when the two cannot be compared.
+// May a process with `mine` have more of anything than `theirs` allowed? Also when the two cannot be compared.
 bool may_have_more(const std::vector<uint64_t>& mine, const std::vector<uint64_t>& theirs);
 
 // The limits that are lower than programs are used to, in words: "open files 200 (ulimit -n)"; "" when there are none.

@@ -28,7 +28,7 @@ std::string name_of(const QuarantineEntry& entry) {
   return fmt::format("{}{}-{}", kQuarantinePrefix, hash_bytes(entry.id).substr(0, 8), hash_bytes(all));
 }
 
-// Whether the unit certainly caused it; else it may have been the machine, or a user who ended the process.
+// Whether something else may have caused it: the machine, or a user who ended the process.
 bool is_doubtful(const std::string& reason_code) {
   return reason_code == kEndedInside || reason_code == "DEVICE_LOST" || reason_code == "TIMEOUT" ||
          reason_code == "OUT_OF_MEMORY";
@@ -116,7 +116,7 @@ void QuarantineList::add(QuarantineEntry entry) {
   if (const auto text = store_.get(name)) {
     if (const auto known = read_entry(*text)) {
       const bool again = entry.since_unix - known->since_unix > kSameTimeSeconds;
-      // A process that ended inside what had failed already, by a hang say: the first word says more.
+      // A process that ended inside what had failed already, by a hang say: the first entry says more.
       const bool says_more = known->reason_code != kEndedInside && known->until_unix > now;
       if (!again && entry.reason_code == kEndedInside && says_more) return;
       entry.times = known->times + (again ? 1 : 0);
@@ -135,7 +135,7 @@ void QuarantineList::add_breadcrumbs() {
     entry.op = breadcrumb.op, entry.implementation = breadcrumb.implementation, entry.dtype = breadcrumb.dtype;
     entry.program = breadcrumb.program, entry.machine = breadcrumb.machine, entry.pid = breadcrumb.pid;
     entry.reason_code = kEndedInside;
-    entry.since_unix = breadcrumb.unix;  // what was told meanwhile, of a hang say, is the same failure
+    entry.since_unix = breadcrumb.unix;  // what was reported meanwhile, of a hang say, is the same failure
     entry.reason =
         fmt::format("process {} ({}) on {} ended, by a crash or otherwise, while it was inside {} of this plugin",
                     breadcrumb.pid, breadcrumb.program, breadcrumb.machine, breadcrumb.phase);

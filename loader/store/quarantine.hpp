@@ -42,7 +42,7 @@ class QuarantineList {
 public:
   using Clock = std::function<int64_t()>;  // seconds since 1970
   // How long a unit stays off after its first failure, and after one that came again. A process that ended inside a
-  // plugin may have been ended by somebody else, and a card may have been at fault: they are tried again sooner.
+  // plugin may have been ended by another process, and a card may have been at fault: they are tried again sooner.
   static constexpr int64_t kFirstSeconds = 86400;
   static constexpr int64_t kFirstDoubtfulSeconds = 3600;
   static constexpr int64_t kAgainSeconds = 7 * kFirstSeconds;

@@ -10,7 +10,7 @@ struct Reason {
   std::string_view code;
   std::string_view meaning;
   std::string_view hint;  // used when the place that found the problem has no better one
-  bool broken;            // a fault that somebody must mend; not absent hardware, not somebody's choice
+  bool broken;            // a fault that the user must fix; not absent hardware, not the user's choice
 };
 
 // X(constant, code, broken, meaning, default hint)

@@ -78,7 +78,7 @@ struct PluginRecord {
   std::string reason_code;
   std::string reason;
   std::string hint;
-  bool broken = false;  // the reason is a fault, not merely absent hardware or somebody's choice
+  bool broken = false;  // the reason is a fault, not merely absent hardware or the user's choice
   std::vector<StateChange> history;
 
   std::vector<std::string> notes;  // harmless remarks, such as a sticky folder on the path

@@ -27,7 +27,7 @@ public:
   using Entries = std::map<std::string, std::string, std::less<>>;
 
   // Null, with a line in `notes`, when the file cannot be trusted or read, or is damaged. Trusted is a regular file of
-  // root or the user that nobody else can replace, like a plugin: what it says is believed.
+  // root or the user that no other user can replace, like a plugin: what it says is believed.
   static std::shared_ptr<const Seed> open(const std::string& path, const Identity& identity,
                                           std::vector<std::string>* notes);
   static std::string write(const Entries& entries);

@@ -51,7 +51,7 @@ bool make_folder(const std::string& path) {
 // A verdict and the hashes of what it depends on fit into this.
 constexpr off_t kRoomBytes = 256 << 10;
 
-// Is there no room left for what would be kept? Where nobody can say, there is.
+// Is there no room left for what would be kept? If the file system cannot say, there is room.
 bool is_full(int fd) {
   if (!may_grow_to(kRoomBytes)) return false;  // asking would be fatal
   const int error = posix_fallocate(fd, 0, kRoomBytes);
@@ -71,7 +71,7 @@ Use use_of(std::string& path, const Identity& identity, std::string* why) {
   struct stat status = {};
   if (lstat(path.c_str(), &status) != 0) return refuse(path + ": " + errno_text(errno));
   if (!S_ISDIR(status.st_mode)) return refuse(path + " is not a folder");
-  // What is stored here decides what is trusted: nobody else may write it, also not by having been here first. Root's
+  // What is stored here decides what is trusted: no other user may write it, also not by having been here first. Root's
   // folders, which images carry, are believed, and not written.
   const bool is_own = status.st_uid == identity.user;
   if (!is_own && status.st_uid != 0)

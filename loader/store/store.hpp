@@ -21,8 +21,8 @@ namespace rlk::loader {
 
 // Where verdicts are kept, and where else they are looked up.
 struct CacheFolders {
-  // The first folder that exists or can be made, belongs to the user, is writable by nobody else and by us, and that
-  // nobody else can replace, of:
+  // The first folder that exists or can be made, belongs to the user, is writable by us and no other user, and that
+  // no other user can replace, of:
   // RLK_CACHE_DIR, XDG_CACHE_HOME/rlk, HOME/.cache/rlk, /tmp/rlk-<user id>. One that is full or cannot be written is
   // passed over, and taken when there is no other. Empty when there is none: memory is used.
   std::string own;
@@ -36,7 +36,7 @@ CacheFolders choose_cache_folders(const Environment& environment, const Identity
 std::string choose_cache_folder(const Environment& environment, const Identity& identity,
                                 std::vector<std::string>* notes);
 
-// Is there too little room left in the folder for a verdict? Where nobody can say, there is enough.
+// Is there too little room left in the folder for a verdict? Where the file system cannot say, there is enough.
 bool has_no_room(const std::string& folder);
 
 // Names of the entries that say what failed at run time: emptying the cache does not forget them.
@@ -82,7 +82,7 @@ private:
 };
 
 // The store of a process with this environment. `tell` gets what was passed over, and as a warning that no start will
-// find what this one measures, or that the seed which somebody named is not used.
+// find what this one measures, or that the seed which the environment names is not used.
 Store open_store(const Environment& environment, const Identity& identity,
                  const std::function<void(bool is_warning, const std::string& text)>& tell);
 

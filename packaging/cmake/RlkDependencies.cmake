@@ -1,4 +1,4 @@
-# What rlk is built with. Whoever runs librlk needs of all this only TBB: the rest is headers or goes inside.
+# What rlk is built with. A program that runs librlk needs of all this only TBB: the rest is headers or goes inside.
 #
 # Distributions offer spdlog, fmt, toml++ and Highway as shared libraries of a version of their own; a librlk that asked
 # for those would run on one release of one distribution. So the targets below are their headers without the libraries:

@@ -1,5 +1,5 @@
-# rlk_warnings(target): warnings, and the sanitizers that RLK_SANITIZE names. Warnings stop only the build of who changes
-# rlk (the presets strict, clang, asan and tsan): another compiler's opinion must not stop anybody else's.
+# rlk_warnings(target): warnings, and the sanitizers that RLK_SANITIZE names. Warnings stop only the build of a developer
+# of rlk (the presets strict, clang, asan and tsan): another compiler's opinion must not stop a user's build.
 option(RLK_WERROR "Warnings are errors" OFF)
 
 function(rlk_warnings target)

@@ -78,7 +78,7 @@ void run(const Library& tvm, const Operator& op, const Any* arguments, int32_t c
   check(
       rlk_call(stream, found, call.params(), call.inputs(), op.n_inputs, call.outputs(), op.n_outputs, nullptr, &error),
       error);
-  if (is_host) check(rlk_stream_query(stream, &error), error);  // the work is done: bad values are told now
+  if (is_host) check(rlk_stream_query(stream, &error), error);  // the work is done: the stream reports bad values now
 }
 
 // Runs body(library); what it throws is raised in tvm-ffi. Nothing is thrown on.
@@ -88,7 +88,7 @@ int guarded(Body&& body) noexcept {
   try {
     std::string why;
     tvm = library(&why);
-    if (tvm == nullptr) return -1;  // nobody to tell it to: rlk_tvmffi_register has the text
+    if (tvm == nullptr) return -1;  // without tvm-ffi the error has no receiver: rlk_tvmffi_register has the text
     body(*tvm);
     return 0;
   } catch (const Raised& raised) {

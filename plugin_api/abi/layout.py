@@ -9,7 +9,7 @@ A layout holds every struct with its fields (offset, size, type), every typedef 
 name: the ABI's version and an operator's revision grow apart. A small parser names everything, the C compiler ($CC, else
 cc) says where it lies. Extensions in abi/ext/draft may change and are left out.
 
-While the ABI is a draft nobody is bound by an older one, and there is one record, of today's. The first frozen version
+While the ABI is a draft no plugin is bound to an older one, so there is one record, today's. The first frozen version
 wants more: a record of every release that stays, and `check` comparing with each. Needs Python 3.9.
 """
 import json

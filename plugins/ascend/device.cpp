@@ -242,7 +242,7 @@ Stream::~Stream() {
     }
     device_.give_back_record(record_, busy_until);
   } catch (...) {
-    // Without the event nobody knows when the record is free: it is lost rather than reused too early.
+    // Without the event the plugin cannot know when the record is free: it is lost rather than reused too early.
   }
 }
 
@@ -310,7 +310,7 @@ void Stream::enqueue_host_function(rlk_host_function function, void* user) {
 
 // --- event -----------------------------------------------------------------------------------------------------------
 
-// Somebody else may have recorded it, and AscendCL does not tell: it is taken for recorded.
+// Its owner may have recorded it, and AscendCL does not tell: it is taken for recorded.
 Event::Event(Device& device, AclEvent borrowed) : device_(device), owned_(false), native_(borrowed), recorded_(true) {}
 
 Event::Event(Device& device, bool timing) : device_(device), owned_(true) {

@@ -27,7 +27,7 @@ struct DeviceErrorRecord {
   int64_t value;
 };
 
-// Everything that AscendCL tells of a device that nobody has set. The runtime must be initialised.
+// Everything that AscendCL tells of a device without aclrtSetDevice. The runtime must be initialised.
 void describe(int32_t ordinal, rlk_device_properties& out);
 
 class Device final : public sdk::Device {

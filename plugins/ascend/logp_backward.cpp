@@ -113,7 +113,7 @@ private:
 
   // The token of each logits row among those that `chosen` marks, -1 where there is none, [R].
   Operand add_owners(Builder& b, const Tokens& tokens, const Operand& chosen, const Operand& positions, int64_t r) {
-    // Tokens that are not chosen write to one place more, which nobody reads.
+    // Tokens that are not chosen write to one place more, which is never read.
     const Operand nowhere = b.scratch(kAclInt64, {1});
     b.fill(nowhere, r);
     const Operand place = b.scratch(kAclInt64, {tokens.count});

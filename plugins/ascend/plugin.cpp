@@ -1,5 +1,5 @@
 // The Ascend plugin: what it concludes from this machine, its devices and its operators. Creating it opens the vendor's
-// libraries; AscendCL itself is initialised by probe and device_count, and never finalised, because others in the
+// libraries; AscendCL itself is initialised by probe and device_count, and never finalised, because other code in the
 // process may use it.
 #include <dirent.h>
 
@@ -134,7 +134,7 @@ private:
     throw sdk::Error(count == 0 ? RLK_ABSENT : RLK_INVALID_ARGUMENT,
                      sdk::format("device %u was asked for; the runtime shows %u", ordinal, count));
   }
-  // aclInit works once per process; whoever came first is as good.
+  // aclInit works once per process; another library's call of it is as good.
   static int initialize() {
     static const int code = runtime().aclInit(nullptr);
     return code == kAclRepeatInitialize ? 0 : code;

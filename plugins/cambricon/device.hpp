@@ -56,7 +56,7 @@ private:
   sdk::Pool<int32_t*, CnrtNotifier> records_;  // a null notifier: not in use
 };
 
-// Everything that the runtime tells of a device that nobody has set.
+// Everything that the runtime tells of a device that is not set.
 void describe(int ordinal, rlk_device_properties& out);
 std::string name_of(int ordinal);  // "MLU590-M9", or empty
 

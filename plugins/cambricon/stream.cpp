@@ -49,7 +49,7 @@ Stream::~Stream() {
     }
     device_.give_back_record(record_, busy_until);
   } catch (...) {
-    // Without the notifier nobody knows when the record is free: it is lost rather than reused too early.
+    // Without the notifier the plugin cannot know when the record is free: it is lost rather than reused too early.
   }
 }
 
@@ -134,7 +134,7 @@ void Stream::copy_peer(void* to, sdk::Device& to_device, const void* from, sdk::
 
 // --- event -----------------------------------------------------------------------------------------------------------
 
-// Somebody else may have placed it, and CNRT does not tell: it is taken for placed.
+// Its owner may have placed it, and CNRT does not tell: it is taken for placed.
 Event::Event(Device& device, CnrtNotifier borrowed)
     : device_(device), owned_(false), native_(borrowed), placed_(true) {}
 

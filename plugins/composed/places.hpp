@@ -75,7 +75,7 @@ private:
   RLK_COMPOSED_LISTED(OP##Places)
 
 #define RLK_COMPOSED_PLACES(OP, places, ...) RLK_COMPOSED_PLACES_DEFINE(OP, refuse_ids(0, places), __VA_ARGS__)
-// Of what is added up as well, in fp64 where a tensor is, with d and out as in rows.hpp; what is declined is told.
+// Of what is added up as well, in fp64 where a tensor is, with d and out as in rows.hpp; what is declined is reported.
 #define RLK_COMPOSED_PLACE_SUMS(OP, refusal, ...)          \
   RLK_COMPOSED_PLACES_DEFINE(OP, refusal, {                \
     record_rows(recorder, any_f64<Op>(call), [&](auto d) { \

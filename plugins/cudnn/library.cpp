@@ -60,7 +60,7 @@ std::vector<std::string> names() {
   std::vector<std::string> all;
   void* const loaded = dlopen(kName, RTLD_NOW | RTLD_NOLOAD);
   if (loaded != nullptr) {
-    dlclose(loaded);  // whoever loaded it keeps it
+    dlclose(loaded);  // the code that loaded it keeps it
     return {kName};
   }
   for (const std::string& folder : own_folders()) append_matches(&all, folder + "/" + kName);

@@ -23,7 +23,7 @@
 
 namespace rlk::fault {
 
-// A file that is faulty whatever the environment says: whoever makes a copy writes faults over the dots.
+// A file that is faulty whatever the environment says: to make a copy faulty, write faults over the dots.
 inline volatile char slot[] = "RLK_FAULT_SLOT=................................................";
 
 inline std::string find_fault(const std::string& faults, const char* where) {
@@ -59,7 +59,7 @@ inline std::string own_faults() {
   return own.substr(0, own.find_last_not_of('.') + 1);
 }
 
-// What nobody understands of all that says where to fail, "" when nothing.
+// What this plugin does not understand of all that says where to fail, "" when nothing.
 inline std::string problem_of_words() {
   for (const char* const name : {"RLK_FAULT", "RLK_FAULT_UNDECLARED"}) {
     const char* const faults = std::getenv(name);
@@ -104,7 +104,7 @@ inline pid_t grandparent() {
   return parent;
 }
 
-// A process in a session of its own that nobody is told of.
+// A process in a session of its own that the host is not told of.
 inline void start_daemon() {
   if (fork() != 0) return;
   setsid();

@@ -105,10 +105,10 @@ struct Library {
 
 constexpr const char* kLibraryName = "libtvm_ffi.so";
 
-// The functions of the libtvm_ffi that this process has already, whoever loaded it and however; false, with the reason
+// The functions of the libtvm_ffi that this process has already, however it was loaded; false, with the reason
 // in *why, when there is none. Loads nothing.
 inline bool find_library(Library* out, std::string* why) {
-  // Python loads it for everybody, a kernel's library only for itself: then its own name finds it.
+  // Python loads it with global symbols, a kernel's library only for itself: then its own name finds it.
   void* own = dlopen(kLibraryName, RTLD_LAZY | RTLD_NOLOAD);
   const auto find = [own](const char* symbol) {
     void* found = dlsym(RTLD_DEFAULT, symbol);

@@ -345,7 +345,7 @@ std::string trusted_path(const std::string& path) {
     struct stat status = {};
     if (stat(place.c_str(), &status) != 0) refuse(place + " cannot be looked at");
     const bool is_own = status.st_uid == 0 || status.st_uid == geteuid();
-    // Nobody can rename in a sticky folder what belongs to somebody else.
+    // In a sticky folder a user cannot rename what belongs to another user.
     const bool is_sticky = !is_file && (status.st_mode & S_ISVTX) != 0;
     // The loader's rule for plugins: root's group is root.
     const bool by_group = (status.st_mode & S_IWGRP) != 0 && status.st_gid != getegid() && status.st_gid != 0;

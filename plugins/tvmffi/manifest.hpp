@@ -50,8 +50,8 @@ struct Manifest {
 // The kernels of one backend. Throws sdk::Error with the place and what was expected there.
 Manifest read_manifest(const std::string& path, const std::string& backend);
 
-// The file without symbolic links: what is to be opened, since whoever may write a link's folder can point it elsewhere
-// at any time. Throws when somebody else than root and this user could replace the file.
+// The file without symbolic links: what is to be opened, since a user who may write a link's folder can point it
+// elsewhere at any time. Throws when a user other than root and this one could replace the file.
 std::string trusted_path(const std::string& path);
 
 }  // namespace rlk::tvmffi

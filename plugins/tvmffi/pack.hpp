@@ -1,4 +1,4 @@
-// Packs: kernels that others ship. A pack is a folder with kernels.toml (a manifest with a name and a version) and the
+// Packs: kernels of third parties. A pack is a folder with kernels.toml (a manifest with a name and a version) and the
 // libraries that it names. Packs stand side by side in one folder, with packs.lock, which `rlk-plugins pack` writes: it
 // has the SHA-256 of every file as it was when the pack was added. What differs from it is refused.
 #pragma once

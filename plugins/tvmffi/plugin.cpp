@@ -1,5 +1,5 @@
 // Kernels with tvm-ffi's ABI for the devices of another plugin, as a manifest or packs describe them (README.md).
-// Nothing here vouches for a kernel: it is verified like every other implementation before anybody calls it.
+// Nothing here vouches for a kernel: it is verified like every other implementation before it serves a call.
 #include <dlfcn.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -51,7 +51,7 @@ std::vector<Loaded>& loaded() {
 
 // ---- the call -----------------------------------------------------------------------------------------------------
 
-// A kernel that allocates does so outside of rlk's workspace, and inside of a captured graph: it is told no.
+// A kernel that allocates does so outside of rlk's workspace, and inside of a captured graph: the plugin refuses that.
 int refuse_allocation(DlTensor*, void** out, void* context, void (*set_error)(void*, const char*, const char*)) {
   *out = nullptr;
   set_error(context, "RuntimeError", "rlk gives kernels no memory: write into the outputs that are passed");
@@ -327,7 +327,7 @@ public:
     std::string why;
     if (!find_library(&tvm(), &why) && !manifest.runtime.empty()) {
       const std::string runtime = trusted_path(manifest.runtime);
-      // For everybody, as Python loads it: kernels of some compilers name its functions and not the library.
+      // With global symbols, as Python loads it: kernels of some compilers name its functions and not the library.
       if (dlopen(runtime.c_str(), RTLD_NOW | RTLD_GLOBAL | RTLD_NODELETE) == nullptr)
         throw sdk::Error(RLK_NOT_FOUND, std::string("runtime of the manifest: ") + dlerror());
     }

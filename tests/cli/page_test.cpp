@@ -1,4 +1,4 @@
-// The page of `report` from documents that somebody else may have filled.
+// The page of `report` from documents that another person may have filled.
 #include "loader/cli/page.hpp"
 
 #include <gtest/gtest.h>

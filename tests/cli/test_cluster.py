@@ -1,4 +1,4 @@
-"""What whoever runs a cluster needs: starts that are warm, seeds for images, counters, documents."""
+"""What an operator of a cluster needs: starts that are warm, seeds for images, counters, documents."""
 import os
 import re
 import shutil
@@ -8,7 +8,7 @@ import command
 
 
 class Warm(command.Case):
-    """Who probes, and who remembers: `RLK_LOG=debug` says it of every plugin."""
+    """Which process probes, and which one remembers: `RLK_LOG=debug` says it of every plugin."""
 
     def how(self, plugin="cpu", **variables):
         log = self.run_command("list", RLK_LOG="debug", **variables).stderr

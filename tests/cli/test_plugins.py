@@ -70,7 +70,7 @@ class Good(command.Case):
         [off] = [one for one in explained["candidates"] if one["plugin"] == "golden"]
         self.assertEqual((off["verdict"], off["reason_code"]), ("filtered", "OFF"))
         self.assertIn("it adds too slowly (%s:2;" % os.path.realpath(policy), off["reason"])
-        # Not in silence: who wants no fallback gets none.
+        # Not in silence: a user who wants no fallback gets none.
         self.assertIn("OFF", self.json("explain", "add", code=1, RLK_FALLBACK="strict", **on_golden)["refused"])
         self.assertEqual(self.json("explain", "add", RLK_OP_ADD="golden")["chosen"]["plugin"], "golden")
         self.assertEqual(self.json("explain", "logp", **on_golden)["chosen"]["plugin"], "golden")

@@ -296,7 +296,7 @@ class Questions(command.Case):
                     self.assertEqual((done.stdout + done.stderr).count(f"'{value}'"), 1, done.stderr)
                     self.assertNotIn(f'"{value}"', done.stderr)
         self.assertEqual(self.run_command("list", RLK_ALLOW="", RLK_PROBE="").stderr, "", "empty is unset")
-        # Who asked for an allow-list gets no plugin without one.
+        # A user who asked for an allow-list gets no plugin without one.
         self.add_plugin("golden")
         refused = self.json("list", code=1, RLK_ALLOW="requir")["plugins"][1]
         self.assertEqual(refused["reason_code"], "ALLOW_LIST_UNUSABLE", refused)

@@ -56,7 +56,7 @@ TEST_P(Honest, PluginIsVerified) {
 INSTANTIATE_TEST_SUITE_P(Devices, Honest, testing::Values(Where::queued, Where::working_inline),
                          [](const auto& test) { return test.param == Where::queued ? "Queued" : "Inline"; });
 
-// True when the lie was told of with its code; a line of the table.
+// True when the lie was reported with its code; a line of the table.
 bool is_caught(const Lie& lie, std::string* first) {
   std::set<std::string> codes;
   for (const UnitResult& r : run(lie.where, lie.name)) {

@@ -1,5 +1,5 @@
-// Calls beyond the sizes of all cases: who is wrong only from some element or row on is caught there, where memory goes
-// so far; where it does not, that is told.
+// Calls beyond the sizes of all cases: code that is wrong only from some element or row on is caught, if memory goes
+// so far; where it does not, the suite says so.
 #include <gtest/gtest.h>
 
 #include <string>

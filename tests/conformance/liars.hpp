@@ -68,14 +68,14 @@ public:
   Occasions(const OpDecl& decl, std::vector<const rlk_implementation*> liars)
       : decl_(decl), prefix_(std::string(decl.name) + " "), liars_(std::move(liars)) {}
 
-  // Of the liar at this place of the list, told by `watcher` in the midst of a case. [thread-safe]
+  // Of the liar at this place of the list, called by `watcher` in the midst of a case. [thread-safe]
   void would_lie(size_t liar) {
     const std::lock_guard lock(mutex_);
     std::set<std::string>& cases = cases_[liars_[liar]->name];
     if (cases.size() < kEnough) cases.insert(current_);
   }
 
-  // The liars that the smoke test refuses. `watcher` is the honest implementation, which tells who would lie.
+  // The liars that the smoke test refuses. `watcher` is the honest implementation, which tells which ones would lie.
   Refused caught_with(const rlk_implementation& watcher) {
     ConformanceOptions whole;
     whole.progress = [&](const std::string& title) {
@@ -90,7 +90,7 @@ public:
       return known != cases_.end() && known->second.contains(words(title, liar));
     };
     Refused refused = refused_by_the_smoke_test(decl_, liars_, Dtype::f32, part);
-    // Whoever was believed there has the whole smoke test before him.
+    // A liar that was believed there has the whole smoke test before it.
     std::vector<const rlk_implementation*> believed = liars_;
     std::erase_if(believed, [&](const rlk_implementation* row) { return refused.contains(row->name); });
     if (!believed.empty()) refused.merge(refused_by_the_smoke_test(decl_, believed));
@@ -114,7 +114,7 @@ private:
   std::map<std::string, std::set<std::string>> cases_;  // by the liar's name, the first of them
 };
 
-// The honest implementation, which notes who would lie: row() with a plan_create that asks them.
+// The honest implementation, which notes which ones would lie: row() with a plan_create that asks them.
 template <class Liar>
 struct Watcher {
   const rlk_implementation* honest;

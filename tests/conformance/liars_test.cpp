@@ -28,8 +28,8 @@ struct Liar {
   std::string name{};
 };
 
-// What the liar sees of a call: some parameters at their defaults, some inputs absent. Who knows nothing of one thing
-// knows nothing of what goes with it either: where a rule of the declaration would be broken, a parameter or input that
+// What the liar sees of a call: some parameters at their defaults, some inputs absent. A liar blind to one thing
+// is blind to what goes with it too: where a rule of the declaration would be broken, a parameter or input that
 // mends it is hidden too.
 class View {
 public:
@@ -165,7 +165,7 @@ std::deque<Liar> liars_about(const OpDecl& decl, const rlk_implementation& hones
   };
   for (int i = 0; i < static_cast<int>(decl.params.size()); ++i) {
     const ParamDecl& param = decl.params[static_cast<size_t>(i)];
-    if (i == decl.form_param) continue;  // the form is in the shapes: nobody can mistake it
+    if (i == decl.form_param) continue;  // the form is in the shapes: a plugin cannot mistake it
     if (param.type != ParamType::enumeration) add(i, -1, -1, param.name);
     for (size_t value = 0; value < param.values.size(); ++value) {
       const auto number = static_cast<int64_t>(value);

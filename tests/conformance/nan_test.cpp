@@ -251,7 +251,7 @@ TEST_P(Rules, AreWhatGoldenDoes) {
   }
 }
 
-// The cases of the engine would prove nothing if their NaN were planted where nobody looks.
+// The cases of the engine would prove nothing if their NaN were planted where no implementation looks.
 TEST_P(Rules, AreSeenInTheCasesOfTheEngine) {
   const OpDecl& decl = *GetParam();
   std::set<int> open;

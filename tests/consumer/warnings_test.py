@@ -1,4 +1,4 @@
-"""Do warnings stop the build of somebody who only uses rlk? They must not; they stop who changes it.
+"""Do warnings stop the build of a user of rlk? They must not; they stop a developer of rlk.
 
     warnings_test.py SOURCE BUILD    rlk's folder; a project configured without options that takes rlk in
 """

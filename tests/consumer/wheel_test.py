@@ -35,7 +35,7 @@ def python(program):
 
 
 def tools():
-    """The folders of CMake, Ninja, pkg-config and the linker, for who builds against the wheel."""
+    """The folders of CMake, Ninja, pkg-config and the linker, to build against the wheel."""
     return {os.path.dirname(shutil.which(name)) for name in ("cmake", "ninja", "pkg-config", "ld")}
 
 
@@ -143,7 +143,7 @@ print(json.dumps(sorted({line.split()[-1] for line in open('/proc/self/maps') if
         self.assertEqual(run("rlk-plugins", "list").count("acme"), 0)
         run("pip", "install", "-q", "--disable-pip-version-check", "--no-deps", made)
         self.addCleanup(run, "pip", "uninstall", "-q", "-y", "rlk-plugin-acme")
-        # Whoever runs its Python would notice.
+        # A process that runs its Python would notice.
         [package] = USER.glob("lib/python3*/site-packages/rlk_plugin_acme")
         (package / "__init__.py").write_text("raise SystemExit('vendor code ran')\n")
         document = python("import json, rlk; print(json.dumps(rlk.list()))")

@@ -1,4 +1,4 @@
-// Whatever is read from outside, given bytes that nobody meant: no crash, no hang, no memory without bound, and what is
+// Whatever is read from outside, given random and hostile bytes: no crash, no hang, no unlimited memory, and what is
 // refused says why. Each target is a process of its own.
 //
 // The test tries a few thousand inputs. For hours, with other numbers, and with the sanitizers of the preset asan:

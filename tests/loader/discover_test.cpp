@@ -1,4 +1,4 @@
-// Discovery: which variable finds what, in which order, and who is to blame for what was dropped.
+// Discovery: which variable finds what, in which order, and which one is to blame for what was dropped.
 #include "loader/discover/discover.hpp"
 
 #include <gtest/gtest.h>
@@ -128,7 +128,7 @@ TEST_F(Discover, MissingUnreadableAndRelativeFoldersArePlacesAndNoPlugins) {
   EXPECT_EQ(places({{"RLK_PLUGIN_PATH", folder / "plugins"}}), "plugins FOLDER_MISSING RLK_PLUGIN_PATH\n");
   EXPECT_EQ(places({{"RLK_PLUGIN_PATH", "plugins:./x"}}),
             "plugins PATH_NOT_ABSOLUTE RLK_PLUGIN_PATH\nx PATH_NOT_ABSOLUTE RLK_PLUGIN_PATH\n");
-  // Whoever names a plugin's file means that plugin.
+  // A user who names a plugin's file means that plugin.
   EXPECT_EQ(run({{"RLK_PLUGIN_PATH", "librlk_plugin_q.so:" + (folder / "librlk_plugin_r.so")}}),
             "q rejected PATH_NOT_ABSOLUTE RLK_PLUGIN_PATH\nr rejected FOLDER_MISSING RLK_PLUGIN_PATH\n");
   if (geteuid() == 0) return;  // root reads everything

@@ -226,7 +226,7 @@ TEST(Elf, NamesThatOverlapInTheFileDoNotAddUp) {
   EXPECT_TRUE(result.info.exports.empty());
 }
 
-// Almost as many segments as there can be, and as many entries, in 5 MB: four billion steps for who looks each one up.
+// Almost as many segments as there can be, and as many entries, in 5 MB: four billion steps if each is looked up.
 TEST(Elf, EntriesAndSegmentsDoNotMultiply) {
   constexpr uint64_t kSegments = 65'000, kEntries = 65'000;
   const uint64_t dynamic_at = sizeof(Elf64_Ehdr) + kSegments * sizeof(Elf64_Phdr);

@@ -68,7 +68,7 @@ size_t entries(const std::string& folder) {
   return count;
 }
 
-// Those who wait for it are gone a moment after they were told.
+// Processes that wait for it are gone a moment after they were told.
 size_t children() {
   size_t count = 0;
   for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {

@@ -30,7 +30,7 @@ inline constexpr double kShort = 0.5 / 60;
 class Host : public StagedLoader {
 protected:
   Host() : plugins(probed_once()) {}
-  // Files of its own, which nobody has loaded yet.
+  // Files of its own, which this process has not loaded yet.
   void probe_own(std::initializer_list<const char*> names) {
     for (const char* name : names) add_plugin(name);
     plugins = probe();

@@ -1,5 +1,5 @@
 // What a plugin that passed its probe may still do to the process that uses it: every phase, every fault. The process
-// lives, each fault is told with its reason, and the calls are served.
+// lives, each fault is reported with its reason, and the calls are served.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -26,7 +26,7 @@
 namespace rlk::loader {
 namespace {
 
-// Where the fault is told: of the plugin at registration, of the stream or call that met it, or of what was switched
+// Where the fault shows: in the plugin at registration, in the stream or call that met it, or in what was switched
 // off so that the call could go on.
 enum class Told { rejected, error, switched_off, fallback };
 

@@ -87,7 +87,7 @@ TEST_P(HangsInUse, IsGivenUpOnceAndTheCpuServes) {
 INSTANTIATE_TEST_SUITE_P(Everywhere, HangsInUse, ::testing::Values("open", "raw_stream_create", "raw_plan_create"),
                          [](const auto& instance) { return std::string(instance.param); });
 
-// In a process of its own: nobody there can load anything any more.
+// In a process of its own: no thread there can load anything any more.
 TEST_F(Host, APluginThatHangsWhileItIsLoadedIsGivenUpAndHoldsNobodyElseBack) {
   probe_own({"fault", "fault_second_acme"});
   const auto begin = std::chrono::steady_clock::now();
@@ -159,7 +159,7 @@ struct Hang {
 };
 class HangsInsideACall : public Host, public ::testing::WithParamInterface<Hang> {};
 
-// Who hangs where something may be written cannot be given up: it is named at once and switched off for all others.
+// A plugin that hangs where it may write cannot be given up: it is named at once and switched off for all others.
 TEST_P(HangsInsideACall, IsNamedAtOnceAndOtherThreadsGoOn) {
   publish();
   std::mutex mutex;

@@ -59,8 +59,8 @@ TEST_F(Probe, AGoodPluginPassesEveryState) {
   EXPECT_TRUE(verified);
 }
 
-// The prober as a process starts it that ends before the prober runs. Somebody else (here the test) still holds the
-// socket, so that only the parent's end can tell the prober that nobody waits.
+// The prober as a process starts it that ends before the prober runs. Another process (here the test) still holds the
+// socket, so that only the parent's end can tell the prober that no parent waits.
 TEST(Prober, EndsWhenItsParentEndedBeforeItRan) {
   int sockets[2];
   ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets), 0);

@@ -191,7 +191,7 @@ TEST(Child, AGrandchildThatIgnoresSignalsAndHoldsOurPipesIsKilledToo) {
   ASSERT_EQ(outcome.end, ChildEnd::finished) << outcome.text;
   const pid_t grandchild = std::stoi(outcome.result);
   for (int i = 0; i < 100 && is_alive(grandchild); ++i) {
-    // Dead but not yet reaped by whoever inherited it is as good as gone.
+    // Dead but not yet reaped by the process that inherited it is as good as gone.
     char state = 0;
     const std::string path = "/proc/" + std::to_string(grandchild) + "/stat";
     if (FILE* file = fopen(path.c_str(), "r")) {

@@ -139,7 +139,7 @@ TEST_F(Register, AFileThatChangedAfterItsProbeIsNotLoaded) {
   std::vector<ProbedPlugin> plugins = probe();
   ASSERT_EQ(plugins[0].record.state, State::smoke_tested) << plugins[0].record.reason;
   std::filesystem::remove(folder / "plugins/librlk_plugin_fault.so");
-  add_plugin("fault");  // the same bytes, but nobody has looked at this file
+  add_plugin("fault");  // the same bytes, but this file was not probed
   registrar.publish(&plugins);
   EXPECT_EQ(plugins[0].record.state, State::rejected);
   EXPECT_EQ(plugins[0].record.reason_code, "FILE_CHANGED");

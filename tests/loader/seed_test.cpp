@@ -1,4 +1,4 @@
-// Seeds: what travels, who is believed, and stores that read from them and from folders that cannot be written.
+// Seeds: what travels, which ones are believed, and stores that read from them and from folders that cannot be written.
 #include "loader/store/seed.hpp"
 
 #include <gtest/gtest.h>
@@ -71,7 +71,7 @@ TEST_F(SeedTest, BeyondAGibibyteIsTooLarge) {
 TEST_F(SeedTest, SizesThatLieAreDamage) {
   for (const char* body : {"probe-1 8\nverdict", "probe-1 18446744073709551615\nverdict", "probe-1 -1\n", "probe-1\n",
                            "probe-1 7 \nverdict", "no end"}) {
-    // With the right hash: whoever made it did so on purpose.
+    // With the right hash: its author made it so on purpose.
     const std::string path = folder.file("lie", "rlk-seed-1 " + hash_bytes(body) + "\n" + body);
     EXPECT_NE(refusal(path).find("damaged"), std::string::npos) << body;
   }

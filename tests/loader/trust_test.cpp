@@ -1,4 +1,4 @@
-// Who could replace a plugin file: owners, modes, sticky folders.
+// Which users could replace a plugin file: owners, modes, sticky folders.
 #include "loader/screen/trust.hpp"
 
 #include <gtest/gtest.h>
@@ -94,7 +94,7 @@ TEST(TrustOwner, AFileOfAnotherUserIsRefused) {
   if (geteuid() == 0) {
     ASSERT_EQ(chown(file.c_str(), 4242, 4242), 0);
   } else {
-    asker.user += 1;  // our files are then somebody else's
+    asker.user += 1;  // our files are then another user's
   }
   const TrustResult result = check_trust(file, asker);
   ASSERT_NE(result.problem, nullptr);

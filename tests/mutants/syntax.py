@@ -93,7 +93,7 @@ class Walk:
             self.place(node["loc"])
         begin, end = (self.place(node.get("range", {}).get(side, {})) for side in ("begin", "end"))
         node["span"] = (begin[0], end[0] + end[1]) if begin and end and begin[0] <= end[0] else None
-        # The sizes of blocks and what only the compiler looks at: nobody who calls can see them.
+        # The sizes of blocks and what only the compiler looks at: no caller can see them.
         frozen = frozen or node["kind"] in ("StaticAssertDecl", "TemplateArgument", "EnumConstantDecl") or (
             node["kind"] == "VarDecl" and node.get("constexpr", False) and node.get("name", "").startswith("k"))
         # The operator() of a lambda is said to be constexpr wherever it could be. A member's default may be a constant's.

@@ -27,11 +27,11 @@ enum class Fault : uint8_t {
   // not what a plugin must be
   missing_slot,     // no allocate
   no_symbol,        // no entry symbol
-  missing_library,  // needs two libraries that nobody has
+  missing_library,  // needs two libraries that are not there
   // what plugins may be, and a loader must handle
   declines,        // supports no call
   operators_only,  // operators for the golden plugin's devices
-  writes_stdout,   // prints what looks like anybody's protocol, and works
+  writes_stdout,   // prints what could look like a program's protocol, and works
   // misbehaviour, by the phase in which it shows
   crash_constructor,
   crash_entry,
@@ -126,7 +126,7 @@ public:
   using Device = golden_plugin::Device;
   using Stream = golden_plugin::Stream;
   using Event = golden_plugin::Event;
-  // As few operators as the fault needs: whoever looks at all these plugins has to test each one's.
+  // As few operators as the fault needs: a test of all these plugins has to test each one's.
   static constexpr bool kHasLogp =
       kFault == Fault::liar_softcap || kFault == Fault::liar_bf16 || kFault == Fault::operators_only;
   using Implementations =

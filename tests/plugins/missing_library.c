@@ -1,4 +1,4 @@
-/* Stands in for two libraries of a vendor while missing_library is linked; at run time nobody has them under their
+/* Stands in for two libraries of a vendor while missing_library is linked; at run time no file has their
    names. Compiled once for each. */
 #if defined(ACME_runtime)
 int acme_runtime_version(void);

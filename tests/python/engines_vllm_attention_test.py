@@ -60,7 +60,7 @@ class Requests:
     def __init__(self):
         self.lengths = torch.zeros(3, dtype=torch.int32)
         self.table = torch.full((3, 8), 9999, dtype=torch.int32)
-        blocks = torch.randperm(BLOCKS - 1, generator=torch.Generator().manual_seed(3)) + 1  # 0 is nobody's in vLLM
+        blocks = torch.randperm(BLOCKS - 1, generator=torch.Generator().manual_seed(3)) + 1  # 0 is vLLM's null block
         self.table[:, :4] = blocks.view(3, 4)
 
     def step(self, new, padding):

@@ -90,7 +90,7 @@ def test_results_are_those_of_rlk_ops(name):
 
 @pytest.mark.parametrize("name", DIFFERENTIABLE)
 def test_gradients_are_slopes(name):
-    """Of every output that has one, also those that nobody asked for by name but the backward's rules want."""
+    """Of every output that has one, also those that the call does not name but the backward's rules want."""
     gradients = {a["name"] for a in OPERATORS[OPERATORS[name]["backward"]]["input"]}
     outputs = [a["name"] for a in OPERATORS[name]["output"] if f"grad_{a['name']}" in gradients]
     tried = 0

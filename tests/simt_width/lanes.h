@@ -1,4 +1,4 @@
-// What the kernel `lanes` leaves of each thread, the same for the kernel and for who checks it.
+// What the kernel `lanes` leaves of each thread, the same for the kernel and for the test that checks it.
 #pragma once
 
 #include <cstdint>

@@ -189,7 +189,7 @@ int main(int argc, char** argv) {
         suite.smoke = !options.full;
         suite.op = op;
         suite.dtype = dtype;
-        // Who needs less leaves more to the others.
+        // An operator that needs less leaves more to the others.
         suite.budget_s = std::max(options.seconds - seconds_since(start), 0.1) * (left == 1 ? 1 : 0.5);
         failures += run(target.target(), width, suite, &verified[width]) ? 0 : 1;
         --left;

@@ -48,7 +48,7 @@ __device__ __forceinline__ T wave_read(T value, int lane) {
   __builtin_memcpy(slots + threadIdx.x % kWave, &value, sizeof(T));
   wave_sync();
   __builtin_memcpy(&value, slots + lane, sizeof(T));
-  wave_sync();  // before anybody writes again
+  wave_sync();  // before another lane writes again
   return value;
 }
 

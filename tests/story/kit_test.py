@@ -1,4 +1,4 @@
-"""The kit for whoever has a vendor's card (packaging/kit.sh): one archive and one command in an empty folder give
+"""The kit for a tester who has a vendor's card (packaging/kit.sh): one archive and one command in an empty folder give
 conformance, times and one file to send. On a simulated runtime, of one operator."""
 import os
 import subprocess

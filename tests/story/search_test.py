@@ -1,5 +1,5 @@
 """Search paths that lead nowhere: the CPU serves, and each thing that was dropped says which variable dropped it. A
-path that somebody named and that leads nowhere is a fault to mend: exit code 1."""
+path that the user named and that leads nowhere is a fault to mend: exit code 1."""
 import json
 import os
 import shutil

@@ -92,7 +92,7 @@ class Vendor(command.Case):
         for function in functions:
             name = b"\0" + function.encode() + b"\0"
             self.assertIn(name, data, function)
-            # The loader finds a name by its hash and then compares: nobody asks for what is written here.
+            # The loader finds a name by its hash and then compares: no program asks for what is written here.
             data = data.replace(name, b"\0_" + name[2:])
         folder = tempfile.mkdtemp(dir=self.folder)
         path = os.path.join(folder, os.path.basename(library))

@@ -1,4 +1,4 @@
-"""Several vendors' runtimes on one machine: who is taken for whom, and all of them at once in one process."""
+"""Several vendors' runtimes on one machine: which is taken for which, and all of them at once in one process."""
 import os
 import resource
 import shutil
@@ -29,7 +29,7 @@ class Cuda(simt_vendor.Vendor):
         folder = os.path.join(self.folder, "opt", "maca-3.5", "tools", "cu-bridge", "lib")
         os.makedirs(folder)
         shutil.copy(os.path.join(FAKES, "fake_cuda", "libcuda.so.1"), folder)
-        # Also where a link leads there, and where somebody says that the driver is remote.
+        # Also where a link leads there, and where a variable says that the driver is remote.
         other = os.path.join(self.folder, "elsewhere", "lib")
         shutil.copytree(folder, other)
         link = os.path.join(self.folder, "lib")

@@ -97,7 +97,7 @@ class Verdicts(command.Case):
         self.assertEqual(self.by_id["liar_bf16"]["ops"],
                          {"verified": 1, "partial": 1, "unsupported": 0, "quarantined": 0, "waiting": 0})
 
-    # Whoever asks about one plugin is not made to wait for those that hang: their time-outs are remembered only shortly.
+    # A command about one plugin does not wait for those that hang: their time-outs are remembered only shortly.
     def ask(self, *words, **variables):
         return self.json(*words, RLK_PLUGINS_DISABLE="hang_*", **variables)
 

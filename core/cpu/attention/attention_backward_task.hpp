@@ -32,7 +32,7 @@ struct AttentionBackwardTask {
   AttentionRows grad_q, grad_k, grad_v;  // of_keys: the last two are written, else the first
   AttentionQueryTerms terms;             // of the group's first row; terms_stride apart from token to token
   int64_t terms_stride;
-  AttentionKeyMask key_mask;  // 0: nobody sees the key; may be absent
+  AttentionKeyMask key_mask;  // 0: no query sees the key; may be absent
   int64_t head_size, q_length, k_length;
   // Query i sees keys max(0, i + first_visible) .. min(k_length - 1, i + last_visible).
   int64_t first_visible, last_visible;

@@ -238,7 +238,7 @@ private:
     }
   }
 
-  // The whole block by the tile unit, from the key `block` on: what nobody sees of it has weight 0.
+  // The whole block by the tile unit, from the key `block` on: keys that no query sees have weight 0.
   HWY_NOINLINE void process_block(const Tile& tile, int64_t block) {
     static_assert(kKeys == kAmxKeys);
     const AttentionTask& task = *tile.task;
@@ -262,7 +262,7 @@ private:
     if (block_.has_special) add_special(tile);
   }
 
-  // The infinities and NaN of V, for those who see them.
+  // The infinities and NaN of V, for the queries that see them.
   HWY_NOINLINE void add_special(const Tile& tile) {
     for (int64_t j = 0; j < kKeys; ++j) {
       for (int64_t i = 0; i < size_; ++i) {
@@ -334,7 +334,7 @@ private:
         hn::StoreU(p2, d_, row(2)), hn::StoreU(p3, d_, row(3));
         sum0 = hn::Add(sum0, p0), sum1 = hn::Add(sum1, p1), sum2 = hn::Add(sum2, p2), sum3 = hn::Add(sum3, p3);
       }
-      for (; j < count; ++j) {  // key j belongs to chain j % 4, so that keys nobody sees change nothing
+      for (; j < count; ++j) {  // key j belongs to chain j % 4, so that unseen keys change nothing
         const V p = exp2(d_, below_shift(0));
         hn::StoreU(p, d_, row(0));
         V& sum = j % 4 == 0 ? sum0 : j % 4 == 1 ? sum1 : sum2;

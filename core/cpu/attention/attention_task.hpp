@@ -14,7 +14,7 @@ struct AttentionTask {
   AttentionRows q;            // only read, as are keys and values
   AttentionKeys k, v;         // split at one key
   AttentionRows out, lse;     // written; lse may be absent
-  AttentionKeyMask key_mask;  // 0: nobody sees the key; may be absent
+  AttentionKeyMask key_mask;  // 0: no query sees the key; may be absent
   int64_t head_size;          // D
   int64_t k_length;
   // Query i sees keys max(0, i + first_visible) .. min(k_length - 1, i + last_visible).

@@ -27,7 +27,7 @@ inline int64_t chunk_columns(int64_t batch, int64_t vocab) {
   return round_up(std::min(wanted, vocab), kLinearBlock);
 }
 
-// What a row is before anybody has seen its scores.
+// What a row is before its scores are computed.
 enum class RowState : uint8_t { ignored, wrong, active };
 
 struct GradientSpace {

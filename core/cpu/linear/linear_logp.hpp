@@ -1,4 +1,4 @@
-// linear_logp for others that need log-probabilities of hidden states on their way.
+// linear_logp for other kernels that need log-probabilities of hidden states on their way.
 #pragma once
 
 #include <rlk/sdk/ops/linear_logp.hpp>

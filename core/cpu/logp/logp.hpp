@@ -14,7 +14,7 @@ namespace rlk::cpu {
 
 int64_t logp_workspace_bytes(int64_t n, int64_t vocab);
 
-// The registered kernel, for others that need log-probabilities on their way; call.logp may have any floating dtype
+// The registered kernel, for other kernels that need log-probabilities; call.logp may have any floating dtype
 // there. Returns the data error of the lowest bad row; kind 0 when there is none.
 DataError logp(const CallOf<sdk::ops::Logp>& call, const Context& context);
 

@@ -1,4 +1,4 @@
-// Who owns which logits row, and which blocks go where, in the backward of logp. No SIMD here.
+// Which token owns which logits row, and which blocks go where, in the backward of logp. No SIMD here.
 #include "core/cpu/logp/logp_backward.hpp"
 
 #include <algorithm>
@@ -68,7 +68,7 @@ public:
   }
 
 private:
-  // One pass over the rows in order; a logits row named twice, or after a later one, belongs to nobody.
+  // One pass over the rows in order; a logits row named twice, or after a later one, gets kBadOwner.
   void assign_owners() {
     std::fill(owners_, owners_ + call_.R, kNobody);
     int64_t previous = -1;

@@ -13,7 +13,7 @@ namespace rlk::cpu {
 
 int64_t logp_backward_workspace_bytes(int64_t logits_rows, bool has_row_indices);
 
-// The registered kernel, for others that need gradients of logits; call.grad_logp may have any floating dtype there.
+// The registered kernel, for other kernels that need gradients of logits; call.grad_logp may have any floating dtype.
 // Returns the data error of the lowest bad row. The logits row of a bad row gets NaN, and grad_bias as a whole.
 DataError logp_backward(const CallOf<sdk::ops::LogpBackward>& call, const Context& context);
 

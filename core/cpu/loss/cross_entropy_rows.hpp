@@ -7,7 +7,7 @@
 
 namespace rlk::cpu {
 
-// What an active row's log-probabilities are made into; without label smoothing nobody reads score_sum.
+// What an active row's log-probabilities are made into; score_sum is read only with label smoothing.
 struct RowScores {
   double logp, lse, score_sum;  // the last is sum_v class_weight[v] z[v]
 };

@@ -62,7 +62,7 @@ public:
   KernelPlan(const sdk::Call<Op>& call, ParallelFor parallel) : CpuPlan<Op>(call.params(), parallel) {
     this->numerics = numerics_of(call);
     const bool needs_none = kernel<Op>().workspace_bytes == nullptr && kernel<Op>().workspace_of_threads == nullptr;
-    if (needs_none) this->workspace_bound = 0;  // and nobody asks prepare
+    if (needs_none) this->workspace_bound = 0;  // and the host does not call prepare
   }
 
   uint64_t prepare(const sdk::Run& run) override {

@@ -31,7 +31,7 @@ void with_enough_stack(const std::function<void()>& work) {
   std::future<void> done;
   try {
     done = std::async(std::launch::async, work);
-  } catch (const std::system_error&) {  // nobody's fault: an implementation is not to be switched off for it
+  } catch (const std::system_error&) {  // the implementation is not at fault: it must not be switched off
     throw sdk::Error(RLK_OUT_OF_MEMORY,
                      "the calling thread has less than 1 MiB of stack and no other can be started; raise the limit of "
                      "processes (ulimit -u, or the container's pids limit), or call with more stack");

@@ -23,8 +23,8 @@ struct PolicyTokens {
 constexpr size_t kPolicyLines = 9;
 constexpr size_t kLogpLine = 0, kOldLogpLine = 1, kAdvantageLine = 2;
 
-// What a pass reads of the tokens of sequence b from `begin` on. Who only asks which tokens are active reads no more
-// than that hangs on.
+// What a pass reads of the tokens of sequence b from `begin` on. With only_active a pass reads only
+// what decides which tokens are active.
 inline std::array<Line, kPolicyLines> policy_lines(const PolicyBatch& batch, int64_t b, int64_t begin,
                                                    bool only_active = false) {
   const PolicyCall& call = batch.call;

@@ -23,7 +23,7 @@ struct IntArray {
   }
 };
 
-// Without data an array is absent (or empty, and then nobody asks for its elements).
+// Without data an array is absent (or empty, and then no kernel reads its elements).
 struct Array {
   void* data = nullptr;
   Dtype dtype = Dtype::f32;

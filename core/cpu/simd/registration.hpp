@@ -3,7 +3,7 @@
 //   DataError whiten(const CallOf<sdk::ops::Whiten>& call, const Context& context);
 //   RLK_CPU_KERNEL(Whiten, .run = whiten, .operations = ..., .workspace_bytes = ...);
 //
-// Who uses kernel<Op>() includes operator.hpp alone: a new operator then recompiles nobody.
+// Code that uses kernel<Op>() includes operator.hpp alone: a new operator then recompiles none of it.
 #pragma once
 
 #include <type_traits>

@@ -20,7 +20,7 @@ struct Free {
 struct Scratch {
   std::unique_ptr<void, Free> memory;
   size_t bytes = 0;
-  size_t watched = 0;  // around so many bytes nobody may write, if it is not 0
+  size_t watched = 0;  // if not 0: the caller's bytes, around which it may not write
 };
 
 std::atomic<bool> is_checked{false}, is_denied{false};

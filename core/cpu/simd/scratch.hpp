@@ -10,7 +10,7 @@ namespace rlk::cpu {
 // kept until the thread ends, so ask only for bounded amounts.
 void* thread_scratch(size_t bytes);
 
-// For tests: scratch is handed out full of NaN, and who wrote in front of or behind what it had asked for ends the
+// For tests: scratch is handed out full of NaN. Code that wrote in front of or behind what it had asked for ends the
 // program, with a text, at the thread's next call.
 void check_scratch_use();
 

@@ -25,7 +25,7 @@ private:
   std::span<const rlk_tensor* const> tensors_;
 };
 
-// What rlk_call and its like are given. Lives on the caller's stack.
+// The arguments of rlk_call and of similar functions. Lives on the caller's stack.
 class AcceptedCall {
 public:
   AcceptedCall(Stream& stream, const OpDecl& decl, std::span<const rlk_tensor* const> inputs,

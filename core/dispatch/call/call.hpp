@@ -27,7 +27,7 @@ struct CallOptions {
   std::string_view pin;                      // "" is none
   const void* const* host_inputs = nullptr;  // nullptr, or [n_inputs]
   const rlk_ext* next = nullptr;             // private parameters
-  Choice* choice = nullptr;                  // nullptr, or where a call that succeeds says who served it
+  Choice* choice = nullptr;                  // nullptr, or receives which implementation served a successful call
 };
 
 struct Call {

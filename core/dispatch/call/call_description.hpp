@@ -1,4 +1,4 @@
-// A call without its memory, in storage of its own: what query and plan_create are told.
+// A call without its memory, in storage of its own: what query and plan_create receive.
 #pragma once
 
 #include <rlk/abi.h>

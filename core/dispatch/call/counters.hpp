@@ -14,8 +14,8 @@ namespace rlk::core {
 
 using Counter = std::atomic<uint64_t>;
 
-// What staged calls cost. Of a device with host functions the copies run while nobody waits: the time is the caller's,
-// who hands the call over, and the CPU's, which computes.
+// What staged calls cost. On a device with host functions no thread waits for the copies: the time is the caller's,
+// to hand the call over, and the CPU's, to compute.
 struct StagedCost {
   Counter to_host_bytes{0}, to_device_bytes{0}, nanoseconds{0};
 };

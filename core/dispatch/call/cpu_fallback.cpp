@@ -68,7 +68,7 @@ std::string text_of_bytes(uint64_t bytes) {
   return fmt::format("{} GiB", bytes >> 30);
 }
 
-// The one staged call of its kind that is timed on its stream, from the first copy to the last, and told.
+// The one staged call of its kind that is timed on its stream, from the first copy to the last, and logged.
 struct Announcement {
   std::string text;  // what, where, why
   std::string advice;
@@ -221,7 +221,7 @@ void run_job(void* ticket) {
   PendingWork::run_ticket(ticket);
 }
 
-// Ends a job that was never given to the stream.
+// Ends a job that the stream never got.
 class JobOwner {
 public:
   explicit JobOwner(std::shared_ptr<Job> job) : job_(std::move(job)) {}

@@ -28,7 +28,7 @@ private:
 };
 
 // The plan (entered by the caller, who leaves it) is one of the CPU's candidate. The call does not capture. What goes
-// wrong inside the host function is told by the stream's next query or synchronize. cpu_streams outlives the stream's
+// wrong inside the host function the stream's next query or synchronize reports. cpu_streams outlives the stream's
 // work. The cost is counted, in both counters; a call that `fallback` wants announced is logged with it.
 // [the stream's thread]
 rlk_status run_on_cpu(const Call& call, const Candidate& candidate, const std::shared_ptr<CachedPlan>& plan,

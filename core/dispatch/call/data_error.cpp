@@ -114,7 +114,7 @@ std::string bad_lengths(const Words& words, const std::string& row, const std::s
 
 uint32_t make_tag(const OpDecl& decl, uint32_t call_number) {
   const auto index = static_cast<uint32_t>(&decl - declarations().data());
-  // 0 stays free: it is what a record that nobody wrote holds.
+  // 0 stays free: an unwritten record holds it.
   return (index + 1) << kTagCallBits | call_of_tag(call_number);
 }
 

@@ -14,7 +14,7 @@ namespace rlk::core {
 // The tag that kernels copy into a data error: the operator, and the call's number on its stream.
 inline constexpr uint32_t kTagCallBits = 24;
 uint32_t make_tag(const OpDecl& decl, uint32_t call_number);
-const OpDecl* op_of_tag(uint32_t tag);  // nullptr for a tag that no call was given
+const OpDecl* op_of_tag(uint32_t tag);  // nullptr for a tag that no call has
 inline uint32_t call_of_tag(uint32_t tag) {
   return tag & ((1u << kTagCallBits) - 1);
 }
@@ -24,7 +24,7 @@ inline uint32_t call_of_tag(uint32_t tag) {
 inline constexpr size_t kMaxDomainEnds = 4;
 using DomainEnds = std::array<int64_t, kMaxDomainEnds>;
 
-// Those of a stream's last calls: by the time the stream tells an error, the call is gone.
+// Those of a stream's last calls: by the time the stream reports an error, the call is gone.
 class RecentDomainEnds {
 public:
   // Costs nothing for an operator that has no such input.

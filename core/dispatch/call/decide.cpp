@@ -112,7 +112,7 @@ std::unique_ptr<PlanKey> Dispatcher::host_key(const Call& call, const Snapshot& 
   return key;
 }
 
-// The option's verdict changes when its plan cannot be had or is not what was asked for. RLK_OK with *plan nullptr: ask
+// The option's verdict changes when the plugin gives no plan, or another than asked for. RLK_OK, *plan nullptr: ask
 // the next.
 rlk_status Dispatcher::plan_for(const Call& call, const Snapshot& snapshot, const PlanKey& key,
                                 const CallRequest& request, Option& option, bool ask_now,
@@ -277,7 +277,7 @@ rlk_status Dispatcher::decide(const Call& call, const Snapshot& snapshot, const 
     if (s != RLK_OK) return s;
     if (*plan) return take(option, std::move(list));
   }
-  // Lack of memory is told first: the caller can do something about it.
+  // Lack of memory is reported first: the caller can do something about it.
   return fail(error, call.passed_over.empty() ? RLK_UNSUPPORTED : RLK_OUT_OF_MEMORY,
               describe_refusals(request, selection));
 }
@@ -310,7 +310,7 @@ rlk_status Dispatcher::note_fallback(const Call& call, const FallbackReason& rea
     log_line(RLK_LOG_WARN, "dispatch", fmt::format("{} ({}): {}. Said once; counted always", text, why.code, why.text));
     return RLK_OK;
   }
-  // What it costs is known when the first such call is through: the call tells it.
+  // What it costs is known when the first such call is through: the call logs it.
   FallbackCounter& told = **counter;
   int none = FallbackCounter::none;
   if (!told.announcement.compare_exchange_strong(none, FallbackCounter::in_writing)) return RLK_OK;

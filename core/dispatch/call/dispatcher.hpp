@@ -1,4 +1,4 @@
-// Takes calls: validates, finds who serves, runs, falls back, counts. One per runtime.
+// Takes calls: validates, finds an implementation, runs, falls back, counts. One per runtime.
 #pragma once
 
 #include <rlk/abi.h>
@@ -28,8 +28,8 @@ namespace rlk::core {
 struct Explanation {
   std::string op;
   std::vector<Option> options;
-  FallbackReason fallback;  // empty code: what was wished for
-  std::string refused;      // the call's own error when nobody takes it, or strict forbids who would
+  FallbackReason fallback;  // empty code: no fallback
+  std::string refused;      // the call's own error: no implementation takes it, or strict forbids the one that would
   FallbackBytes staged;     // what a staged option copies
 };
 
@@ -117,7 +117,7 @@ private:
   rlk_status plan_for(const Call& call, const Snapshot& snapshot, const PlanKey& key, const CallRequest& request,
                       Option& option, bool ask_now, std::shared_ptr<PlanList>* list, EnteredPlan* plan,
                       bool* planned_now, rlk_error* error);
-  // untried.cpp: for a call that nothing serves, until what could has been tried. False: nothing will be.
+  // untried.cpp: for a call that nothing serves: waits until what may serve it was tried. False: nothing will be.
   bool wait_for_trial(const Call& call, const Snapshot& snapshot);
   // Asks until the plan is there or cannot be had, which the option then says.
   rlk_status wait_for_plan(const Call& call, const Snapshot& snapshot, const PlanKey& key, const CallRequest& request,

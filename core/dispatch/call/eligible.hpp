@@ -18,7 +18,7 @@ struct Refusal {
   std::string text;
 };
 
-// The dtype that units and quarantine are told apart by; "" for an operator without dtype variables.
+// The dtype by which units and quarantine are distinguished; "" for an operator without dtype variables.
 const char* first_dtype(const BoundCall& call);
 
 // A parameter, optional input or output that is newer than the plugin and not at its default. The plugin would ignore

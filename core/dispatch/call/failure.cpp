@@ -75,8 +75,8 @@ rlk_status Dispatcher::synchronize(Stream& stream, uint64_t timeout_ns, rlk_erro
   return blame(stream.synchronize(timeout_ns, error, &suspects), suspects, error);
 }
 
-// An asynchronous failure is put down to an implementation only when no other can have caused it. Of several each is
-// noted as evidence and none switched off: the innocent are the most.
+// rlk blames an implementation for an asynchronous failure only when no other can have caused it. Of several each is
+// noted as evidence and none switched off: most of them are not at fault.
 rlk_status Dispatcher::blame(rlk_status status, const std::vector<Suspect>& suspects, const rlk_error* error) {
   if (status == RLK_OUT_OF_MEMORY) return status;
   std::vector<Quarantined> evidence;

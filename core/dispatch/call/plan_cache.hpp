@@ -31,7 +31,7 @@ struct PlanList {
   std::chrono::milliseconds delay{0};
 };
 
-// Who serves calls of a key. Immutable.
+// The candidate that serves calls of a key. Immutable.
 struct Decision {
   std::vector<uint64_t> key;
   std::shared_ptr<const Candidate> candidate;
@@ -39,7 +39,7 @@ struct Decision {
   std::vector<uint64_t> host_structure;  // of a staged call: what its plans are made for, which sizes may change
   std::shared_ptr<PlanList> plans;
   ImplementationCounter* served = nullptr;
-  FallbackCounter* fallback = nullptr;       // nullptr: it is what was wished for
+  FallbackCounter* fallback = nullptr;       // nullptr: the decision is no fallback
   mutable std::atomic<bool> is_fresh{true};  // no call of it was compared yet, or found not to need it
   // Set when a better candidate could not serve at this moment: the call is decided anew at this time.
   std::chrono::steady_clock::time_point decide_again{};

@@ -13,7 +13,7 @@
 
 namespace rlk::core {
 
-// Two parts. The first decides who serves the call: dispatcher, registry generation, device, capture, pin, and the
+// Two parts. The first selects the candidate: dispatcher, registry generation, device, capture, pin, and the
 // magnitude of every dynamic symbol (a cost may turn there). The second is the structure that a plan is made for:
 // operator, parameters, private parameters, presence, dtypes, numerics demanded, aliasing, symbols that are not
 // dynamic, and per tensor alignment class, contiguity or exact strides, and its shape where no symbol names it. Written

@@ -124,7 +124,7 @@ public:
     const std::lock_guard lock(makers_->mutex);
     thrown_ = std::move(thrown);
   }
-  // Told also when the plugin ends the thread instead of returning (pthread_exit).
+  // Set also when the plugin ends the thread instead of returning (pthread_exit).
   void end() {
     const std::lock_guard lock(makers_->mutex);
     leave();

@@ -1,5 +1,5 @@
 // The time that making a plan takes, where several threads make plans of one plugin. One may wait for another there,
-// for a lock that the plugin holds while it compiles: what an operator only waited is not held against it.
+// for a lock that the plugin holds while it compiles: the time that an operator only waited does not count against it.
 #pragma once
 
 #include <rlk/abi.h>
@@ -63,7 +63,7 @@ enum class Ended {
 
 // As within(), with a limit for each phase of the work.
 Ended within_phases(const rlk_plugin& plugin, PhaseSeconds limits, std::function<void(PlanPhases&)> work);
-// A plan that ended as held_up is still inside the plugin: others would wait behind it. [thread-safe]
+// A plan that ended as held_up is still inside the plugin: other plans would wait behind it. [thread-safe]
 bool is_held_up(const rlk_plugin& plugin);
 // A plan is being made: whatever else is inside the plugin may wait for it, and is not judged by the time it takes.
 // [thread-safe]

@@ -1,4 +1,4 @@
-// Who should serve an operator, by the preferences of the environment and the policy file.
+// Which implementation should serve an operator, by the preferences of the environment and the policy file.
 #include "core/dispatch/call/policy.hpp"
 
 #include <fmt/core.h>
@@ -70,7 +70,7 @@ std::string variable_of(const OpDecl& decl) {
   return name;
 }
 
-// What a name that no operator has was meant for, as `text` of the operator has it.
+// The operator that an unknown name was meant for, as `text` of the operator has it.
 std::string meant_operator(std::string_view name, std::string (*text)(const OpDecl&)) {
   std::vector<std::string> names;
   for (const OpDecl& decl : declarations()) names.push_back(text(decl));

@@ -1,4 +1,4 @@
-// Who should serve an operator, by the preferences of the environment and the policy file.
+// Which implementation should serve an operator, by the preferences of the environment and the policy file.
 #pragma once
 
 #include <rlk/abi/status.h>
@@ -54,7 +54,7 @@ public:
 
   Policy();
   // Reads RLK_OP_<NAME>, RLK_BACKEND, RLK_FALLBACK and RLK_LOG_DISPATCH. names: every variable that is set, so that a
-  // misspelt operator is noticed. What is not understood is a warning, and with RLK_FALLBACK=strict
+  // misspelt operator is noticed. A value that rlk does not understand is a warning, and with RLK_FALLBACK=strict
   // RLK_INVALID_ARGUMENT with a text.
   static rlk_status make(const Environment& environment, const std::vector<std::string>& names,
                          const std::vector<PolicyEntry>& entries, Policy* out, rlk_error* error);

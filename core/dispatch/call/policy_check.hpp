@@ -8,7 +8,7 @@
 
 namespace rlk::core {
 
-// One text per entry that has no effect: an operator that there is not, a value that is none. Policy::make tells the
+// One text per entry that has no effect: an unknown operator, an invalid value. Policy::make reports the
 // same, as warnings or as an error.
 std::vector<std::string> problems_of(const std::vector<PolicyEntry>& entries);
 

@@ -153,8 +153,8 @@ bool is_same(const UnitResult& a, const UnitResult& b) {
          a.reason_code == b.reason_code && a.reason == b.reason && a.size_classes == b.size_classes;
 }
 
-// Who owns devices and is not among the next is retired with whoever is attached to them. Attached to a device that
-// stays, a replaced plugin has nothing left to serve.
+// A plugin that owns devices and is not among the next is retired, with the plugins attached to them. Attached to a
+// device that stays, a replaced plugin has nothing left to serve.
 void Registry::State::retire(const Snapshot& before, Snapshot& next) const {
   const auto is_next = [&](const PluginBinding& plugin) {
     return std::any_of(next.plugins.begin(), next.plugins.end(),
@@ -243,7 +243,7 @@ void Registry::State::add_candidates_of(const std::shared_ptr<const PluginBindin
 
 void Registry::State::add_candidates(Snapshot& next) {
   for (const auto& plugin : next.plugins) add_candidates_of(plugin, next.devices, next);
-  // The devices of who is retired, and there the newest of each plugin.
+  // The devices of retired plugins, and there the newest of each plugin.
   std::vector<const DeviceEntry*> left;
   for (const auto& plugin : next.retired) {
     if (!owns_devices(*plugin)) continue;
@@ -375,7 +375,7 @@ void Registry::quarantine(Quarantined failed) {
     state_->swap_in(std::move(next));
     listener = state_->listener;
   }
-  // While the process ends the call goes to another candidate, and nothing is said against this one.
+  // While the process ends the call goes to another candidate, and this one is not blamed.
   if (end_has_begun()) return;
   // Stored before it is logged: a reader of the log may end the process.
   if (listener) listener(*entry, /*only_suspected=*/false);

@@ -31,8 +31,8 @@ struct PluginBinding {
 };
 
 bool owns_devices(const PluginBinding& plugin);
-// Of plugins that own devices of one backend the first keeps what a later one describes too: nobody has tested the
-// later one's operators on the first one's streams. Who of those before has the plugin's device already, or nullptr.
+// Of plugins that own devices of one backend the first keeps what a later one describes too: the later one's operators
+// were not tested on the first one's streams. Returns the one in `before` that has the plugin's device, or nullptr.
 const PluginBinding* find_holder(const std::vector<const PluginBinding*>& before, const PluginBinding& plugin,
                                  uint32_t ordinal);
 
@@ -84,7 +84,7 @@ struct ComparedClass {
   uint32_t size_class = 0;
 };
 
-// A class of calls that no call has been compared of, and why. One that is compared after all is told as such.
+// A class of calls of which rlk compared no call, and why. One that is compared after all is told as such.
 struct UncomparedClass {
   ComparedClass unit;
   std::string sizes;        // of the call that was looked at last: "f32 N=5,V=37"
@@ -93,7 +93,7 @@ struct UncomparedClass {
   uint64_t calls = 0;  // that were looked at
 };
 
-// One (operator, implementation) on one device. Who keeps one longer than a call shares it.
+// One (operator, implementation) on one device. Code that keeps one longer than a call shares it.
 struct Candidate : std::enable_shared_from_this<Candidate> {
   Candidate(const OpDecl& declaration, const rlk_implementation& made_by, std::shared_ptr<const PluginBinding> owner,
             const DeviceEntry& entry, PluginDevice& handle)
@@ -162,7 +162,7 @@ struct Snapshot {
   bool is_current(const DeviceEntry& device) const;
 };
 
-// A snapshot lives as long as somebody reads it. Every thread keeps the last one that it read until it reads another.
+// A snapshot lives as long as a thread reads it. Every thread keeps the last one that it read until it reads another.
 class Registry {
 public:
   Registry();
@@ -173,7 +173,7 @@ public:
   // [thread-safe; locks once per thread and generation]
   std::shared_ptr<const Snapshot> current() const;
   // Builds and swaps in the next generation. Implementations of operators that this host does not declare are left out.
-  // Whose devices are not in it any more is retired. The same again is no new generation. [thread-safe]
+  // A plugin whose devices are not in it any more is retired. The same again is no new generation. [thread-safe]
   void publish(std::vector<PluginBinding> plugins, std::vector<RejectedPlugin> rejected);
   // Removes an implementation for a dtype ("" = all) after a run-time failure; the next generation lacks it. The same
   // again is no new generation. Once the end of the process has begun no listener is told. [thread-safe]
@@ -182,16 +182,16 @@ public:
   void quarantine(Quarantined failed);
   // Everything of a plugin whose own clean-up failed, in each registry that has it: `what` is the slot. [thread-safe]
   static void switch_off(const rlk_plugin& plugin, const char* what, const rlk_error& error) noexcept;
-  // Each may have caused one failure, and nobody knows which: kept as evidence, none is switched off. The same again is
+  // Each may have caused one failure; rlk cannot tell which. Kept as evidence, none is switched off. The same again is
   // no new generation. [thread-safe]
   void suspect(std::vector<Quarantined> suspects);
-  // Is told of every new quarantine and suspicion, outside any lock, so that evidence can be kept. [before the first
+  // The listener gets every new quarantine and suspicion, outside any lock, so as to keep evidence. [before the first
   // call]
   void on_quarantine(std::function<void(const Quarantined&, bool only_suspected)> listener);
-  // What running calls proved beyond the tests is told to the listener, which remembers it. [thread-safe]
+  // The listener gets what running calls proved beyond the tests, and remembers it. [thread-safe]
   void note_compared(const ComparedClass& compared);
   void on_compared(std::function<void(const ComparedClass&)> listener);
-  // The same for a class that running calls cannot prove, told once. [thread-safe]
+  // The same for a class that running calls cannot prove, once. [thread-safe]
   void note_uncompared(const UncomparedClass& uncompared);
   void on_uncompared(std::function<void(const UncomparedClass&)> listener);
 

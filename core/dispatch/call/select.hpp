@@ -42,10 +42,10 @@ struct CallRequest {
   std::string_view pin;                      // "" is none
   const DeviceEntry* on = nullptr;           // the stream's device
   std::string_view required_plugin = {};     // by private parameters; "" is none
-  Watchdog* watchdog = nullptr;              // of who is asked
+  Watchdog* watchdog = nullptr;              // of the implementations that are asked
 };
 
-// Why the decision is not what somebody wished for, or not on the stream's device. Empty code: it is.
+// Why the decision is not what the policy prefers, or not on the stream's device. Empty code: it is.
 struct FallbackReason {
   std::string code;
   std::string text;
@@ -62,7 +62,7 @@ struct Selection {
 
 // Asks every candidate of the stream's device and of the CPU (query is pure and takes microseconds). Order among the
 // willing: the call's pin (the others are filtered), the preferences of the policy, the device before the staged CPU,
-// not slow before slow, cost where everybody states one and else the level, order of registration. A pin that cannot be
+// not slow before slow, cost where each states one and else the level, order of registration. A pin that cannot be
 // read is RLK_INVALID_ARGUMENT. [thread-safe]
 rlk_status select(const Snapshot& snapshot, const Policy& policy, const CallRequest& request, Selection* out,
                   rlk_error* error);

@@ -28,8 +28,8 @@ struct MemoryStatistics {
            out_of_memory_retries = 0;
 };
 
-// Device memory is stream-ordered: a block freed in a stream's order may be had again by later work of that stream at
-// once, and by others when the stream has passed the point. Pinned memory is also touched by the host, which knows no
+// Device memory is stream-ordered: later work of the stream in whose order a block was freed may have it at once, other
+// streams when that stream has passed the point. Pinned memory is also touched by the host, which knows no
 // stream's order: it is given out again only when the point is passed.
 // With an embedder's allocator nothing is cached: blocks go back to it at once, in the order of the stream that they
 // were asked for on; those that another stream used wait until that stream has passed.

@@ -1,5 +1,5 @@
-// What captured work keeps alive, and who knows when it dies: rlk's own graphs do, and for captures that the vendor's
-// own calls began the plugin tells, if it can.
+// What captured work keeps alive, and how rlk learns when it dies: rlk's own graphs know, and for captures that the
+// vendor's own calls began the plugin tells, if it can.
 #pragma once
 
 #include <rlk/abi.h>
@@ -43,7 +43,7 @@ struct Capture {
   bool is_over() const { return ended.load(std::memory_order_acquire) && dead.load(std::memory_order_acquire); }
 
   // For rlk_stream_api.capture_retain, with a new std::shared_ptr<Capture> that it deletes. On any thread; calls
-  // nobody.
+  // no plugin.
   static void tell_dead(void* user);
 };
 
@@ -66,9 +66,9 @@ public:
     launches_.push_back(std::move(end));
     return status;
   }
-  // The graph dies: waits for its launches, keeps the error that nobody was told yet, and lets go of the record.
+  // The graph dies: waits for its launches, keeps the error that no caller has got yet, and lets go of the record.
   void finish();
-  // *idle: no launch is in flight, so that there is nothing more to be told until the next one.
+  // *idle: no launch is in flight, so that there is nothing more to report until the next one.
   bool take(rlk_data_error* out, bool* idle);
 
 private:

@@ -53,7 +53,7 @@ public:
   const rlk_plugin& api;           // of the owner
   const rlk_graph_api* graph_api;  // nullptr: this backend cannot capture
   const bool runs_inline;
-  Watchdog* watchdog = nullptr;  // tells of streams that do not answer; nullptr: nobody does
+  Watchdog* watchdog = nullptr;  // reports streams that do not answer; nullptr: no reports
   OptionalSlot host_functions, pointer_kinds, capture_ids, capture_retains;
   EventPool events;
   CachingAllocator memory;
@@ -66,8 +66,8 @@ public:
 
   void add_stream(std::shared_ptr<StreamClock> clock, std::shared_ptr<SuspectList> suspects);  // [thread-safe]
   void add_suspects_of_streams(std::vector<Suspect>* out) const;                               // [thread-safe]
-  std::atomic<bool> lost{false};  // a stream has told that the device is lost
-  // The largest workspace that any stream needed outside captures: what a capture on any of them may have.
+  std::atomic<bool> lost{false};  // a stream has reported that the device is lost
+  // The largest workspace that any stream needed outside captures: a capture on any of them gets at most that.
   std::atomic<uint64_t> warm_workspace_bytes{0};
   // The stream is gone; a wrapped one may have left work behind, which the mark ends and which may write the record.
   // [thread-safe]
@@ -79,7 +79,7 @@ public:
   // A capture that the vendor's own calls began. Its resources are released when it has ended and its plugin has told
   // that nothing of it can run any more; without such word with this object. [thread-safe]
   void add_capture(std::shared_ptr<Capture> capture);
-  // A data error that work of such a capture wrote. Nobody tells when that work runs, so that every stream of the
+  // A data error that work of such a capture wrote. rlk cannot see when that work runs, so that every stream of the
   // device may tell it. [thread-safe]
   bool take_captured_error(rlk_data_error* out);
 

@@ -61,7 +61,7 @@ class Fence {
 public:
   Fence() = default;
   // The stream's present end. With an event it can be asked for and waited on by any thread; without, it is known to be
-  // passed only when somebody synchronized the stream.
+  // passed only after the caller or rlk has synchronized the stream.
   Fence(std::shared_ptr<StreamClock> clock, EventPool* events, const rlk_plugin* api, rlk_plugin_stream* stream,
         bool with_event) noexcept;
   Fence(Fence&& other) noexcept { *this = std::move(other); }

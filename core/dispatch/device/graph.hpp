@@ -16,7 +16,7 @@ public:
   Graph(const Graph&) = delete;
   Graph& operator=(const Graph&) = delete;
 
-  // On any stream of the same device. Data errors are told by a stream that launched it, when no launch is in flight.
+  // On any stream of the same device. A stream that launched it reports data errors, when no launch is in flight.
   // [stream]
   rlk_status launch(Stream& on, rlk_error* error);
 

@@ -69,7 +69,7 @@ private:
   std::array<int64_t, RLK_MAX_NDIM> strides_{};
 };
 
-// The tensors of a call in host memory: without addresses, which are set later. Whoever plans a staged call sees them.
+// The tensors of a call in host memory: without addresses, which are set later. The plan of a staged call sees them.
 class HostTensors {
 public:
   HostTensors(const BoundCall& call, std::span<const rlk_tensor* const> inputs,

@@ -24,7 +24,7 @@ public:
   // The `user` of a host function that calls run_ticket: the work is kept until that runs or the work is dropped.
   static void* ticket_for(const std::shared_ptr<PendingWork>& work);
   static void run_ticket(void* ticket) noexcept;
-  static size_t tickets();  // that nobody has used, of the whole process
+  static size_t tickets();  // that are not used yet, of the whole process
 
   void run() noexcept;
   // It will not run any more. Waits for a run that has begun.
@@ -34,7 +34,7 @@ public:
 
 protected:
   virtual void work() noexcept = 0;
-  // Lets go of what others wait for, after the work or instead of it.
+  // Lets go of what other threads wait for, after the work or instead of it.
   virtual void end() noexcept = 0;
 
 private:

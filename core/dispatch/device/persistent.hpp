@@ -34,7 +34,7 @@ public:
     PersistentMemory* of_ = nullptr;
     Stream* stream_ = nullptr;
     void* memory_ = nullptr;
-    std::unique_lock<std::mutex> filling_;  // others wait until the first execution was enqueued
+    std::unique_lock<std::mutex> filling_;  // other executions wait until the first was enqueued
   };
 
   // The first execution allocates it; those of other streams are held back until that one is done. While capturing
@@ -45,7 +45,7 @@ public:
   void release();
 
 private:
-  std::atomic<bool> done_{false};  // the filling execution has ended: nobody waits any more
+  std::atomic<bool> done_{false};  // the filling execution has ended: no other execution waits any more
   std::mutex mutex_;               // of what follows
   CachingAllocator* from_ = nullptr;
   void* memory_ = nullptr;

@@ -11,7 +11,7 @@
 namespace rlk::core {
 
 // The owner's handle comes from device_open, that of a plugin which only brings operators from device_attach. Either is
-// asked for once; a failure is remembered and told to everybody who asks later.
+// asked for once; a failure is remembered and told to every later caller.
 class PluginDevice {
 public:
   // Of the plugin that owns the device.
@@ -50,7 +50,7 @@ private:
   rlk_error failure_{};
 };
 
-// Whether two plugins describe one card: by its UUID, else by its PCI address. What has neither cannot be told apart.
+// Whether two plugins describe one card: by its UUID, else by its PCI address. Cards with neither look alike.
 bool is_same_card(const rlk_device_properties& a, const rlk_device_properties& b);
 
 }  // namespace rlk::core

@@ -18,7 +18,7 @@ Stream::Stream(DeviceState& device, Counters& counters, bool wrapped)
       wrapped_(wrapped),
       clock_(std::make_shared<StreamClock>(device.runs_inline)),
       suspects_(std::make_shared<SuspectList>(wrapped)) {
-  device.add_stream(clock_, suspects_);  // the last step: who is counted as alive is removed by the destructor alone
+  device.add_stream(clock_, suspects_);  // the last step: a stream that was added is removed by the destructor alone
 }
 
 rlk_status Stream::create(DeviceState& device, Counters& counters, int32_t priority, std::unique_ptr<Stream>* out,
@@ -222,7 +222,7 @@ rlk_status Stream::prepare_capture(rlk_error* error) {
 rlk_status Stream::open_capture(rlk_error* error) {
   auto capture = std::make_shared<Capture>();
   capture->id = vendor_capture_;
-  // Of the vendor's captures the device knows first: what it does not know nobody would release.
+  // The device learns of the vendor's captures first: it would not release one that it does not know.
   if (!capturing_) device_.add_capture(capture);
   const rlk_status status = device_.records.take(&capture->resources.record, error);
   if (status != RLK_OK) {

@@ -20,7 +20,7 @@ namespace rlk::core {
 
 class Telling;
 
-// What host functions of a stream found; told by the stream's next query or synchronize. Host functions may outlive a
+// What host functions of a stream found; the stream's next query or synchronize reports it. They may outlive a
 // wrapped stream, so they share this. [thread-safe]
 class StreamReports {
 public:
@@ -34,7 +34,7 @@ public:
   void add_failure(Failure failure, uint64_t given_at);
   void add_wrong_result(std::string text);
   // The stream itself failed: host functions that it was given before may have read what failed copies left, so that
-  // their own failures are nobody's fault.
+  // their own failures are blamed on no implementation.
   void note_stream_failure();
   uint64_t stream_failures() const { return stream_failures_.load(std::memory_order_acquire); }
   // The first of each since the last take; kind 0 and RLK_OK when there was none.
@@ -63,12 +63,12 @@ public:
   Stream& operator=(const Stream&) = delete;
 
   // RLK_INVALID_ARGUMENT while it captures, and only then. Otherwise the destructor may follow whatever the answer is:
-  // an error is one that was never asked for.
+  // an error is one that the caller never asked for.
   rlk_status finish(rlk_error* error);
 
   // RLK_OK, RLK_NOT_READY, RLK_TIMEOUT; RLK_DATA_ERROR with a text; or the failure, with the calls that may have caused
-  // it. suspects (may be nullptr) receives them; of a lost device those of all its streams, and when that was told
-  // before, nobody; nobody either of a question that the backend could not answer (an exception inside it, say).
+  // it. suspects (may be nullptr) receives them; of a lost device those of all its streams, and none when that was told
+  // before; none either if the backend could not answer the question (an exception inside it, say).
   rlk_status query(rlk_error* error, std::vector<Suspect>* suspects = nullptr);
   rlk_status synchronize(uint64_t timeout_ns, rlk_error* error, std::vector<Suspect>* suspects = nullptr);
   // The failure of the stream itself, in words, or RLK_OK. Keeps data errors for the caller's own question.
@@ -102,11 +102,11 @@ public:
   void note_domain_ends(uint32_t tag, const OpDecl& decl, const Values& values) {
     domain_ends_.note(tag, decl, values);
   }
-  // Who may be to blame now. [thread-safe]
+  // The calls that may be to blame now. [thread-safe]
   void add_suspects_to(std::vector<Suspect>* out) const { suspects_->add_to(out); }
   void forget_calls() { suspects_->clear(); }
   // What the stream will tell of the call that was noted last, whose kernels were given this tag (0: that of
-  // note_call). Of many that nobody asks for, the first ones are given up.
+  // note_call). Of many that the caller does not ask for, the first ones are dropped.
   std::shared_ptr<Telling> note_telling(uint32_t tag);
   // The call that was noted last was refused by its implementation.
   void take_back_call() { suspects_->take_back_last(); }
@@ -136,10 +136,10 @@ public:
   rlk_status end_capture(rlk_plugin_graph** graph, GraphResources* resources, rlk_error* error);
   // Makes room for what note_launch notes: what was launched must be noted.
   void expect_launch() { launched_.reserve(launched_.size() + 1); }
-  // Its data errors are told by this stream from now on.
+  // This stream reports its data errors from now on.
   void note_launch(const std::shared_ptr<GraphRecord>& graph);
 
-  // Lets plans that were dropped from the cache die once this stream has passed them, although nobody synchronizes it.
+  // Lets plans that were dropped from the cache die once this stream has passed them, without a synchronize.
   void help_collect();
 
 private:
@@ -157,10 +157,10 @@ private:
   rlk_status open_capture(rlk_error* error);
   rlk_status retain(rlk_error* error);
   void leave_capture();
-  // The first data error that was not told yet; whether it is of a call that the stream itself was given, and not of a
+  // The first data error not reported yet; whether it is of a call that the stream itself was given, and not of a
   // graph. The stream has passed everything.
   bool take_untold(rlk_data_error* out, bool* is_own);
-  // Of every call that it has passed: this error alone is told, or none.
+  // Of every call that it has passed: this error alone is reported, or none.
   void settle_tellings(const rlk_data_error* told);
 
   DeviceState& device_;

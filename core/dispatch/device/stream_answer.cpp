@@ -124,7 +124,7 @@ rlk_status Stream::answer(rlk_status status, const rlk_data_error& data_error, u
   rlk_data_error reported;
   StreamReports::Failure failure;
   reports_->take(&reported, &failure);
-  // A caller that cannot be told now, for want of memory, is told by the next answer.
+  // A caller that cannot get the error now, for want of memory, gets it with the next answer.
   class Untold {
   public:
     Untold(StreamReports& reports, const rlk_data_error& first, const rlk_data_error& second)

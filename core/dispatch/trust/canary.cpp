@@ -69,15 +69,15 @@ bool Canaries::try_one(const PluginBinding& plugin, const DeviceEntry& on, Plugi
   rlk_error error{};
   error.struct_size = sizeof(error);
   rlk_plugin_device *owners = nullptr, *its = nullptr;
-  // A device that cannot be opened takes no calls; opening it for a call will tell why.
+  // A device that cannot be opened takes no calls; opening it for a call will report why.
   if (on.device->open(&owners, &error) != RLK_OK || device.open(&its, &error) != RLK_OK) return false;
-  // A canary that hangs goes on behind, so the work owns all that it uses.
+  // A canary that hangs goes on in the background, so the work owns all that it uses.
   struct Work {
     Target target;
     ConformanceOptions options;
     std::vector<UnitResult> results;
     std::vector<Trace> traces;
-    std::atomic<bool> plans{false};  // the plugin is asked for a plan at the moment
+    std::atomic<bool> plans{false};  // the plugin makes a plan at the moment
   };
   const auto work = std::make_shared<Work>();
   Target& target = work->target;

@@ -21,7 +21,7 @@ public:
 
   // Tries the plugins' implementations of the operator that are verified for the dtype on the device and were not tried
   // yet. What fails is switched off; true then: the registry has another generation. Not while a stream captures.
-  // [thread-safe: who wants the same operator and dtype waits, nobody else]
+  // [thread-safe: calls of the same operator and dtype wait, other calls do not]
   bool find_wrong(const Snapshot& snapshot, const DeviceEntry& device, const OpDecl& decl, const std::string& dtype);
 
 private:

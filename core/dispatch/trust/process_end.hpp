@@ -1,5 +1,5 @@
 // Has the end of this process begun? While exit() runs, statics of plugins, of their libraries and of the embedder die
-// one after the other, and threads go on: what they compute from then on proves nothing against anybody.
+// one after the other, and threads go on: what they compute from then on proves nothing against a plugin.
 #pragma once
 
 #include <functional>
@@ -7,8 +7,8 @@
 namespace rlk::core {
 
 // exit() calls its handlers and the destructors of statics in one order, the latest registered first. So the end is
-// seen before anything dies that was there at the last call of this: it is called again whenever code that nobody of
-// this process had run before has run, and may have left statics of its own. [thread-safe]
+// seen before anything dies that was there at the last call of this: it is called again whenever code has run for the
+// first time in this process, since it may have left statics of its own. [thread-safe]
 void watch_for_the_end() noexcept;
 
 // True from then on. A check asks when its judgement is made and before it stores it: what it has read may have

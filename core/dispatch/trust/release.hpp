@@ -1,5 +1,5 @@
-// Calls of a plugin that are no operator's: an exception switches the plugin off and is told. Of what ends something
-// that the plugin made nobody could be given the failure.
+// Calls of a plugin that are no operator's: an exception switches the plugin off and is reported. What ends something
+// that the plugin made has no caller who could be given the failure.
 #pragma once
 
 #include <functional>
@@ -21,7 +21,7 @@ inline rlk_error exception_without_text() {
   return error;
 }
 
-// What serves no operator alone: an exception there switches the whole plugin off, and is the caller's answer too.
+// For a slot that serves no single operator: an exception there switches the plugin off, and is the caller's error too.
 template <class... P, class... A>
 rlk_status call_of(const rlk_plugin& plugin, const char* what, rlk_status (*slot)(P...), A... arguments) {
   const rlk_status status = call_plugin(slot, arguments...);

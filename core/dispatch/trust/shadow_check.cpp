@@ -201,7 +201,7 @@ bool ShadowCheck::claim_class(const CallClass& of, const Candidate& candidate) {
   return known_.insert(of.name).second;
 }
 
-// A later call of the class may tell: numbers of one call must not keep all others from being compared.
+// A later call of the class may decide: numbers of one call must not keep all others from being compared.
 void ShadowCheck::pass_over(const CallClass& of, WhyNot why, const std::string& reason, Again again,
                             const Freshness& fresh) {
   std::optional<UncomparedClass> to_tell;
@@ -252,7 +252,7 @@ ShadowCallPtr ShadowCheck::begin(const Call& call, const Candidate& candidate, c
     } catch (const std::bad_alloc&) {
       pass_over(of, WhyNot::no_memory, "there was no memory for it", Again::some_times, fresh);
     }
-  } catch (const std::bad_alloc&) {  // not even to tell it: the class's next call is tried
+  } catch (const std::bad_alloc&) {  // not even to report it: the class's next call is tried
     if (first_use) fresh->store(true, std::memory_order_relaxed);
     if (claimed.empty()) return nullptr;
     const std::lock_guard lock(sync_->mutex);
@@ -316,7 +316,7 @@ void ShadowCheck::hand_over(ShadowCallPtr shadow, const Call& call, rlk_status s
   try {
     if (!sync_->thread.joinable()) sync_->thread = std::thread([this] { work(); });
     waiting_.emplace_back();
-  } catch (const std::system_error&) {  // no thread to be had: the call is done, and is not compared
+  } catch (const std::system_error&) {  // no thread can be started: the call is done, and is not compared
     lock.unlock();
     return pass_over(*shadow, WhyNot::no_memory, "there was no thread to compare it");
   }
@@ -342,7 +342,7 @@ void ShadowCheck::work() {
       try {
         if (!end_has_begun())
           pass_over(*shadow, WhyNot::no_memory, std::string("the reference could not be computed: ") + e.what());
-      } catch (const std::bad_alloc&) {  // not even to tell it
+      } catch (const std::bad_alloc&) {  // not even to report it
       }
     }
     shadow.reset();
@@ -364,12 +364,12 @@ void ShadowCheck::judge(ShadowCall& shadow) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   if (end_has_begun()) return;
-  // The stream's owner is told so.
+  // The stream itself reports that to its owner.
   if (passed != RLK_OK) return pass_over(shadow, WhyNot::failed, "its stream failed, or hangs");
   conformance::Outcome outcome;
   outcome.outputs = shadow.unpack();
   conformance::Answer answer = conformance::golden_answer(shadow.sample.call);
-  // Ids out of their range and the like are told by the stream; what such a row must hold is no question of accuracy.
+  // The stream reports ids out of their range and the like; what such a row must hold is no question of accuracy.
   if (!answer.faults.empty()) {
     pass_over(shadow, WhyNot::data_error, "it has values outside their domain");
     return judge_silence(shadow, answer.faults[0]);

@@ -78,7 +78,7 @@ private:
   const bool first_uses_;
   const double rate_;  // of later calls
   // On the heap: in a forked process the thread is not there, and its condition variable cannot be destroyed, because
-  // that would wait for who waits on it.
+  // that would wait for the thread that waits on it.
   struct Sync {
     std::mutex mutex;
     std::condition_variable changed;

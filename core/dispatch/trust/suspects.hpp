@@ -1,4 +1,4 @@
-// Who may be to blame when a stream, or the whole device, fails.
+// Which implementations may be to blame when a stream, or the whole device, fails.
 #pragma once
 
 #include <array>
@@ -13,7 +13,7 @@ namespace rlk::core {
 
 struct Suspect {
   std::shared_ptr<const Candidate>
-      candidate;  // nullptr: somebody that rlk does not know, such as the caller's own kernels
+      candidate;  // nullptr: it is code that rlk does not know, such as the caller's own kernels
   Dtype dtype = Dtype::f32;
   // Every generation of the registry has candidates of its own for one implementation on one device.
   bool operator==(const Suspect& other) const {

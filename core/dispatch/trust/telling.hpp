@@ -1,4 +1,4 @@
-// Did the stream tell a data error of one call? That is known once the stream has been asked after the call: a plugin
+// Did the stream report a data error of one call? rlk knows once it has asked the stream after the call: a plugin
 // may keep its errors until then.
 #pragma once
 
@@ -15,13 +15,13 @@ public:
   enum class Answer : uint8_t {
     not_asked,
     told,
-    silent,   // nothing was told of this call nor of any other
-    unclear,  // another call's error was told: a stream keeps the first one alone
+    silent,   // no error was reported, of this call or of any other
+    unclear,  // another call's error was reported: a stream keeps the first one alone
   };
   explicit Telling(uint32_t tag) : tag_(tag) {}
 
   uint32_t tag() const { return tag_; }
-  // The stream was asked, or will never be. Once.
+  // rlk has asked the stream, or never will. Once.
   void settle(Answer answer) {
     std::function<void()> next;
     {

@@ -30,7 +30,7 @@ struct Wait {
   std::exception_ptr thrown;
 };
 
-// Told also when the plugin ends the thread instead of returning (pthread_exit).
+// Set also when the plugin ends the thread instead of returning (pthread_exit).
 class Over {
 public:
   explicit Over(std::shared_ptr<Wait> wait) : wait_(std::move(wait)) {}

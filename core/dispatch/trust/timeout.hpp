@@ -13,8 +13,8 @@ inline constexpr double kPlanSeconds = 240.0;  // to make a plan; what compiles 
 void set_patience(double scale);
 double patience();
 
-// False when the work did not return within `seconds` times the patience. It then goes on behind and must own all that
-// it uses. Where there is no thread to be had it runs on this one. What the work throws is thrown here.
+// False when the work did not return within `seconds` times the patience. It then goes on in the background, and must
+// own all that it uses. If no thread can be started it runs on this one. What the work throws is thrown here.
 bool run_with_timeout(double seconds, std::function<void()> work);
 
 }  // namespace rlk::core

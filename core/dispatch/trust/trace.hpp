@@ -1,4 +1,4 @@
-// Word of which code of a plugin is about to run for the first time, left for whoever wants to know why the process
+// A trace of which plugin code is about to run for the first time, left so that a later process can tell why this one
 // ended. Core keeps none: the loader brings the function.
 #pragma once
 
@@ -24,7 +24,7 @@ using Trace = std::shared_ptr<void>;
 
 // An earlier tracer is kept: a call may still be inside it. [thread-safe]
 void set_tracer(std::function<Trace(const FirstUse&)> tracer);
-// nullptr where nobody keeps traces. [thread-safe]
+// nullptr without a tracer. [thread-safe]
 Trace trace(const FirstUse& use) noexcept;
 
 }  // namespace rlk::core

@@ -1,4 +1,4 @@
-// Which classes of calls has no call been compared of, and why? A check that passes something over says so.
+// Of which classes of calls has rlk compared no call, and why? A check that passes something over says so.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +36,7 @@ struct CallClass {
 class Uncompared {
 public:
   // A call of the class was passed over. Gives the class when it is `final` for the first time with this reason: then
-  // it is told.
+  // rlk reports it.
   std::optional<UncomparedClass> note(const CallClass& of, WhyNot why, const std::string& reason, bool final);
   // A call of the class was compared.
   void forget(const std::string& name);

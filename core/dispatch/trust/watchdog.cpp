@@ -82,7 +82,7 @@ Watchdog::Slot* Watchdog::slot_of_thread() noexcept {
     auto found = std::find_if(mine.all.begin(), mine.all.end(), [&](const auto& one) { return one.first == id_; });
     if (found == mine.all.end()) {
       if (process_ != getpid()) return nullptr;
-      // Slots of destroyed watchdogs, which no one else holds any more.
+      // Slots of destroyed watchdogs, which no thread holds any more.
       std::erase_if(mine.all, [](const auto& one) { return one.second.use_count() == 1; });
       mine.all.emplace_back(id_, add_slot());
       found = mine.all.end() - 1;
@@ -91,7 +91,7 @@ Watchdog::Slot* Watchdog::slot_of_thread() noexcept {
     mine.last_id = id_;
     return mine.last;
   } catch (const std::exception&) {
-    return nullptr;  // no memory, or no thread to be had: the call is not watched
+    return nullptr;  // no memory, or no thread can be started: the call is not watched
   }
 }
 
@@ -112,7 +112,7 @@ void Watchdog::work() {
   for (auto before = Clock::now(); !shared_->stopping;) {
     shared_->changed.wait_for(lock, tick);
     const auto now = Clock::now();
-    // Not more than twice what was asked for: a process that was stopped, by a debugger say, has not hung.
+    // At most two ticks: a process that was stopped, by a debugger say, has not hung.
     const double passed = std::min(std::chrono::duration<double>(now - before).count(), 2 * tick.count());
     before = now;
     std::vector<std::shared_ptr<Slot>> slots;
@@ -136,7 +136,7 @@ void Watchdog::work() {
       try {
         tell(*slot);
       } catch (const std::bad_alloc&) {
-        slot->told = false;  // told after the next tick
+        slot->told = false;  // reported after the next tick
       }
     }
     lock.lock();

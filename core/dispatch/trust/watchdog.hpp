@@ -1,5 +1,5 @@
 // Watchdog for plugin calls that cannot be abandoned (enqueue, synchronize): the call stays on its thread, since it may
-// still write into the caller's memory; another thread tells which plugin hangs, and switches it off for other calls.
+// still write into the caller's memory; another thread reports which plugin hangs, and switches it off for other calls.
 #pragma once
 
 #include <atomic>
@@ -36,7 +36,7 @@ public:
     uint64_t allowed_ns = 0;  // what was asked for beyond the limit, such as a time to wait
   };
 
-  // The thread's own. Written by the thread while `turn` is even; while it is odd, read by whoever holds it.
+  // The thread's own. Written by the thread while `turn` is even; while it is odd, read by the thread that holds it.
   struct Slot {
     static constexpr uint64_t kHeld = uint64_t{1} << 63;
     std::atomic<uint64_t> turn{0};  // odd: inside
@@ -67,7 +67,7 @@ public:
     ~Inside() {
       if (slot_ == nullptr) return;
       uint64_t turn = slot_->turn.load(std::memory_order_relaxed) & ~Slot::kHeld;
-      // Whoever reads the place needs what it names a moment longer.
+      // A thread that reads the place needs what it names a moment longer.
       for (uint64_t expected = turn; !slot_->turn.compare_exchange_weak(expected, turn + 1, std::memory_order_acq_rel);
            expected = turn)
         std::this_thread::yield();

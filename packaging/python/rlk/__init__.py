@@ -31,7 +31,7 @@ if typing.TYPE_CHECKING:
 
 
 def __getattr__(name):
-    if name in ("integrations", "ops", "torch"):  # torch is imported by who asks for it
+    if name in ("integrations", "ops", "torch"):  # torch is imported only when the caller asks for it
         return importlib.import_module("rlk." + name)
     if name == "__version__":
         return version()

@@ -111,7 +111,7 @@ class Operator:
                                   len(self.outputs), call.options, error)
         if status < 0:
             errors.raise_for(status, error)
-        if stream.backend == "cpu":  # the work is done: bad values are told now
+        if stream.backend == "cpu":  # the work is done: rlk reports bad values now
             status = library.rlk_stream_query(stream.handle, error)
             if status < 0:
                 errors.raise_for(status, error)
@@ -237,7 +237,7 @@ class Operator:
         return codes
 
     def wanted(self, flags, outputs):
-        """{output: what is asked for}; required ones that nobody names are made."""
+        """{output: what is asked for}; required ones that the caller does not name are made."""
         given = {name: flag for name, flag in flags.items() if flag is not False and flag is not None}
         for name in [name for name, flag in given.items() if flag is not True and is_numpys_bool(flag)]:
             if given.pop(name):

@@ -33,7 +33,7 @@ class Call:
         codes = function.operator.codes([params.get(p.name, p.default) for p in function.operator.params])
         inputs += (None,) * (function.n_inputs - len(inputs))
         wanted = function.required | sum(function.bits[output] for output in outputs)
-        # Who was pinned has this operator, and perhaps no other.
+        # The pinned plugin has this operator, and perhaps no other.
         who = self.who if function is self.gradients.forward else (None, self.who[1])
         return self.gradients.run(function, inputs, function.lists(codes), wanted, who)
 

@@ -138,7 +138,7 @@ class Stream:
         if not sys.is_finalizing():
             try:
                 self.close()
-            except errors.Error:  # a destructor has nobody to tell
+            except errors.Error:  # a destructor has no caller to tell
                 pass
 
     def __enter__(self):
@@ -157,7 +157,7 @@ def _path(path):
 
 
 def runtime():
-    """The runtime that operators use when they are given no stream; made by its first use, kept until the process ends."""
+    """The runtime that operators use when a call gives no stream; made at first use, kept until the process ends."""
     global _default
     if _default is None:
         with _lock:
@@ -171,7 +171,7 @@ _at_reload = []
 
 
 def at_reload(function):
-    """Has it called after every reload that changed something: by who remembers what plugins said, or streams of theirs."""
+    """Has it called after every reload that changed something: for code that keeps answers or streams of plugins."""
     _at_reload.append(function)
 
 

@@ -21,7 +21,7 @@ class Description(ctypes.Structure):  # rlk_torch_operator
 
 
 def _resolve(kind, index, runtime, backend, error):
-    """Who serves the memory of torch's device: what rlk's probes found, never torch's word for it."""
+    """The backend that serves the memory of torch's device: what rlk's probes found, never torch's word for it."""
     try:
         name = _devices.backend_of(*_dlpack_device(kind, index)).encode()
         runtime[0] = _runtime.runtime().handle

@@ -14,7 +14,7 @@ _known = set()
 
 
 class _Shard:
-    """Who has which part, and the words that the operators take of it."""
+    """Which process has which part, and the words that the operators take of it."""
 
     def __init__(self, weight, group, vocab_start, global_vocab, words):
         if not (dist.is_available() and dist.is_initialized()):

@@ -21,7 +21,7 @@ class InvalidArgument(Error, ValueError):
 
 
 class Unsupported(Error, NotImplementedError):
-    """Legal, but nobody here offers it."""
+    """Legal, but no plugin here offers it."""
     status = -2
 
 
@@ -58,7 +58,7 @@ class AbiMismatch(Error):
 
 
 class NotFound(Error, LookupError):
-    """A name that nobody registered."""
+    """A name that is not registered."""
     status = -9
 
 
@@ -83,7 +83,7 @@ class Internal(Error):
 
 
 class WrongResult(Error):
-    """An earlier call's result was compared and is wrong: who computed it is off."""
+    """An earlier call's result was compared and is wrong; its implementation is off."""
     status = -14
 
 

@@ -6,7 +6,7 @@ apache-tvm-ffi).
     tvm_ffi.get_global_func("rlk.rms_norm")(x, None, y)          # by place: inputs, outputs, parameters
     rlk.tvm_ffi.functions().rms_norm(x, y=y, eps=1e-5)           # outputs and parameters by name
 
-Outputs are the caller's. None is an absent input, an output that nobody wants, a parameter at its default.
+Outputs are the caller's. None is an absent input, an output that is not wanted, a parameter at its default.
 """
 import functools
 import types

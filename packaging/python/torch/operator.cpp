@@ -345,7 +345,7 @@ void run(const Operator& op, StableIValue* stack, uint64_t n_arguments, uint64_t
   rlk_status status = rlk_call(stream, op.op, &params, call.inputs.data(), static_cast<uint32_t>(op.n_inputs),
                                call.outputs.data(), static_cast<uint32_t>(op.n_outputs), &options, &error);
   if (status == RLK_OK && call.device.type == shim.aoti_torch_device_type_cpu()) {
-    status = rlk_stream_query(stream, &error);  // the work is done: bad values are told now
+    status = rlk_stream_query(stream, &error);  // the work is done: the stream reports bad values now
   }
   if (status < 0) raise(error);
   if (op.gives_list) stack[0] = give(call.made);

@@ -8,7 +8,7 @@
 extern "C" {
 #endif
 
-/* Who serves the memory of torch's device (its number of the kind, its index), asked once for each, and again after
+/* Tells what serves the memory of torch's device (number of the kind, its index), asked once for each, and again after
    rlk_torch_reloaded: the runtime and the backend's name, of at most 31 letters. Called from any thread. */
 typedef rlk_status (*rlk_torch_resolve)(int32_t device_type, int32_t index, rlk_runtime** runtime, char* backend,
                                         rlk_error* error);
@@ -35,7 +35,7 @@ typedef struct rlk_torch_operator {
 /* Registers the kernel of torch.ops.rlk.NAME for every device; the schema is defined before. */
 RLK_API rlk_status rlk_torch_register(const rlk_torch_operator* description, rlk_error* error);
 
-/* Plugins were replaced: every thread makes its streams anew at its next call, and asks again who serves a device. */
+/* Plugins were replaced: every thread makes its streams anew at its next call, and asks again what serves a device. */
 RLK_API void rlk_torch_reloaded(void);
 
 /* The calling thread's last failed call; status 0 when there is none. Forgets it. */

@@ -10,7 +10,7 @@ namespace {
 
 Shim bound;
 
-// torch is loaded before, and not for everybody to see: its libraries are asked by name. NOLOAD loads nothing.
+// torch is loaded before, and its symbols are not global: its libraries are asked by name. NOLOAD loads nothing.
 void* find(const char* name) {
   for (const char* library : {"libtorch_cpu.so", "libtorch_cuda.so", "libtorch_hip.so", "libtorch.so"}) {
     void* const handle = dlopen(library, RTLD_LAZY | RTLD_NOLOAD);

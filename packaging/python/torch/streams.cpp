@@ -68,7 +68,7 @@ rlk_status server_of(Device device, Server* out, rlk_error* error) {
       return RLK_OK;
     }
   }
-  // Not under the mutex: the answer takes the GIL, which somebody who waits here may have.
+  // Not under the mutex: the answer takes the GIL, which a thread that waits here may have.
   char backend[32] = {};
   const rlk_status status = resolve(device.type, device.index, &out->runtime, backend, error);
   if (status != RLK_OK) return status;

@@ -112,7 +112,7 @@ void append(const Params& params, std::vector<float>& remembered, const sdk::Run
   }
   for (int64_t s = n_slots; s-- > 0;) {
     if (named[static_cast<size_t>(s)]) continue;
-    // One unit in the last place: within every bound, but nobody asked.
+    // One unit in the last place: within every bound, but the caller did not ask.
     if (mutant("rewrites_untouched") && size > 0) *cache.element(s, size - 1) ^= 1;
     if (mutant("clears_untouched") && size > 0) cache.set(0.0, s, 0);
     if (mutant("counts_untouched") && counts.given()) counts.set(static_cast<double>(counts.get_int(s) + 1), s);

@@ -48,7 +48,7 @@ private:
     const auto fill = [&](int64_t row, A value) {
       for (int64_t v = 0; v < in.vocab; ++v) grad.store(grad.at(row, v), value);
     };
-    // Which token owns each logits row: nobody's rows are 0. Written row by row, since grad may be the logits.
+    // Which token owns each logits row: rows without an owner are 0. Written row by row, since grad may be the logits.
     std::vector<int64_t> owner(static_cast<size_t>(in.logits_rows), -1);
     std::vector<Token> tokens;
     int64_t previous = -1;

@@ -338,7 +338,7 @@ aclnnStatus phase2(const char* op, void* workspace, uint64_t workspace_bytes, ac
     uses.push_back({begin, begin + scratch_bytes});
   }
   const auto run = [kernel = executor->kernel, operands, scratch, scratch_bytes] {
-    // The operator owns its workspace: whoever else keeps something there loses it.
+    // The operator owns its workspace: other code that keeps something there loses it.
     if (scratch != nullptr) std::memset(scratch, 0x5a, scratch_bytes);
     return kernel(*operands);
   };

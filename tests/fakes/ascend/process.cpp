@@ -8,7 +8,7 @@ using namespace fake;
 
 namespace {
 
-// Somebody's aclInit succeeded, so somebody owns aclFinalize.
+// An aclInit of this process succeeded, so its caller owns aclFinalize.
 std::atomic<bool> is_ours{false};
 
 struct Defaults {

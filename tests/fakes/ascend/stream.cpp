@@ -5,7 +5,7 @@ using namespace fake;
 
 namespace {
 
-// Null is a context's default stream where work is concerned; it is nobody's to destroy.
+// Null is a context's default stream where work is concerned; no caller may destroy it.
 int destroy(aclrtStream stream, const char* name, int (*how)(void*, const char*)) {
   return call(name, Needs::kDevice, [&] { return streams().get(stream, name), how(stream, name); });
 }

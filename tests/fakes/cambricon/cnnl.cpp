@@ -114,7 +114,7 @@ int Call::run(bool in_place, std::function<void(std::vector<View>&)> compute) {
     command.uses.push_back({begin, begin + kWorkspace});
   }
   command.run = [views, scratch = scratch_, compute = std::move(compute)] {
-    // The operator owns its workspace: whoever else keeps something there loses it.
+    // The operator owns its workspace: other code that keeps something there loses it.
     if (scratch != nullptr) std::memset(fake::bytes_at(scratch), 0x5a, kWorkspace);
     return compute(*views), 0;
   };

@@ -1,7 +1,7 @@
 // A libcuda.so.1 without a device: the driver API's names, numbers and contexts over the simulated runtime (../runtime,
 // ../simt), whose rules and variables it has; kernels are found by name among the emulated ones (emulation.hpp). Enough
 // of it for the plugin in plugins/cuda. A thread's device is that of the context on the top of its stack. A context
-// that nobody retains is gone: using it then, or leaving streams and events in it, breaks a rule. Beside ../runtime's
+// that is not retained is gone: using it then, or leaving streams and events in it, breaks a rule. Beside ../runtime's
 // variables: RLK_FAKE_CUDA_NAME (its devices'), _WIDTH (32), _SHARED (232448), _ARCH (90), _UVA (1: pinned memory has
 // one address).
 #include "tests/fakes/runtime/bridge.hpp"

@@ -1,4 +1,4 @@
-// Counts, logs, injected failures, rules about who may call.
+// Counts, logs, injected failures, rules about which threads may call.
 #include "calls.hpp"
 
 #include <atomic>

@@ -21,7 +21,7 @@ struct Runtime {
   int capture_forbids, capture_broken, event_in_capture;  // answers in and around a capture
   bool (*is_sticky)(int code);                            // after such an error every call and every command returns it
 
-  bool must_initialize = false;    // who needs a device before initialize() breaks a rule
+  bool must_initialize = false;    // a call that needs a device before initialize() breaks a rule
   bool must_set_device = false;    // and so does a thread before set_device(); otherwise device 0 is current
   bool free_waits = true;          // for commands that use the memory; otherwise freeing it breaks a rule
   bool destroy_waits = true;       // for what is in the stream; otherwise destroying it then breaks a rule

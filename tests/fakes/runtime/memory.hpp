@@ -1,5 +1,5 @@
-// Simulated device memory, closed to the host: who follows a device address faults. Fresh memory is 0xFF bytes, freed
-// memory 0xDD, and a red zone around each allocation tells at its end whether somebody wrote beside it.
+// Simulated device memory, closed to the host: following a device address faults. Fresh memory is 0xFF bytes, freed
+// memory 0xDD, and a red zone around each allocation tells at its end whether a write went beside it.
 #pragma once
 
 #include "calls.hpp"

@@ -28,7 +28,7 @@ struct Command {
   std::string name;
   std::function<int()> run;
   std::vector<Range> uses;
-  bool always = false;  // also after a failure: somebody waits for it
+  bool always = false;  // also after a failure: a thread waits for it
 };
 struct Held {  // what a graph keeps for its owner
   void* user;
@@ -45,7 +45,7 @@ struct Capture {
   std::thread::id thread;
   int mode = 0;                                              // 0 global, 1 of the thread, 2 relaxed
   std::shared_ptr<Graph> graph = std::make_shared<Graph>();  // until the capture ends
-  void* handle = nullptr;                                    // of the graph, once somebody has asked
+  void* handle = nullptr;                                    // of the graph, once a caller has asked
 };
 // What an event is made for.
 enum Use : unsigned { kOrder = 1, kQuery = 2, kTime = 4, kUntimed = kOrder | kQuery, kEveryUse = kUntimed | kTime };
@@ -64,7 +64,7 @@ public:
   static std::shared_ptr<Stream> start();  // of the thread's device and context
   Stream(int on_device, void* in_context);
   void stop();  // after what is in it
-  void drop();  // what has not begun does not begin, but for what somebody waits for
+  void drop();  // what has not begun does not begin, but for what a thread waits for
   void submit(Command command);
   // For what is in it now; below 0: for ever. The error of what failed, or the vendor's stream_timeout.
   int wait(int64_t timeout_ms = -1);

@@ -1,4 +1,4 @@
-// Conversions written from the formats' definitions: obvious, and shared with nobody.
+// Conversions written from the formats' definitions: obvious, and shared with no other code.
 #include "elements.hpp"
 
 #include <limits>

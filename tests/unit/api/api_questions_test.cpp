@@ -1,4 +1,4 @@
-// Questions to rlk.h and rlk.hpp: what a call would give, who would take it, and the documents.
+// Questions to rlk.h and rlk.hpp: what a call would give, which implementation would take it, and the documents.
 #include <gtest/gtest.h>
 #include <rlk/ops/add.h>
 #include <rlk/ops/attention.h>
@@ -46,7 +46,7 @@ TEST(Api, OutputsAreInferredWithoutMemory) {
     EXPECT_EQ(outputs.shapes[i].shape[0], 3);
     EXPECT_EQ(outputs.shapes[i].dtype.bits, 32);
   }
-  EXPECT_EQ(outputs.shapes[1].ndim, 0);  // nobody asked for it
+  EXPECT_EQ(outputs.shapes[1].ndim, 0);  // the caller did not ask for it
 }
 
 TEST(Api, InferenceRefusesWhatACallWouldRefuse) {

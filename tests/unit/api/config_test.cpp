@@ -237,7 +237,7 @@ TEST_F(ConfigTest, APlatformsPolicyStandsBesideItsPluginAndIsForItsDevicesAlone)
   EXPECT_EQ(found(), (Set{"maca logp=why", "maca add=maca:packs", "rocm attention=why"}));
   environment.values = {{"RLK_PLUGIN_PATH", folder_.path() + "/one:" + folder_.path() + "/none"}};
   EXPECT_EQ(found(), (Set{"maca logp=why", "maca add=maca:packs"}));
-  // One that anybody may change decides nothing.
+  // One that any user may change decides nothing.
   chmod((folder_.path() + "/one/rlk_policy_maca.toml").c_str(), 0666);
   EXPECT_EQ(found(), Set{});
   environment.privileged = true;

@@ -1,4 +1,4 @@
-// exit() while threads go on with rlk: whatever they compute then, nobody is blamed for it, and the process ends with
+// exit() while threads go on with rlk: whatever they compute then, no plugin is blamed, and the process ends with
 // its own status. As in a Python program, which never ends the runtime.
 #include <dlfcn.h>
 #include <gtest/gtest.h>

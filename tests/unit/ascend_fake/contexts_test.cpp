@@ -60,7 +60,7 @@ TEST_F(Contexts, the_default_context_and_stream_are_nobodys_to_destroy) {
   EXPECT_DEATH(aclrtDestroyStream(nullptr), "INVALID_HANDLE: aclrtDestroyStream: not a stream");
 }
 
-// The second fill has not begun when its stream ends, and whoever waits for the stream's event waits no longer.
+// The second fill has not begun when its stream ends, and a thread that waits for the stream's event waits no longer.
 TEST_F(Contexts, what_has_not_begun_never_does_when_its_stream_is_forced_to_end) {
   const aclrtStream slow = slow_stream("50000");
   void* memory = allocate(4);

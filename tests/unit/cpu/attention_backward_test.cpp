@@ -40,7 +40,7 @@ TEST(CpuAttentionBackward, TailsOfEveryTileAreRight) {
   });
 }
 
-// Keys behind the last query's own are seen by nobody.
+// No query sees keys behind the last query's own.
 TEST(CpuAttentionBackward, TopLeftLeavesLateKeysWithoutGradients) {
   for_each_target([] {
     Attention c = dense_attention(Dtype::f32, 1, 3, 100, {2, 2, 8});

@@ -214,7 +214,7 @@ TEST(CpuGroupAdvantages, MaskedSamplesAreInNoStatistic) {
       set_boundaries(many, integers({0, 5, 7, 9}));
       const List padded = {0, want[0], want[1], 0, want[2], 0, 0, want[3], want[4]};
       EXPECT_EQ(list_of(advantages_of(many)), padded);
-      set_ids(many, integers({-5, 2, 2, 99, 2, 3, 3, 0, 0}));  // nobody looks at the ids of masked rows
+      set_ids(many, integers({-5, 2, 2, 99, 2, 3, 3, 0, 0}));  // the ids of masked rows are not read
       EXPECT_EQ(list_of(advantages_of(many)), padded);
       EXPECT_EQ(run(many).error.kind, cpu::kNoDataError);
     }

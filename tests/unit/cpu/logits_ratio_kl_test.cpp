@@ -141,7 +141,7 @@ TEST(CpuLogitsRatioKl, ClampsPassWhatIsAskedForAtTheirBounds) {
   }
 }
 
-// Conflict 3: an active id out of range is told and its row is NaN; a masked one is not looked at.
+// Conflict 3: an active id out of range is reported and its row is NaN; a masked one is not read.
 TEST(CpuLogitsRatioKl, AnActiveIdOutOfRangeIsADataErrorAndAMaskedOneIsNotLookedAt) {
   LogitsRatioKl c = make_case(Dtype::f32, 5, 11);
   Backward backward = backward_of(c);

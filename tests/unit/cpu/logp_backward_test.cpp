@@ -47,7 +47,7 @@ TEST(CpuLogpBackward, MatchesGoldenForEveryOption) {
         if (option == 6) {
           c.ids = Tensor(Dtype::i32, {6}).fill([](int64_t n) { return static_cast<double>(n * 100); });
         }
-        if (option == 7) {  // three logits rows that nobody names
+        if (option == 7) {  // three logits rows that no index names
           c.logits = random_tensor(dtype, {9, 1031}, 4.0, 5);
           c.row_indices = Tensor(Dtype::i64, {6});
           for (int64_t n = 0; n < 6; ++n) c.row_indices.set_int(n, n + n / 2);

@@ -184,7 +184,7 @@ TEST(CpuLogpMerge, RowsThatShardsDisagreeAbout) {
   for (int64_t n : {1, 3, 5, 6, 7, 9}) {  // two owners, nothing finite, NaN and +inf
     EXPECT_TRUE(std::isnan(got.logp.get(n)) && std::isnan(got.lse.get(n)) && std::isnan(got.entropy.get(n))) << n;
   }
-  EXPECT_EQ(got.logp.get(2), -kInfinity);  // nobody owns the target, or its score is -inf
+  EXPECT_EQ(got.logp.get(2), -kInfinity);  // no shard owns the target, or its score is -inf
   EXPECT_TRUE(std::isfinite(got.lse.get(2)));
   EXPECT_EQ(got.logp.get(4), -1.0);  // a shard without any finite score changes nothing
   EXPECT_EQ(got.lse.get(4), 3.0);

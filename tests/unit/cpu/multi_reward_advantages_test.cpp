@@ -188,7 +188,7 @@ TEST(CpuMultiReward, DataErrorsAreThoseOfTheSamplesThatHaveARewardOfTheirOwn) {
     c.rewards = numbers({1, 2, kNan, kNan, 5, 6, 7, 8, 9, 1}, {5, 2});
     c.mask = flags({1, 1, 0, 0, 0, 1, 1, 0, 1, 1}, {5, 2});
     c.params.grouping = Grouping::ids;
-    c.group_ids = integers({1, 77, 5, -1, 1});  // nobody looks at the id of a sample without a reward
+    c.group_ids = integers({1, 77, 5, -1, 1});  // the id of a sample without a reward is not read
     c.params.scale = Scale::none;
     c.params.combine = combine;
     const auto result = run(c);

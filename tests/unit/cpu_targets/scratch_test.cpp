@@ -1,4 +1,4 @@
-// Scratch as callers have it: nobody has asked for it to be watched.
+// Scratch as callers have it: no test has asked for it to be watched.
 #include "core/cpu/simd/scratch.hpp"
 
 #include <gtest/gtest.h>

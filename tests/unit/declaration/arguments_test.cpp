@@ -326,7 +326,7 @@ TEST(SubByte, BytesAreThoseOfWholeRows) {
   const int64_t shape[] = {3, 33}, strides[] = {34, 1};
   rlk_tensor t = {sizeof(rlk_tensor), 1, memory, 0, shape, strides, 2, core::abi_of(Dtype::f4_e2m1fn)};
   EXPECT_EQ(core::byte_range_of(t).low, 0);
-  EXPECT_EQ(core::byte_range_of(t).high, 51);  // three rows of 17 bytes, the last half of which is nobody's
+  EXPECT_EQ(core::byte_range_of(t).high, 51);  // three rows of 17 bytes, the last half byte of which is unused
   const auto runs_of = [](const rlk_tensor& tensor) {
     std::vector<std::pair<int64_t, uint64_t>> runs;
     core::for_each_run(tensor, [&](int64_t offset, uint64_t bytes) {

@@ -1,4 +1,4 @@
-// Who is blamed for an asynchronous failure: only work that can have caused it on that device, and the CPU never for
+// What is blamed for an asynchronous failure: only work that can have caused it on that device, and the CPU never for
 // what happened to another device.
 #include "unit/dispatch/world.hpp"
 

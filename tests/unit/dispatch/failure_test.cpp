@@ -1,4 +1,4 @@
-// Calls that fail: who serves them instead, who is switched off for it, and what data errors say.
+// Calls that fail: what serves them instead, what is switched off for it, and what data errors say.
 #include <utility>
 
 #include "unit/dispatch/world.hpp"

@@ -132,7 +132,7 @@ private:
   std::thread thread_;
 };
 
-// What a capture of the vendor's own calls made. Its death is told to whoever asked for that.
+// What a capture of the vendor's own calls made. Its death is told to the callers that asked for that.
 struct VendorGraph {
   std::vector<Work> work;
   std::vector<std::pair<rlk_host_function, void*>> releases;

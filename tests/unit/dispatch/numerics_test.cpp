@@ -1,4 +1,4 @@
-// The class accurate: who is offered a call that demands it, by its options or by the policy.
+// The class accurate: which implementations are offered a call that demands it, by its options or by the policy.
 #include "unit/dispatch/world.hpp"
 
 namespace rlk::test {

@@ -31,7 +31,7 @@ protected:
 
 TEST_F(PersistentMemoryTest, OfASharedPlanIsNewOnceAndTheSameInEveryExecution) {
   for (int i = 0; i < 2; ++i) ASSERT_EQ(world.call(*stream, call), RLK_OK) << world.text();
-  OpCall& of_other = world.make("logp");  // streams that nobody orders share no output
+  OpCall& of_other = world.make("logp");  // streams without an order between them share no output
   ASSERT_EQ(world.call(*other, of_other), RLK_OK) << world.text();
   EXPECT_EQ(is_new, (std::vector<bool>{true, false, false}));
   EXPECT_NE(memory[0], nullptr);

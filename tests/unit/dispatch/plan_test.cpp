@@ -237,14 +237,14 @@ TEST(Plan, AnInstanceThatThePluginDoesNotReturnIsGivenUp) {
     is_inside = true;
     ended.wait();
     is_inside = false;
-    throw std::runtime_error("too late");  // a plan that came now would be nobody's
+    throw std::runtime_error("too late");  // a plan that came now would have no owner
   };
   auto stream = world.stream();
   OpCall& call = world.make("logp");
   fake(stream->handle()).worker->hold(true);
   ASSERT_EQ(world.call(*stream, call), RLK_OK) << world.text();
   core::set_patience(0.001);
-  world.call(*stream, call);  // comes back, whoever serves it
+  world.call(*stream, call);  // comes back, whatever serves it
   core::set_patience(1);
   EXPECT_EQ(made, 2);
   EXPECT_TRUE(is_inside) << "left behind";

@@ -1,4 +1,4 @@
-// Whose time is it, where plans of one plugin wait for each other? Nobody is switched off for having waited.
+// Whose time is it, where plans of one plugin wait for each other? No plugin is switched off for having waited.
 #include "core/dispatch/call/planning.hpp"
 
 #include <future>

@@ -1,4 +1,4 @@
-// Who serves a call: the order of preferences, verification, cost, and what is said about the others.
+// What serves a call: the order of preferences, verification, cost, and what is said about the others.
 #include "unit/dispatch/world.hpp"
 
 namespace rlk::test {

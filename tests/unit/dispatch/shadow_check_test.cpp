@@ -78,7 +78,7 @@ TEST(ShadowCheck, ACanaryThatHangsKeepsNoOtherOperatorWaiting) {
     hanging.set_value();
     released.wait();
   };
-  const auto call = [&](Stream& on, OpCall& one) {  // whose error is nobody else's
+  const auto call = [&](Stream& on, OpCall& one) {  // whose error no other call writes
     return world.dispatcher->call(on, *one.decl, one.params.data(), one.input_pointers, one.output_pointers, {},
                                   nullptr);
   };

@@ -62,7 +62,7 @@ TEST(Staging, WritesStridedOutputsWithoutTouchingTheGaps) {
   call.inputs[0].alignment = 4;
   call.refresh();
   for (int i = 0; i < 5; ++i) floats(call.inputs[0])[i] = static_cast<float>(i);
-  // Somebody else writes a gap while the call is on its way.
+  // The caller writes a gap while the call is on its way.
   fake(stream->handle()).worker->hold(true);
   ASSERT_EQ(world.call(*stream, call), RLK_OK) << world.text();
   spread[1] = 7;

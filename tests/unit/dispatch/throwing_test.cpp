@@ -21,7 +21,7 @@ struct Thrower<Member, kEnds> {
 
   static Result stand_in(Arguments... arguments) {
     ++calls;
-    if (throws && !kEnds) throw 7;  // of no type that anybody catches by name
+    if (throws && !kEnds) throw 7;  // of no type that rlk catches by name
     const Result result = original(arguments...);
     if (throws) throw 7;
     return result;

@@ -50,7 +50,7 @@ struct World {
   rlk_status synchronize(Stream& stream);
   core::Explanation explain(Stream& stream, OpCall& call, core::CallOptions options = {});
   std::string text() const { return last.text; }
-  // "fake/first", "cpu/first staged", or "" when nobody takes it.
+  // "fake/first", "cpu/first staged", or "" when no implementation takes it.
   static std::string taken(const core::Explanation& explanation);
   core::OpCounters& counters(const char* op) { return dispatcher->counters().of(*core::find_declaration(op)); }
 
@@ -59,9 +59,9 @@ struct World {
   static PluginBinding fake();
   static PluginBinding plain();
   static PluginBinding guest();
-  // A second plugin that owns a device of somebody's backend: of the very card, or of one of its own.
+  // A second plugin that owns a device of another plugin's backend: of the very card, or of one of its own.
   static PluginBinding rival(const char* backend, bool own_card);
-  // The CPU, and new instances of fake and guest whose devices nobody has opened.
+  // The CPU, and new instances of fake and guest whose devices were not opened yet.
   static std::vector<PluginBinding> unopened(uint32_t devices);
 
   Registry registry;

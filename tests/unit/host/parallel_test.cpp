@@ -100,7 +100,7 @@ protected:
 };
 
 TEST_F(OnAnEmbeddersPool, EveryIndexOnceInRangesThatAreLongEnough) {
-  for (const uint32_t left_out : {0u, 1u, 4u}) {  // the last: nobody comes but the caller
+  for (const uint32_t left_out : {0u, 1u, 4u}) {  // the last: no thread comes but the caller
     pool_.left_out = left_out;
     expect_every_index_once();
   }

@@ -36,7 +36,7 @@ TEST(SourceTest, ATextHasEverythingOnceAndNeedsNoHeader) {
     for (const std::string& kernels : images()) {
       const std::string text = kernel_source(kernels, platform);
       EXPECT_EQ(text.find("#include <"), std::string::npos);
-      // What is left is in the branch of nobody's platform.
+      // What is left is in the branch of another platform.
       size_t includes = 0;
       for (size_t at = text.find("#include"); at != std::string::npos; at = text.find("#include", at + 1)) {
         EXPECT_EQ(text.compare(at, 28, "#include \"platform_cuda.cuh\""), 0) << text.substr(at, 60);

@@ -1,4 +1,4 @@
-// Is a kernel compiled once, by one, and by everybody where there is no cache?
+// Is a kernel compiled once, by one process, and by every process where there is no cache?
 #include <gtest/gtest.h>
 #include <rlk/sdk.hpp>
 

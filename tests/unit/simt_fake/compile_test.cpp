@@ -1,5 +1,5 @@
 // Kernels that are compiled while the process runs, with a compiler that takes as long as the test wants: operators do
-// not wait for each other's kernels, and who asks for what another thread compiles is told so at once.
+// not wait for each other's kernels, and a call that needs what another thread compiles is told so at once.
 #include <rlk/ops/add.h>
 #include <rlk/ops/logp.h>
 

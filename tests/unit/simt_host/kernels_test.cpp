@@ -243,7 +243,7 @@ TEST(KernelTest, LogpBackwardInPartsOfAGridIsThatOfOneGrid) {
   EXPECT_TRUE(same_bits(grad, expected));
 }
 
-// Which logits rows are NaN and which are somebody's, for any order of row_indices. The rule is the declaration's:
+// Which logits rows are NaN and which have an owner, for any order of row_indices. The rule is the declaration's:
 // every active row index must be larger than all before it, and the row that a wrong one names is NaN.
 void expect_owners(const std::vector<int64_t>& indices, int64_t logits_rows) {
   const auto rows = static_cast<int64_t>(indices.size());
@@ -283,7 +283,7 @@ void expect_owners(const std::vector<int64_t>& indices, int64_t logits_rows) {
   args.chunks = 1;
   args.errors.record = &record;
   const auto blocks = static_cast<unsigned>((rows + kBackwardRowsThreads - 1) / kBackwardRowsThreads);
-  // The last blocks first, and one by one: nothing may depend on who comes when.
+  // The last blocks first, and one by one: nothing may depend on the order of blocks.
   for (unsigned block = blocks; block-- > 0;) run(&logp_backward_f32_rows, 1, kBackwardRowsThreads, 0, args, block);
   run(&logp_backward_f32_plain, 1, kBackwardThreads, 0, args);
   const bool is_ordered = std::none_of(expected.begin(), expected.end(), [](float x) { return std::isnan(x); });
@@ -300,7 +300,7 @@ TEST(KernelTest, ARowIndexThatIsOutOfOrderMakesItsRowNanWhereverItStands) {
   std::vector<int64_t> ordered(700);
   for (size_t n = 0; n < ordered.size(); ++n) ordered[n] = static_cast<int64_t>(n);
   expect_owners(ordered, 700);
-  // The last index before a block is lower than one before it: rows named before, and rows that nobody has named.
+  // The last index before a block is lower than one before it: rows named before, and rows that no index has named.
   for (const int64_t skipped : {5000, 100}) {
     std::vector<int64_t> indices;
     for (int64_t row = 0; indices.size() < 255; ++row) {

@@ -28,7 +28,7 @@ TEST(Manifest, IsTheFileThatWasLookedAtAndNotWhatItsLinkLeadsToNow) {
   EXPECT_EQ(tvmffi::read_manifest(link, "cpu").kernels.size(), 1u);
 }
 
-// In a folder that anybody can write, a link is anybody's too.
+// In a folder that any user can write, any user may change a link.
 TEST(Manifest, OfSomebodyElseIsNeverReadWhileALinkGoesToAndFro) {
   const testing::TempFolder folder;
   const std::string file = folder.file("kernels.toml", kManifest);

@@ -6,8 +6,8 @@
    inherited, if no other thread was inside a function of this API at the fork: what such a thread had locked stays
    locked in the child, whose next call may wait for ever. So fork before other threads use rlk, or while they do not;
    else the child calls exec, or nothing of rlk (Python's multiprocessing: "spawn" or "forkserver").
-   End: exit() may run while threads are inside rlk. From then on nothing is judged: no result is compared, and what
-   fails is blamed on nobody.
+   End: exit() may run while threads are inside rlk. From then on rlk judges nothing: it compares no result, and blames
+   no implementation for a failure.
    Operators, their parameters and argument indices are in <rlk/ops/NAME.h>. */
 #ifndef RLK_H
 #define RLK_H
@@ -44,7 +44,7 @@ typedef struct rlk_graph rlk_graph;
 RLK_API const char* rlk_version(void); /* "0.1.0" */
 
 /* ---- the embedder's memory --------------------------------------------------------------------------------------- */
-/* Who gives rlk the device memory that it needs for itself and hands out by rlk_allocate: workspaces, plans' memory,
+/* Allocates the device memory that rlk needs for itself and hands out by rlk_allocate: workspaces, plans' memory,
    staging. A framework's caching allocator, say; rlk then keeps no cache of its own beside it. Blocks are aligned to
    256 bytes. Memory is in the order of native_stream (the vendor's handle): given back while work that uses it may
    still run on that stream, as caching allocators of frameworks expect. Called from any thread, never while the stream
@@ -59,7 +59,7 @@ typedef struct rlk_device_allocator {
                            uint64_t bytes, rlk_error* error);
 } rlk_device_allocator;
 
-/* Who gives plugins their host memory (the service rlk.allocate/1): aligned to 64 bytes, NULL when there is none left.
+/* Allocates the host memory of plugins (the service rlk.allocate/1): aligned to 64 bytes, NULL when there is none left.
    Of the whole process: set before the first runtime, RLK_INVALID_ARGUMENT later. Copied. */
 typedef struct rlk_host_allocator {
   uint32_t struct_size;
@@ -229,7 +229,7 @@ typedef struct rlk_choice {
 typedef struct rlk_call_options {
   uint32_t struct_size;
   uint32_t numerics;              /* demanded classes, RLK_NUMERICS_*; 0 is tolerance */
-  const char* pin;                /* NULL, "backend", "backend:implementation", or "plugin/implementation": who must
+  const char* pin;                /* NULL, "backend", "backend:implementation", or "plugin/implementation": what must
                                      serve the call. A pin never falls back: it is met, or the call is an error */
   const void* const* host_inputs; /* NULL, or [n_inputs]: contiguous host copies of host-readable inputs that live on a
                                      device; without them rlk copies those itself, which waits for the stream */
@@ -249,7 +249,7 @@ typedef struct rlk_output_shape {
 } rlk_output_shape;
 
 /* Dtype and shape of every output that rlk_call would take with these inputs (their data may be NULL) and parameters.
-   Outputs that nobody wants are NULL in outputs; of the others struct_size is set by the caller. A dtype that the
+   For outputs not wanted the caller passes NULL in outputs; in the others it sets struct_size. A dtype that the
    inputs leave open is the declaration's first choice. Refuses what rlk_call would refuse of inputs and rules. */
 RLK_API rlk_status rlk_infer_outputs(const rlk_op* op, const void* params, const rlk_tensor* const* inputs,
                                      uint32_t n_inputs, rlk_output_shape* const* outputs, uint32_t n_outputs,
@@ -275,7 +275,7 @@ RLK_API rlk_status rlk_call(rlk_stream* stream, const rlk_op* op, const void* pa
    device, and may outlive the stream that captured it. Its data errors are told by a stream that launched it, once no
    launch of it is in flight. Destroying a graph waits for its launches; graphs are destroyed before their runtime. A
    capture that the vendor's own calls began on a wrapped stream (or on a stream that waits for an event of such a
-   capture) is seen too. Nobody tells rlk when its graph runs, so any stream of the device may tell its data errors.
+   capture) is seen too. rlk cannot see when its graph runs, so any stream of the device may tell its data errors.
    What it captured is released after its graph has died, where the backend can tell that, and else with the runtime,
    which outlives such graphs. The first such graph uses the workspace of the calls before: where it is launched on
    another stream, that stream waits for them first (rlk_graph_launch does so itself). */

@@ -137,7 +137,7 @@ class Enabled:
             for hook, file, module, original, serve in plan:
                 self.replace(hook, module, original, serve)
                 self.replaced.append(Replaced(f"{hook.module}.{hook.name}", file, self.version, hook.operator))
-        except BaseException:  # half a trainer is nobody's
+        except BaseException:  # a trainer that is replaced in part is of no use
             self.undo()
             raise
         self.active = True

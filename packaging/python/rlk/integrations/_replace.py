@@ -22,7 +22,7 @@ class Replacement:
         self.__wrapped__ = original
 
     def __call__(self, *arguments, **named):
-        if not self.active:  # put back, and somebody has kept it
+        if not self.active:  # put back, and other code has kept it
             return self.original(*arguments, **named)
         try:
             result = self.serve(self.original, *arguments, **named)

@@ -75,7 +75,7 @@ def _attend(layer, q, keys, values, block_table, context_lens, cu_seqlens_q):
 
 
 def _try(layer, dtype, device):
-    """A call of one token as the layer will make them: whether somebody here serves it is known before the first request."""
+    """A call of one token as the layer will make them: whether a plugin serves it is known before the first request."""
     q = torch.zeros(1, layer.tp_q_head_num, layer.qk_head_dim, dtype=dtype, device=device)
     cache = torch.zeros(1, 1, layer.tp_k_head_num, layer.qk_head_dim, dtype=dtype, device=device)
     one = torch.ones(1, dtype=torch.int32, device=device)

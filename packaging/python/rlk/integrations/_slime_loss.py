@@ -21,7 +21,7 @@ def loss(args, batch, logits, sum_of_sample_mean):
 
     Log-probabilities and entropies are those of slime's get_log_probs_and_entropy, which are rlk's where
     --custom-megatron-init-path names rlk.integrations.slime.init. The numbers of a token of mask 0 are never read, and its
-    policy loss is 0 when a reducer of one's own sees it."""
+    policy loss is 0 when the user's own reducer sees it."""
     from slime.backends.megatron_utils import loss as theirs
     totals, responses = batch["total_lengths"], batch["response_lengths"]
     _, found = theirs.get_log_probs_and_entropy(

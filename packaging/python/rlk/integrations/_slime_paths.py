@@ -33,7 +33,7 @@ def path(option, sources):
 
 
 class refusals:
-    """Nobody stands behind a function of a path: what it does not serve is an error."""
+    """A function of a path has no original to fall back to: what it does not serve is an error."""
 
     def __init__(self, name, option):
         self.name, self.option = name, option

@@ -1,4 +1,4 @@
-"""The source of functions of installed packages, read and never imported: which function is it, and is it the one we know?
+"""The source of functions of installed packages, read and never imported: which function is it, and does rlk know it?
 
 A function counts as it is written, without its docstring, lines of comment and blank lines."""
 import ast

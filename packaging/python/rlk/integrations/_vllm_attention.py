@@ -141,7 +141,7 @@ class RlkAttentionImpl(AttentionImpl[RlkMetadata]):
                       "scale": self.scale, "softcap": self.softcap}
 
     def attempt(self, dtype, device):
-        """A call of one token: whether somebody here serves this layer is known before the first request."""
+        """A call of one token: whether a plugin here serves this layer is known before the first request."""
         _refuse(((dtype not in DTYPES, f"keys of {dtype}"),))
         q, k = (torch.zeros(1, n, self.head_size, dtype=dtype, device=device) for n in (self.num_heads, self.num_kv_heads))
         starts = torch.tensor([0, 1], dtype=torch.int32, device=device)

@@ -7,7 +7,7 @@
      inputs in declared order, outputs in declared order, parameters in declared order
 
    Tensors are DLTensor* or tvm-ffi's tensors, on one device. Outputs are the caller's: what the function writes into.
-   None is an absent input, an optional output that nobody wants, a parameter at its default; what is left out at the
+   None is an absent input, an optional output that is not wanted, a parameter at its default; what is left out at the
    end is None. An output that is always the memory of an input (a cache that is appended to) has no place of its own. A
    parameter that is an enumeration takes its word or its number. "rlk.arguments"(name) gives the list of an operator as
    a text. The result is None.

@@ -61,8 +61,8 @@ typedef struct rlk_kernel_cache_service {
   rlk_status (*load)(void* context, const char* plugin_id, const char* key, void* memory, uint64_t capacity,
                      uint64_t* size);
   rlk_status (*store)(void* context, const char* plugin_id, const char* key, const void* memory, uint64_t size);
-  /* Asks who compiles what load did not find, so that of many processes one does. RLK_OK: the caller, who then stores
-     or abandons the key; RLK_NOT_READY: another process or thread does, load again later. Whoever dies has abandoned.
+  /* Asks to compile what load did not find; of many processes one may. RLK_OK: the caller compiles, then stores
+     or abandons the key; RLK_NOT_READY: another process or thread does, load again later. A dead process has abandoned.
      RLK_UNSUPPORTED: no cache folder, compile for yourself. [thread-safe] */
   rlk_status (*begin)(void* context, const char* plugin_id, const char* key);
   void (*abandon)(void* context, const char* plugin_id, const char* key); /* [thread-safe] */

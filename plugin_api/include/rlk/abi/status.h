@@ -16,12 +16,12 @@ typedef int32_t rlk_status;
 #define RLK_DEVICE_LOST (-6)       /* every further call on the device fails the same way */
 #define RLK_BACKEND_ERROR (-7)     /* the vendor runtime failed; native_code is its code */
 #define RLK_ABI_MISMATCH (-8)      /* host and plugin do not fit; neither may call the other again */
-#define RLK_NOT_FOUND (-9)         /* a name that nobody registered */
+#define RLK_NOT_FOUND (-9)         /* a name that is not registered */
 #define RLK_ABSENT (-10)           /* no such hardware, driver or runtime on this machine */
 #define RLK_PLUGIN_EXCEPTION (-11) /* a C++ exception reached the plugin's boundary and was stopped there */
 #define RLK_CAPTURE_FORBIDS (-12)  /* would break the graph capture in progress; nothing was enqueued */
 #define RLK_INTERNAL (-13)         /* a defect of rlk or of the plugin: report it with the text */
-#define RLK_WRONG_RESULT (-14)     /* an earlier call's result was compared and is wrong: who computed it is off */
+#define RLK_WRONG_RESULT (-14)     /* an earlier call's result was compared and is wrong; its implementation is off */
 
 /* Caller-owned; every function that takes one accepts NULL. The callee fills it only when it returns a negative
    status, and writes no byte beyond struct_size. Strings are UTF-8 and end in a 0 byte. */

@@ -47,7 +47,7 @@ typedef struct rlk_stream_api {
      Needs no common address space. [stream] (optional) */
   rlk_status (*copy_peer)(rlk_plugin_stream*, void* destination, rlk_plugin_device* destination_device,
                           const void* source, rlk_plugin_device* source_device, uint64_t bytes, rlk_error*);
-  /* Which graph capture the stream takes part in, whoever began it; 0 is none. No two captures of a process have one
+  /* The graph capture that the stream is part of, begun by rlk or not; 0: none. No two captures of a process have one
      number. [stream] (optional: the device cannot capture) */
   rlk_status (*capture_id)(rlk_plugin_stream*, uint64_t* out, rlk_error*);
   /* While it captures: release(user) is called once, when nothing made of this capture can run any more. It must not

@@ -28,7 +28,7 @@
 //   horner(d, x, c0, c1, ...)                   the polynomial with these coefficients, highest power first
 //   Two<V>{a, b}  Three<V>{a, b, c}             several results
 //
-// Who brings values of another kind defines RLK_FORMULA_BEGIN and the rest before this is read. These are the lanes.
+// Code with values of another kind defines RLK_FORMULA_BEGIN and the rest before it includes this. These are the lanes.
 #pragma once
 
 #if !defined(RLK_FORMULA_BEGIN)

@@ -6,8 +6,8 @@
 
 namespace rlk::sdk {
 
-// Around a static whose type has a destructor. exit() destroys statics while other threads go on: who reads one then
-// reads freed memory, and takes what is right for wrong. This one is left to the end of the process.
+// Around a static whose type has a destructor. exit() destroys statics while other threads go on: one that reads it
+// then reads freed memory, and takes what is right for wrong. This one is left to the end of the process.
 template <class T>
 class Immortal {
 public:

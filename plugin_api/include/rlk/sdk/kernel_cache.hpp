@@ -1,5 +1,5 @@
 // Compiled kernels kept between processes. Of eight ranks that need one kernel, one compiles it; the others load what
-// it stored, and until then their calls are served by somebody else.
+// it stored, and until then other implementations serve their calls.
 #pragma once
 
 #include <rlk/sdk/plugin.hpp>
