@@ -43,7 +43,7 @@ typedef struct rlk_tensor {
   void* data;             /* NULL in a call description and in an empty tensor */
   uint64_t byte_offset;   /* the first element is at data + byte_offset */
   const int64_t* shape;   /* [ndim], never NULL unless ndim is 0 */
-  const int64_t* strides; /* [ndim], in elements, never NULL unless ndim is 0; may be 0 or negative */
+  const int64_t* strides; /* [ndim], in elements, not NULL unless ndim is 0; 0, negative; any where the size is 1 */
   int32_t ndim;           /* 0 to RLK_MAX_NDIM */
   rlk_dtype dtype;
 } rlk_tensor;
