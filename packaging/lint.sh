@@ -63,7 +63,11 @@ else
   [ "$base" != "$(git rev-parse HEAD)" ] || base=$(git rev-parse -q --verify HEAD~1 || echo "$base")
   mapfile -t changed < <({ git diff --name-only --diff-filter=d "$base"; git ls-files -o --exclude-standard; } |
                            sort -u | grep '\.cpp$' || true)
-  mapfile -t files < <([ ${#changed[@]} -eq 0 ] || sources "${changed[@]}")
+  # Not those of which comments alone have changed.
+  code() { g++ -fpreprocessed -dD -E -P -x c++ - 2> /dev/null; }
+  mapfile -t files < <([ ${#changed[@]} -eq 0 ] || sources "${changed[@]}" | while read -r file; do
+    cmp -s <(git show "$base:$file" 2> /dev/null | code) <(code < "$file") || echo "$file"
+  done)
 fi
 # Only what is compiled on this machine has a command; clang 14 has no fp16 for the CUDA emulation.
 compiled=()

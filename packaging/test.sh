@@ -124,7 +124,7 @@ if stage "release build" build_release; then
   # One more at once than processors: some tests wait more than they compute.
   stage "release tests" tests release -j $(($(nproc) + 1)) "${late[@]}"
   stage "quickstart" packaging/quickstart.sh
-  stage "clang-tidy on changes" packaging/lint.sh
+  left 500 "clang-tidy on changes" && stage "clang-tidy on changes" packaging/lint.sh
 fi
 left 1000 "asan" && stage "asan build" build_by_clang asan "${asan[@]}" && stage "asan tests" only asan "${asan[@]}" unit_cpu_other_half
 left 500 "tsan" && stage "tsan build" build_by_clang tsan "${tsan[@]}" && stage "tsan tests" only tsan "${tsan[@]}"
