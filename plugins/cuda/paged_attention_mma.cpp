@@ -17,6 +17,9 @@ using Arguments = sdk::Arguments<Op>;
 
 constexpr const char* kImage = "paged_attention_mma";
 constexpr int64_t kMostHead = 128, kManyRows = 64;
+// Of the parts that one launch leaves to the merge after it: prefill over many fixed shares takes its rows in several
+// launches.
+constexpr uint64_t kPartBytes = uint64_t{256} << 20;
 constexpr int64_t kMostFixedKeys = fixed_share_begin(simt::kPagedMaxSplits);
 
 struct Form {
@@ -34,9 +37,7 @@ int padded(const Arguments& call) {
   return call.D <= 64 ? 64 : 128;
 }
 int shared_bytes(const Arguments& call, int64_t rows) {
-  const int block_rows = static_cast<int>(rows);
-  return is_head_major(call) ? simt::attention_mma_columns_shared_bytes(padded(call), block_rows)
-                             : simt::attention_mma_shared_bytes(padded(call), block_rows);
+  return simt::attention_mma_dense_shared_bytes(padded(call), static_cast<int>(rows));
 }
 
 int64_t fixed_shares(int64_t keys) {
@@ -48,6 +49,8 @@ int64_t fixed_shares(int64_t keys) {
 // How a call is cut.
 struct Cut {
   int64_t rows, tiles, splits;  // rows of a block; tiles of rows
+  int64_t launch_tiles;         // of one launch
+  uint64_t value_bytes, sum_bytes;
 
   Cut(const Arguments& call, const Form& form, int64_t multiprocessors) {
     // What sequences have is on the device: all have as many.
@@ -58,7 +61,16 @@ struct Cut {
     splits = form.is_fixed ? fixed_shares(keys)
                            : shares_of_keys(keys, std::max<int64_t>(tiles * call.Hkv, 1),
                                             multiprocessors * kPartsBlocks, simt::kPagedMaxSplits);
+    launch_tiles = tiles = std::max<int64_t>(tiles, call.cu_seqlens_q != nullptr ? 1 : 0);
+    value_bytes = sum_bytes = 0;
+    if (splits == 1) return;
+    const uint64_t numbers = sizeof(float) * static_cast<uint64_t>(splits * rows * call.Hkv);  // one of each part
+    const uint64_t of_tile = numbers * static_cast<uint64_t>(call.D + 2);
+    launch_tiles = std::min<int64_t>(tiles, std::max<int64_t>(kPartBytes / of_tile, 1));
+    value_bytes = align_256(numbers * static_cast<uint64_t>(launch_tiles * call.D));
+    sum_bytes = align_256(numbers * static_cast<uint64_t>(launch_tiles * 2));
   }
+  uint64_t workspace() const { return value_bytes + sum_bytes; }
 };
 
 // The last element that kernels count from a cache's first, which grows with NB.
@@ -92,15 +104,14 @@ public:
     };
     few_ = kernel_of(kPartsFewRows);
     if (!form_.is_fixed) many_ = kernel_of(kManyRows);
-    merge_ = device.kernel("paged_attention", sdk::format("paged_attention_merge_%s", dtype));
+    merge_ = device.kernel(kImage, sdk::format("%s_merge_%s", kImage, dtype));
     flags = RLK_PLAN_SHAREABLE | RLK_PLAN_CAPTURABLE;
     dynamic_symbols = sdk::bits_of(&Arguments::B, &Arguments::Tq, &Arguments::NB, &Arguments::MB);
     workspace_bound = UINT64_MAX;
   }
 
   uint64_t prepare(const sdk::Run& run) override {
-    const Arguments call = sdk::arguments_of<Op>(run, params_);
-    return paged_workspace(call, Cut(call, form_, multiprocessors_).splits);
+    return Cut(sdk::arguments_of<Op>(run, params_), form_, multiprocessors_).workspace();
   }
 
   void enqueue(sdk::Stream& stream, const sdk::Run& run) override {
@@ -112,13 +123,20 @@ public:
     args.splits = static_cast<int32_t>(cut.splits);
     args.fixed_shares = form_.is_fixed ? 1 : 0;
     args.errors = error_sink(run);
-    place_paged_parts(args, call, run.workspace());
-    args.tiles = std::max<int64_t>(cut.tiles, call.cu_seqlens_q != nullptr ? 1 : 0);
+    Workspace workspace(run.workspace());
+    args.parts = workspace.take<void>(cut.value_bytes);
+    args.part_sums = workspace.take<void>(cut.sum_bytes);
+    args.tiles = cut.tiles;
+    args.tile_rows = cut.rows;
     const PlaceScope scope(place_);
     const StreamHandle handle = own(stream).handle();
-    launch(cut.rows == kPartsFewRows ? few_ : many_, args.tiles * cut.splits * call.Hkv, simt::kPagedThreads,
-           shared_bytes(call, cut.rows), handle, args);
-    if (cut.splits > 1) launch_walking(merge_, call.Tq * call.Hq, simt::kPagedThreads, 0, handle, args);
+    for (args.first_tile = 0; args.first_tile < cut.tiles; args.first_tile += cut.launch_tiles) {
+      args.part_tiles = std::min(cut.launch_tiles, cut.tiles - args.first_tile);
+      const int64_t items = args.part_tiles * call.Hkv;
+      launch(cut.rows == kPartsFewRows ? few_ : many_, items * cut.splits, simt::kPagedThreads,
+             shared_bytes(call, cut.rows), handle, args);
+      if (cut.splits > 1) launch(merge_, items, simt::kPagedThreads, 0, handle, args);
+    }
   }
 
 private:

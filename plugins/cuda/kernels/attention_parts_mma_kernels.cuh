@@ -6,7 +6,8 @@
 
 #define RLK_PARTS_KERNEL(name, T, head, row_tiles, accurate, options, few)                              \
   RLK_SIMT_KERNEL(128, rlk::cuda::kPartsBlocks) name(RLK_SIMT_ARGUMENT(AttentionPartsArgs) args) {      \
-    attention_parts_mma<T, MmaShape<head, 4, row_tiles>, accurate, options, few, SampleParts<T>>(args); \
+    attention_parts_mma<T, MmaShape<head, 4, row_tiles, MmaLayout::swizzled>, accurate, options, few, \
+                        SampleParts<T>>(args);                                                         \
   }
 
 #define RLK_PARTS_KERNELS(family, T, suffix, accurate)                                   \

@@ -57,10 +57,11 @@ TEST_F(PagedAttentionMmaTest, AStepOfDecodingSharesItsKeysOutToTheWholeDevice) {
   on_launch = [&](unsigned count, const void*) { blocks = std::max(blocks, count); };
   auto call = paged({});  // 131072 keys
   EXPECT_EQ(call.launch<PagedAttentionMmaSplit>(device),
-            (Names{"paged_attention_mma_bf16_128_16", "paged_attention_merge_bf16"}));
+            (Names{"paged_attention_mma_bf16_128_16", "paged_attention_mma_merge_bf16"}));
   // 132 multiprocessors hold 264 blocks, 132 of each key head, which 128 parts at the most have.
   EXPECT_EQ(blocks, 128u * kKeyHeads);
-  EXPECT_EQ(call.workspace_bytes, 128 * kHeads * (128 + 2) * sizeof(float));
+  // A tile has 16 rows, of which a step of decoding uses as many as a group has heads.
+  EXPECT_EQ(call.workspace_bytes, 128 * kKeyHeads * 16 * (128 + 2) * sizeof(float));
 }
 
 TEST_F(PagedAttentionMmaTest, FixedSharesDependOnTheTableAlone) {
@@ -82,6 +83,29 @@ TEST_F(PagedAttentionMmaTest, FixedSharesDependOnTheTableAlone) {
       << "one share, and rows of prefill in the kernel of decoding";
   EXPECT_EQ(paged({1, 1, 30720}).query<PagedAttentionMmaFixed>(device).level, RLK_SUPPORT_PREFERRED);
   EXPECT_EQ(paged({1, 1, 30721}).query<PagedAttentionMmaFixed>(device).reason_code, "SIZE");
+}
+
+TEST_F(PagedAttentionMmaTest, PrefillOverManySharesTakesItsRowsInParts) {
+  Device device(0);
+  std::vector<simt::PagedAttentionArgs> seen;
+  on_launch = [&](unsigned, const void* arguments) {
+    seen.push_back(*static_cast<const simt::PagedAttentionArgs*>(arguments));
+  };
+  auto call = paged({2, 8192, 8192});  // 131072 keys, 40 shares
+  call.launch<PagedAttentionMmaFixed>(device);
+  constexpr int64_t kTiles = 8192 * 4 / 16 + 2, kTileBytes = 40 * kKeyHeads * 16 * (128 + 2) * 4;
+  constexpr int64_t kOfLaunch = (int64_t{256} << 20) / kTileBytes;
+  EXPECT_EQ(call.workspace_bytes, kOfLaunch * kTileBytes);
+  ASSERT_EQ(seen.size(), 2 * ((kTiles + kOfLaunch - 1) / kOfLaunch)) << "a kernel and a merge for each part";
+  int64_t next = 0;
+  for (size_t i = 0; i < seen.size(); i += 2) {
+    EXPECT_EQ(seen[i].first_tile, next);
+    EXPECT_EQ(seen[i + 1].first_tile, next);
+    EXPECT_EQ(seen[i].tiles, kTiles);
+    EXPECT_EQ(seen[i].tile_rows, 16);
+    next += seen[i].part_tiles;
+  }
+  EXPECT_EQ(next, kTiles);
 }
 
 TEST(PagedAttentionShares, FixedOnesGrowAndLeaveNoKeyOut) {
