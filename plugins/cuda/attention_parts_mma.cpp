@@ -78,7 +78,7 @@ struct Room {
   // Softcap and masks have kernels of 64 rows.
   bool has_large_blocks(const AttentionPartsArgs& args) const {
     return args.softcap == 0 && args.key_mask.data == nullptr && args.prefix_mask.data == nullptr &&
-           simt::attention_mma_dense_shared_bytes(padded(args.head_size), 128) <= shared_limit;
+           parts_shared_bytes(padded(args.head_size), 128) <= shared_limit;
   }
 };
 
@@ -141,7 +141,7 @@ public:
   }
 
 private:
-  int shared(int block_rows) const { return simt::attention_mma_dense_shared_bytes(padded_, block_rows); }
+  int shared(int block_rows) const { return parts_shared_bytes(padded_, block_rows); }
   void launch_parts(AttentionPartsArgs& args, const Share& share, StreamHandle stream) const {
     if (share.splits == 0) return;
     args.splits = static_cast<int32_t>(share.splits);
@@ -189,7 +189,7 @@ sdk::Support support_of(Device& device, const sdk::Call<Op>& described, const Ac
                             "q, keys, values and out must start on 16 bytes, with strides of multiples of 8",
                             RLK_SUPPORT_IF_CONTIGUOUS);
   }
-  if (const int shared = simt::attention_mma_dense_shared_bytes(padded(call.D), 64); shared > device.shared_limit()) {
+  if (const int shared = parts_shared_bytes(padded(call.D), 64); shared > device.shared_limit()) {
     return sdk::Support::no("SHARED_MEMORY",
                             sdk::format("head size %lld needs %d bytes of shared memory; a block of this device has %d",
                                         static_cast<long long>(call.D), shared, device.shared_limit()));

@@ -37,7 +37,7 @@ int padded(const Arguments& call) {
   return call.D <= 64 ? 64 : 128;
 }
 int shared_bytes(const Arguments& call, int64_t rows) {
-  return simt::attention_mma_dense_shared_bytes(padded(call), static_cast<int>(rows));
+  return parts_shared_bytes(padded(call), static_cast<int>(rows));
 }
 
 int64_t fixed_shares(int64_t keys) {
