@@ -1,6 +1,7 @@
 // paged_attention on tensor cores: the kernel of attention in parts (attention_parts_mma.cuh) over keys and values that
 // lie in the blocks of a cache, with the rows and checks of the kernel without matrix units
-// (../../simt/paged_attention.cuh). Shares of a row's keys are put together by paged_parts_merge.cuh.
+// (../../simt/paged_attention.cuh), whose merge puts the parts of a row together. Where there are too many to lie in
+// memory at once they lie tile by tile (paged_parts_merge.cuh).
 //
 // A warp brings a fixed 16 keys of each tile of 64. Each lane knows where one of them lies, and reads the block of its
 // key of the next tile from the table before it asks for the numbers of this one.
@@ -127,7 +128,9 @@ struct PagedGroupLoader {
 
 private:
   // Whether a key's elements fill sectors.
-  __device__ __forceinline__ bool is_wide() const { return shift > 0; }
+  __device__ __forceinline__ bool is_wide() const {
+    return shift > 0;
+  }
 };
 
 // Tiles of values whose tokens lie together, 8 (or a multiple) of each element of the head. A lane has an element of a
@@ -206,8 +209,8 @@ struct PagedParts {
     if (threadIdx.x == 0) found_bad = 0;
     __syncthreads();
     if (paged_cu_is_bad(args, first_bad)) {
-      // Of several shares the merge does this.
-      if (args.splits == 1) paged_nan_rows<T>(args, 0, 0, kv_head, tile, args.queries * args.group, args.tiles);
+      // Where parts lie tile by tile the merge does this.
+      if (args.tile_rows == 0) paged_nan_rows<T>(args, split, 0, kv_head, tile, args.queries * args.group, args.tiles);
       return false;
     }
     if (args.sequences == 0) return false;
@@ -280,17 +283,18 @@ struct PagedParts {
     const Row at = row(number);
     const int64_t token = work.query + at.query;
     if (args.splits > 1) {
-      const int64_t part =
-          paged_part(args, split, tile - args.first_tile, kv_head, static_cast<int>(number - first_row));
-      return {static_cast<float*>(args.parts) + part * args.head_size, static_cast<float*>(args.part_sums) + 2 * part,
-              nullptr, token, at.head, 0.0f};
+      const int64_t part = args.tile_rows == 0 ? (split * args.queries + token) * args.q_heads + at.head
+                                               : paged_tile_part(args, split, tile - args.first_tile, kv_head,
+                                                                 static_cast<int>(number - first_row));
+      return {static_cast<float*>(args.parts) + part * args.head_size,
+              static_cast<float*>(args.part_sums) + 2 * part,
+              nullptr,
+              token,
+              at.head,
+              0.0f};
     }
-    return {nullptr,
-            nullptr,
-            static_cast<T*>(args.out) + token * args.out_stride[0] + at.head * args.out_stride[1],
-            token,
-            at.head,
-            total == 0.0f ? 0.0f : 1.0f / total};
+    return {nullptr, nullptr, static_cast<T*>(args.out) + token * args.out_stride[0] + at.head * args.out_stride[1],
+            token,   at.head, total == 0.0f ? 0.0f : 1.0f / total};
   }
   __device__ __forceinline__ void put(const Place& to, int d, float2 value) const {
     if (args.splits > 1) {

@@ -1,7 +1,6 @@
-// What the shares of paged attention on tensor cores leave, and the kernel that puts it together: a block has the rows
-// of one tile and key head, a warp one row at a time.
-//
-// Parts lie tile by tile, so that a launch needs room for the tiles that it has and no more.
+// Parts of paged attention on tensor cores that lie tile by tile, so that a launch needs room for its own tiles and no
+// more, and the kernel that puts them together: a block has the rows of one tile and key head, a warp one row at a
+// time.
 #pragma once
 
 #include "../../simt/paged_attention.cuh"
@@ -12,64 +11,66 @@ namespace rlk::cuda_kernels {
 using namespace simt;
 
 // The number of a row's part: of a share, a tile of this launch, a key head and a row of the tile.
-__device__ __forceinline__ int64_t paged_part(const PagedAttentionArgs& args, int64_t split, int64_t tile,
-                                              int64_t kv_head, int row) {
+__device__ __forceinline__ int64_t paged_tile_part(const PagedAttentionArgs& args, int64_t split, int64_t tile,
+                                                   int64_t kv_head, int row) {
   return ((split * args.part_tiles + tile) * args.kv_heads + kv_head) * args.tile_rows + row;
 }
 
-// One row's shares, in their order. A share that saw no key may have written its sums alone.
+// One row's shares, in their order. A share that saw no key may have written its sums alone. The code is short: each
+// block runs it once, and what a multiprocessor has not run yet comes from memory.
 template <class T>
 __device__ __forceinline__ void paged_merge_row(const PagedAttentionArgs& args, int64_t part, int64_t token,
                                                 int64_t head) {
-  constexpr int kOfLane = kPagedMaxSplits / 32, kAtOnce = 8;  // shares that a lane knows; parts under way
-  constexpr int kPairs = 2;                                   // of elements, 64 apart
+  constexpr int kAtOnce = 8;                                         // parts under way
+  constexpr int kPairs = 2;                                          // of elements, 64 apart
+  __shared__ float2 of_shares[kPagedThreads / 32][kPagedMaxSplits];  // factor, below 0 without keys, and sum
   const int lane = static_cast<int>(threadIdx.x) % 32;
+  float2* const shares = of_shares[threadIdx.x / 32];
   const int64_t step = args.part_tiles * args.kv_heads * args.tile_rows;  // from a share to the next
   const float2* const sums = static_cast<const float2*>(args.part_sums) + part;
-  float2 of_share[kOfLane];
   float top = -INFINITY;
-#pragma unroll
-  for (int i = 0; i < kOfLane; ++i) {
-    const int split = 32 * i + lane;
-    of_share[i] = split < args.splits ? sums[split * step] : make_float2(-INFINITY, 0.0f);
-    top = fmaxf(top, of_share[i].x);
+#pragma unroll 1
+  for (int s = lane; s < args.splits; s += 32) {
+    shares[s] = sums[s * step];
+    top = fmaxf(top, shares[s].x);
   }
 #pragma unroll
   for (int lanes = 16; lanes > 0; lanes /= 2) top = fmaxf(top, wave_xor(top, lanes));
   const float base = top == -INFINITY ? 0.0f : top;
+#pragma unroll 1
+  for (int s = lane; s < args.splits; s += 32) {
+    shares[s].x = shares[s].x == -INFINITY ? -1.0f : exp2_fast(shares[s].x - base);
+  }
+  wave_sync();
+  const float* from = static_cast<const float*>(args.parts) + part * args.head_size + 2 * lane;
+  const int64_t part_step = step * args.head_size;
   float total = 0.0f;
   float2 value[kPairs] = {make_float2(0.0f, 0.0f), make_float2(0.0f, 0.0f)};
-#pragma unroll
-  for (int i = 0; i < kOfLane; ++i) {
-    if (32 * i >= args.splits) break;
-    const float my_factor = exp2_fast(of_share[i].x - base);
 #pragma unroll 1
-    for (int first = 0; first < 32 && 32 * i + first < args.splits; first += kAtOnce) {
-      float2 numbers[kAtOnce][kPairs];
+  for (int first = 0; first < args.splits; first += kAtOnce) {
+    float2 numbers[kAtOnce][kPairs], of_share[kAtOnce];
 #pragma unroll
-      for (int s = 0; s < kAtOnce; ++s) {
-        const bool has_keys = wave_read(of_share[i].x, first + s) != -INFINITY;
-        const float* const from = static_cast<const float*>(args.parts) +
-                                  (part + (32 * i + first + s) * step) * args.head_size + 2 * lane;
+    for (int s = 0; s < kAtOnce; ++s, from += part_step) {
+      of_share[s] = first + s < args.splits ? shares[first + s] : make_float2(-1.0f, 0.0f);
 #pragma unroll
-        for (int p = 0; p < kPairs; ++p) {
-          numbers[s][p] = has_keys && 2 * lane + 64 * p < args.head_size
-                              ? *reinterpret_cast<const float2*>(from + 64 * p)
-                              : make_float2(0.0f, 0.0f);
-        }
+      for (int p = 0; p < kPairs; ++p) {
+        numbers[s][p] = of_share[s].x >= 0.0f && 2 * lane + 64 * p < args.head_size
+                            ? *reinterpret_cast<const float2*>(from + 64 * p)
+                            : make_float2(0.0f, 0.0f);
       }
+    }
 #pragma unroll
-      for (int s = 0; s < kAtOnce; ++s) {
-        const float factor = wave_read(my_factor, first + s);
-        total = fmaf(wave_read(of_share[i].y, first + s), factor, total);
+    for (int s = 0; s < kAtOnce; ++s) {
+      const float factor = of_share[s].x < 0.0f ? 0.0f : of_share[s].x;
+      total = fmaf(of_share[s].y, factor, total);
 #pragma unroll
-        for (int p = 0; p < kPairs; ++p) {
-          value[p].x = fmaf(numbers[s][p].x, factor, value[p].x);
-          value[p].y = fmaf(numbers[s][p].y, factor, value[p].y);
-        }
+      for (int p = 0; p < kPairs; ++p) {
+        value[p].x = fmaf(numbers[s][p].x, factor, value[p].x);
+        value[p].y = fmaf(numbers[s][p].y, factor, value[p].y);
       }
     }
   }
+  wave_sync();  // the next row's shares overwrite these
   const float inverse = total == 0.0f ? 0.0f : 1.0f / total;
   T* const out = static_cast<T*>(args.out) + token * args.out_stride[0] + head * args.out_stride[1];
 #pragma unroll
@@ -83,7 +84,7 @@ __device__ __forceinline__ void paged_merge_row(const PagedAttentionArgs& args, 
 }
 
 template <class T>
-__device__ __forceinline__ void paged_parts_merge(const PagedAttentionArgs& args) {
+__device__ __forceinline__ void paged_tile_merge(const PagedAttentionArgs& args) {
   __shared__ unsigned long long first_bad;
   const int64_t item = args.first_block + blockIdx.x;
   const int64_t of_launch = item / args.kv_heads, kv_head = item - of_launch * args.kv_heads;
@@ -103,7 +104,7 @@ __device__ __forceinline__ void paged_parts_merge(const PagedAttentionArgs& args
   const int rows = static_cast<int>(left < args.tile_rows ? left : args.tile_rows);
   for (int r = static_cast<int>(threadIdx.x) / 32; r < rows; r += kPagedThreads / 32) {
     const int64_t row = work.first_row + r, query = row / args.group;
-    paged_merge_row<T>(args, paged_part(args, 0, of_launch, kv_head, r), work.query + query,
+    paged_merge_row<T>(args, paged_tile_part(args, 0, of_launch, kv_head, r), work.query + query,
                        kv_head * args.group + (row - query * args.group));
   }
 }

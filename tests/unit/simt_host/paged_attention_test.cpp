@@ -57,11 +57,10 @@ TEST_F(PagedAttentionMmaTest, AStepOfDecodingSharesItsKeysOutToTheWholeDevice) {
   on_launch = [&](unsigned count, const void*) { blocks = std::max(blocks, count); };
   auto call = paged({});  // 131072 keys
   EXPECT_EQ(call.launch<PagedAttentionMmaSplit>(device),
-            (Names{"paged_attention_mma_bf16_128_16", "paged_attention_mma_merge_bf16"}));
+            (Names{"paged_attention_mma_bf16_128_16", "paged_attention_merge_bf16"}));
   // 132 multiprocessors hold 264 blocks, 132 of each key head, which 128 parts at the most have.
   EXPECT_EQ(blocks, 128u * kKeyHeads);
-  // A tile has 16 rows, of which a step of decoding uses as many as a group has heads.
-  EXPECT_EQ(call.workspace_bytes, 128 * kKeyHeads * 16 * (128 + 2) * sizeof(float));
+  EXPECT_EQ(call.workspace_bytes, 128 * kHeads * (128 + 2) * sizeof(float));
 }
 
 TEST_F(PagedAttentionMmaTest, FixedSharesDependOnTheTableAlone) {
@@ -92,7 +91,10 @@ TEST_F(PagedAttentionMmaTest, PrefillOverManySharesTakesItsRowsInParts) {
     seen.push_back(*static_cast<const simt::PagedAttentionArgs*>(arguments));
   };
   auto call = paged({2, 8192, 8192});  // 131072 keys, 40 shares
-  call.launch<PagedAttentionMmaFixed>(device);
+  const Names names = call.launch<PagedAttentionMmaFixed>(device);
+  ASSERT_GE(names.size(), 2u);
+  EXPECT_EQ(names[0], "paged_attention_mma_bf16_128_16_dense");
+  EXPECT_EQ(names[1], "paged_attention_mma_tile_merge_bf16");
   constexpr int64_t kTiles = 8192 * 4 / 16 + 2, kTileBytes = 40 * kKeyHeads * 16 * (128 + 2) * 4;
   constexpr int64_t kOfLaunch = (int64_t{256} << 20) / kTileBytes;
   EXPECT_EQ(call.workspace_bytes, kOfLaunch * kTileBytes);
@@ -106,6 +108,22 @@ TEST_F(PagedAttentionMmaTest, PrefillOverManySharesTakesItsRowsInParts) {
     next += seen[i].part_tiles;
   }
   EXPECT_EQ(next, kTiles);
+  // Small calls take the same way, a step of decoding as long as its parts fit.
+  EXPECT_EQ(paged({2, 3, 65}).launch<PagedAttentionMmaFixed>(device).back(), "paged_attention_mma_tile_merge_bf16");
+  EXPECT_EQ(paged({64, 64, 8192}).launch<PagedAttentionMmaFixed>(device).back(), "paged_attention_merge_bf16");
+  EXPECT_EQ(paged({8192, 8192, 8192}).launch<PagedAttentionMmaFixed>(device).back(),
+            "paged_attention_mma_tile_merge_bf16");
+}
+
+TEST_F(PagedAttentionMmaTest, ManyTurnsTakeThreeBlocksOfAMultiprocessor) {
+  Device device(0);
+  const std::string few = "paged_attention_mma_bf16_128_16";
+  // 264 blocks at once, 2 of each sequence.
+  EXPECT_EQ(paged({396, 396, 64}).launch<PagedAttentionMmaSplit>(device), Names{few});
+  EXPECT_EQ(paged({397, 397, 64}).launch<PagedAttentionMmaSplit>(device), Names{few + "_dense"});
+  Shape shape{397, 397, 64};
+  shape.head_major = true;
+  EXPECT_EQ(paged(shape).launch<PagedAttentionMmaSplit>(device), Names{few + "_groups"});
 }
 
 TEST(PagedAttentionShares, FixedOnesGrowAndLeaveNoKeyOut) {
