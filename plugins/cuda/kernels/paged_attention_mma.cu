@@ -5,13 +5,12 @@
 
 using namespace rlk::cuda_kernels;
 
-constexpr MmaLayout paged_layout(bool is_head_major) {
-  return is_head_major ? MmaLayout::panels : MmaLayout::swizzled;
-}
+template <int kHead, bool kGroups>
+using PagedShape = MmaShape<kHead, 4, 1, kGroups ? MmaLayout::panels : MmaLayout::swizzled>;
 
-#define RLK_PAGED_KERNEL(name, T, head, blocks, few, groups)                                                          \
-  RLK_SIMT_KERNEL(128, blocks) name(RLK_SIMT_ARGUMENT(PagedAttentionArgs) args) {                                     \
-    attention_parts_mma<T, MmaShape<head, 4, 1, paged_layout(groups)>, true, true, few, PagedParts<T, groups>>(args); \
+#define RLK_PAGED_KERNEL(name, T, head, blocks, few, groups)                                        \
+  RLK_SIMT_KERNEL(128, blocks) name(RLK_SIMT_ARGUMENT(PagedAttentionArgs) args) {                   \
+    attention_parts_mma<T, PagedShape<head, groups>, true, true, few, PagedParts<T, groups>>(args); \
   }
 // _dense: three blocks of a multiprocessor, with the same bits.
 #define RLK_PAGED_KERNELS(T, head)                                                       \
