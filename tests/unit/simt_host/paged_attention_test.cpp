@@ -119,11 +119,11 @@ TEST_F(PagedAttentionMmaTest, ManyTurnsTakeThreeBlocksOfAMultiprocessor) {
   Device device(0);
   const std::string few = "paged_attention_mma_bf16_128_16";
   // 264 blocks at once, 2 of each sequence.
-  EXPECT_EQ(paged({396, 396, 64}).launch<PagedAttentionMmaSplit>(device), Names{few});
-  EXPECT_EQ(paged({397, 397, 64}).launch<PagedAttentionMmaSplit>(device), Names{few + "_dense"});
+  EXPECT_EQ(paged({396, 396, 64}).launch<PagedAttentionMmaSplit>(device).front(), few);
+  EXPECT_EQ(paged({397, 397, 64}).launch<PagedAttentionMmaSplit>(device).front(), few + "_dense");
   Shape shape{397, 397, 64};
   shape.head_major = true;
-  EXPECT_EQ(paged(shape).launch<PagedAttentionMmaSplit>(device), Names{few + "_groups"});
+  EXPECT_EQ(paged(shape).launch<PagedAttentionMmaSplit>(device).front(), few + "_groups");
 }
 
 TEST(PagedAttentionShares, FixedOnesGrowAndLeaveNoKeyOut) {
