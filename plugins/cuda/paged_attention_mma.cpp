@@ -69,8 +69,9 @@ struct Cut {
       sum_bytes = align_256(numbers * 2);
     };
     count(call.Tq * call.Hq);
-    // Prefill over fixed shares is what has so many. It always takes this way, so that small calls try it, too.
-    by_tiles = workspace() > kPartBytes || (form.is_fixed && call.Tq > call.B);
+    // Prefill over fixed shares is what has so many, and always takes this way. Small heads do, too, which are cheap to
+    // try: a step of decoding is faster with parts in one piece.
+    by_tiles = workspace() > kPartBytes || (form.is_fixed && (call.Tq > call.B || call.D < 64));
     if (!by_tiles) return;
     count(rows * call.Hkv);
     launch_tiles = std::min<int64_t>(tiles, std::max<int64_t>(kPartBytes / workspace(), 1));

@@ -108,7 +108,10 @@ TEST_F(PagedAttentionMmaTest, PrefillOverManySharesTakesItsRowsInParts) {
     next += seen[i].part_tiles;
   }
   EXPECT_EQ(next, kTiles);
-  // Small calls take the same way, a step of decoding as long as its parts fit.
+  // Small calls take the same way, and small heads; a step of decoding where its parts do not fit.
+  Shape small{2, 2, 65};
+  small.head = 40;
+  EXPECT_EQ(paged(small).launch<PagedAttentionMmaFixed>(device).back(), "paged_attention_mma_tile_merge_bf16");
   EXPECT_EQ(paged({2, 3, 65}).launch<PagedAttentionMmaFixed>(device).back(), "paged_attention_mma_tile_merge_bf16");
   EXPECT_EQ(paged({64, 64, 8192}).launch<PagedAttentionMmaFixed>(device).back(), "paged_attention_merge_bf16");
   EXPECT_EQ(paged({8192, 8192, 8192}).launch<PagedAttentionMmaFixed>(device).back(),
