@@ -14,8 +14,8 @@ using namespace simt;
 //   swizzled   without gaps: places of 16 bytes change with those beside them. A power of 2 of them make a row
 //   panels     16 keys at a time as caches of the layout head_major have them; loaders say where a fragment begins
 // cp.async seems to ask for a sector of 32 bytes once for each 32 bytes of shared memory that it goes to: a decode step
-// over padded rows, where that is twice for every other row, took 273 us on an H200 and over swizzled ones 254; caches in
-// panels whose sectors were torn apart took 450, with the L2 cache at 0.9 of its rate.
+// over padded rows, where that is twice for every other row, took 273 us on an H200 and over swizzled ones 254; caches
+// in panels whose sectors were torn apart took 460, with the L2 cache at 0.9 of its rate.
 enum class MmaLayout { padded, swizzled, panels };
 
 template <int kHead_, int kWarps_, int kRowTiles_, MmaLayout kLayout_ = MmaLayout::padded, int kStages_ = 2>
