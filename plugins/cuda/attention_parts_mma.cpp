@@ -55,10 +55,10 @@ struct Share {
   int64_t sequences, rows, keys;
   int64_t block_rows, blocks, splits;
 
-  Share(int64_t sequence_count, int64_t row_count, int64_t key_count, int64_t kv_heads, bool has_large_blocks,
-        int64_t multiprocessors)
+  Share(int64_t sequence_count, int64_t row_count, int64_t key_count, int64_t kv_heads, int64_t multiprocessors)
       : sequences(sequence_count), rows(row_count), keys(key_count) {
-    block_rows = rows <= kPartsFewRows ? kPartsFewRows : rows > 64 && has_large_blocks ? 128 : 64;
+    // Blocks of 128 rows, 32 of a warp, were slower on an H200 with 256 rows of a key head and with 2048.
+    block_rows = rows <= kPartsFewRows ? kPartsFewRows : 64;
     blocks = sequences * kv_heads * ceil_divide(rows, block_rows);
     splits = blocks == 0 || keys == 0 ? 0 : 1;
     if (splits == 0) return;
@@ -70,27 +70,14 @@ int padded(int64_t head) {
   return head <= 64 ? 64 : 128;
 }
 
-// What shares depend on.
-struct Room {
-  int64_t multiprocessors, shared_limit;
-  explicit Room(const Device& device)
-      : multiprocessors(device.multiprocessors()), shared_limit(device.shared_limit()) {}
-  // Softcap and masks have kernels of 64 rows.
-  bool has_large_blocks(const AttentionPartsArgs& args) const {
-    return args.softcap == 0 && args.key_mask.data == nullptr && args.prefix_mask.data == nullptr &&
-           simt::attention_mma_shared_bytes(padded(args.head_size), 128) <= shared_limit;
-  }
-};
-
 struct Shares {
   Share prefix, own;
   int64_t rows, head;  // of all parts of a slot
 
-  Shares(const AttentionPartsArgs& args, const Room& room)
+  Shares(const AttentionPartsArgs& args, int64_t multiprocessors)
       : prefix(args.batches, args.samples * args.queries * args.group, args.prefix_keys, args.kv_heads,
-               room.has_large_blocks(args), room.multiprocessors),
-        own(args.batches * args.samples, args.queries * args.group, args.keys, args.kv_heads,
-            room.has_large_blocks(args), room.multiprocessors),
+               multiprocessors),
+        own(args.batches * args.samples, args.queries * args.group, args.keys, args.kv_heads, multiprocessors),
         rows(args.batches * args.samples * args.queries * args.q_heads),
         head(args.head_size) {}
   int64_t slots() const { return prefix.splits + own.splits; }
@@ -103,14 +90,13 @@ template <class Op>
 class AttentionPartsPlan final : public sdk::Plan {
 public:
   AttentionPartsPlan(Device& device, const sdk::Call<Op>& call, const Accuracy& accuracy)
-      : params_(call.params()), place_(device.place()), room_(device) {
+      : params_(call.params()), place_(device.place()), multiprocessors_(device.multiprocessors()) {
     const rlk_tensor& q = *sdk::arguments_of(call).q;
     padded_ = padded(q.shape[q.ndim - 1]);
     const char* const dtype = sdk::name_of(sdk::dtype_of(q));
     const std::string of_rows = sdk::format("%s_%s_%d_", accuracy.image, dtype, padded_);
     few_ = device.kernel(kAccurateImage, sdk::format("%s_%s_%d_16", kAccurateImage, dtype, padded_), shared(16));
-    some_ = device.kernel(accuracy.image, of_rows + "64_options", shared(64));
-    if (shared(128) <= device.shared_limit()) many_ = device.kernel(accuracy.image, of_rows + "128", shared(128));
+    many_ = device.kernel(accuracy.image, of_rows + "64_options", shared(64));
     merge_ = device.kernel(kAccurateImage, sdk::format("%s_merge_%s", kAccurateImage, dtype));
     flags = RLK_PLAN_SHAREABLE | RLK_PLAN_CAPTURABLE;
     dynamic_symbols = sample_symbols<Op>();
@@ -118,13 +104,13 @@ public:
   }
 
   uint64_t prepare(const sdk::Run& run) override {
-    return Shares(arguments_of<Op>(sdk::arguments_of<Op>(run, params_)), room_).bytes();
+    return Shares(arguments_of<Op>(sdk::arguments_of<Op>(run, params_)), multiprocessors_).bytes();
   }
 
   void enqueue(sdk::Stream& stream, const sdk::Run& run) override {
     AttentionPartsArgs args = arguments_of<Op>(sdk::arguments_of<Op>(run, params_));
     if (args.queries > kMostCount) throw sdk::Error(RLK_UNSUPPORTED, "the kernels count queries up to 2^30");
-    const Shares shares(args, room_);
+    const Shares shares(args, multiprocessors_);
     Workspace workspace(run.workspace());
     args.parts = workspace.take<float>(shares.part_bytes());
     args.sums = workspace.take<float>(shares.sum_bytes());
@@ -141,19 +127,19 @@ public:
   }
 
 private:
-  int shared(int block_rows) const { return simt::attention_mma_shared_bytes(padded_, block_rows); }
+  int shared(int block_rows) const { return parts_shared_bytes(padded_, block_rows); }
   void launch_parts(AttentionPartsArgs& args, const Share& share, StreamHandle stream) const {
     if (share.splits == 0) return;
     args.splits = static_cast<int32_t>(share.splits);
-    const FunctionHandle kernel = share.block_rows == kPartsFewRows ? few_ : share.block_rows == 128 ? many_ : some_;
+    const FunctionHandle kernel = share.block_rows == kPartsFewRows ? few_ : many_;
     launch(kernel, share.blocks * share.splits, 128, shared(static_cast<int>(share.block_rows)), stream, args);
   }
 
   const typename Op::Params params_;
   Place place_;
-  Room room_;
+  int64_t multiprocessors_;
   int padded_ = 0;
-  FunctionHandle few_ = nullptr, some_ = nullptr, many_ = nullptr, merge_ = nullptr;  // many_: where a block has room
+  FunctionHandle few_ = nullptr, many_ = nullptr, merge_ = nullptr;
 };
 
 template <class Op>
@@ -189,13 +175,13 @@ sdk::Support support_of(Device& device, const sdk::Call<Op>& described, const Ac
                             "q, keys, values and out must start on 16 bytes, with strides of multiples of 8",
                             RLK_SUPPORT_IF_CONTIGUOUS);
   }
-  if (const int shared = simt::attention_mma_shared_bytes(padded(call.D), 64); shared > device.shared_limit()) {
+  if (const int shared = parts_shared_bytes(padded(call.D), 64); shared > device.shared_limit()) {
     return sdk::Support::no("SHARED_MEMORY",
                             sdk::format("head size %lld needs %d bytes of shared memory; a block of this device has %d",
                                         static_cast<long long>(call.D), shared, device.shared_limit()));
   }
   const AttentionPartsArgs args = arguments_of<Op>(call);
-  const Shares shares(args, Room(device));
+  const Shares shares(args, device.multiprocessors());
   sdk::Support answer = sdk::Support::yes(accuracy.name, accuracy.numerics, RLK_SUPPORT_PREFERRED);
   answer.workspace_bound = shares.bytes();
   // Blocks multiply all their rows, whatever has them.

@@ -17,6 +17,8 @@ using Arguments = sdk::Arguments<Op>;
 
 constexpr const char* kImage = "paged_attention_mma";
 constexpr int64_t kMostHead = 128, kManyRows = 64;
+// Of parts. Where they do not fit in one piece they lie tile by tile, and a launch has as many tiles as fit.
+constexpr uint64_t kPartBytes = uint64_t{256} << 20;
 constexpr int64_t kMostFixedKeys = fixed_share_begin(simt::kPagedMaxSplits);
 
 struct Form {
@@ -34,9 +36,7 @@ int padded(const Arguments& call) {
   return call.D <= 64 ? 64 : 128;
 }
 int shared_bytes(const Arguments& call, int64_t rows) {
-  const int block_rows = static_cast<int>(rows);
-  return is_head_major(call) ? simt::attention_mma_columns_shared_bytes(padded(call), block_rows)
-                             : simt::attention_mma_shared_bytes(padded(call), block_rows);
+  return parts_shared_bytes(padded(call), static_cast<int>(rows));
 }
 
 int64_t fixed_shares(int64_t keys) {
@@ -48,6 +48,9 @@ int64_t fixed_shares(int64_t keys) {
 // How a call is cut.
 struct Cut {
   int64_t rows, tiles, splits;  // rows of a block; tiles of rows
+  int64_t launch_tiles;         // of one launch
+  bool by_tiles = false;        // how parts lie
+  uint64_t value_bytes = 0, sum_bytes = 0;
 
   Cut(const Arguments& call, const Form& form, int64_t multiprocessors) {
     // What sequences have is on the device: all have as many.
@@ -58,7 +61,28 @@ struct Cut {
     splits = form.is_fixed ? fixed_shares(keys)
                            : shares_of_keys(keys, std::max<int64_t>(tiles * call.Hkv, 1),
                                             multiprocessors * kPartsBlocks, simt::kPagedMaxSplits);
+    launch_tiles = tiles = std::max<int64_t>(tiles, call.cu_seqlens_q != nullptr ? 1 : 0);
+    if (splits == 1) return;
+    const auto count = [&](int64_t part_rows) {
+      const uint64_t numbers = sizeof(float) * static_cast<uint64_t>(splits * part_rows);  // one of each part
+      value_bytes = align_256(numbers * static_cast<uint64_t>(call.D));
+      sum_bytes = align_256(numbers * 2);
+    };
+    count(call.Tq * call.Hq);
+    // Prefill over fixed shares is what has so many, and always takes this way. Small heads do, too, which are cheap to
+    // try: a step of decoding is faster with parts in one piece.
+    by_tiles = workspace() > kPartBytes || (form.is_fixed && (call.Tq > call.B || call.D < 64));
+    if (!by_tiles) return;
+    count(rows * call.Hkv);
+    launch_tiles = std::min<int64_t>(tiles, std::max<int64_t>(kPartBytes / workspace(), 1));
+    count(launch_tiles * rows * call.Hkv);
   }
+  // Whether three blocks of a multiprocessor are faster than two: on an H200 where many have a turn each (256 sequences
+  // of 1024 keys 264 us against 279, 64 of 4096 in 4 fixed shares 275 against 290), not where a turn is all.
+  bool is_dense(int64_t kv_heads, int64_t multiprocessors) const {
+    return tiles * kv_heads * splits > 3 * multiprocessors * kPartsBlocks;
+  }
+  uint64_t workspace() const { return value_bytes + sum_bytes; }
 };
 
 // The last element that kernels count from a cache's first, which grows with NB.
@@ -84,23 +108,24 @@ public:
       : params_(described.params()), place_(device.place()), form_(form), multiprocessors_(device.multiprocessors()) {
     const Arguments call = sdk::arguments_of(described);
     const char* const dtype = sdk::name_of(sdk::dtype_of(*call.q));
-    const auto kernel_of = [&](int64_t rows) {
-      return device.kernel(kImage,
-                           sdk::format("%s_%s_%d_%lld%s", kImage, dtype, padded(call), static_cast<long long>(rows),
-                                       is_head_major(call) ? "_groups" : ""),
-                           shared_bytes(call, rows));
+    const auto kernel_of = [&](int64_t rows, const char* suffix) {
+      return device.kernel(
+          kImage, sdk::format("%s_%s_%d_%lld%s", kImage, dtype, padded(call), static_cast<long long>(rows), suffix),
+          shared_bytes(call, rows));
     };
-    few_ = kernel_of(kPartsFewRows);
-    if (!form_.is_fixed) many_ = kernel_of(kManyRows);
+    const char* const suffix = is_head_major(call) ? "_groups" : "";
+    few_ = dense_ = kernel_of(kPartsFewRows, suffix);
+    if (!is_head_major(call)) dense_ = kernel_of(kPartsFewRows, "_dense");  // else its registers do not fit
+    if (!form_.is_fixed) many_ = kernel_of(kManyRows, suffix);
     merge_ = device.kernel("paged_attention", sdk::format("paged_attention_merge_%s", dtype));
+    tile_merge_ = device.kernel(kImage, sdk::format("%s_tile_merge_%s", kImage, dtype));
     flags = RLK_PLAN_SHAREABLE | RLK_PLAN_CAPTURABLE;
     dynamic_symbols = sdk::bits_of(&Arguments::B, &Arguments::Tq, &Arguments::NB, &Arguments::MB);
     workspace_bound = UINT64_MAX;
   }
 
   uint64_t prepare(const sdk::Run& run) override {
-    const Arguments call = sdk::arguments_of<Op>(run, params_);
-    return paged_workspace(call, Cut(call, form_, multiprocessors_).splits);
+    return Cut(sdk::arguments_of<Op>(run, params_), form_, multiprocessors_).workspace();
   }
 
   void enqueue(sdk::Stream& stream, const sdk::Run& run) override {
@@ -112,13 +137,25 @@ public:
     args.splits = static_cast<int32_t>(cut.splits);
     args.fixed_shares = form_.is_fixed ? 1 : 0;
     args.errors = error_sink(run);
-    place_paged_parts(args, call, run.workspace());
-    args.tiles = std::max<int64_t>(cut.tiles, call.cu_seqlens_q != nullptr ? 1 : 0);
+    Workspace workspace(run.workspace());
+    args.parts = workspace.take<void>(cut.value_bytes);
+    args.part_sums = workspace.take<void>(cut.sum_bytes);
+    args.tiles = cut.tiles;
+    args.tile_rows = cut.by_tiles ? cut.rows : 0;
     const PlaceScope scope(place_);
     const StreamHandle handle = own(stream).handle();
-    launch(cut.rows == kPartsFewRows ? few_ : many_, args.tiles * cut.splits * call.Hkv, simt::kPagedThreads,
-           shared_bytes(call, cut.rows), handle, args);
-    if (cut.splits > 1) launch_walking(merge_, call.Tq * call.Hq, simt::kPagedThreads, 0, handle, args);
+    const FunctionHandle kernel = cut.rows != kPartsFewRows                  ? many_
+                                  : cut.is_dense(call.Hkv, multiprocessors_) ? dense_
+                                                                             : few_;
+    for (args.first_tile = 0; args.first_tile < cut.tiles; args.first_tile += cut.launch_tiles) {
+      args.part_tiles = std::min(cut.launch_tiles, cut.tiles - args.first_tile);
+      const int64_t items = args.part_tiles * call.Hkv;
+      launch(kernel, items * cut.splits, simt::kPagedThreads, shared_bytes(call, cut.rows), handle, args);
+      if (cut.by_tiles) launch(tile_merge_, items, simt::kPagedThreads, 0, handle, args);
+    }
+    if (cut.splits > 1 && !cut.by_tiles) {
+      launch_walking(merge_, call.Tq * call.Hq, simt::kPagedThreads, 0, handle, args);
+    }
   }
 
 private:
@@ -126,7 +163,7 @@ private:
   Place place_;
   const Form form_;
   const int64_t multiprocessors_;
-  FunctionHandle few_ = nullptr, many_ = nullptr, merge_ = nullptr;
+  FunctionHandle few_ = nullptr, dense_ = nullptr, many_ = nullptr, merge_ = nullptr, tile_merge_ = nullptr;
 };
 
 // Why 16-byte accesses cannot fetch this cache, or nothing.

@@ -78,17 +78,15 @@ __device__ inline bool paged_cu_is_bad(const PagedAttentionArgs& args, unsigned 
   return true;
 }
 
-// Whether the sequence's length or a block of this share of its table is out of range; all threads ask.
-__device__ inline bool paged_sequence_is_bad(const PagedAttentionArgs& args, const PagedWork& work, int64_t split,
-                                             bool reports, int& is_bad) {
-  if (threadIdx.x == 0) is_bad = 0;
-  __syncthreads();
-  if (work.keys < 0 || work.keys > args.table_blocks * args.block_size) {
-    if (threadIdx.x == 0 && reports && split == 0) {
-      report_data_error(args.errors, kDataBadSeqlens, work.sequence, work.keys);
-    }
-    return true;
-  }
+// Whether the sequence's length is out of range.
+__device__ inline bool paged_length_is_bad(const PagedAttentionArgs& args, const PagedWork& work, bool reports) {
+  if (work.keys >= 0 && work.keys <= args.table_blocks * args.block_size) return false;
+  if (threadIdx.x == 0 && reports) report_data_error(args.errors, kDataBadSeqlens, work.sequence, work.keys);
+  return true;
+}
+// Sets is_bad if a block of this share of the sequence's table is out of range; all threads look.
+__device__ inline void paged_find_bad_block(const PagedAttentionArgs& args, const PagedWork& work, int64_t split,
+                                            bool reports, int& is_bad) {
   const int64_t blocks = (work.keys + args.block_size - 1) / args.block_size;
   const int64_t end = blocks * (split + 1) / args.splits;
   for (int64_t m = blocks * split / args.splits + threadIdx.x; m < end; m += kPagedThreads) {
@@ -98,6 +96,14 @@ __device__ inline bool paged_sequence_is_bad(const PagedAttentionArgs& args, con
     is_bad = 1;
     if (reports) report_data_error(args.errors, kDataIdOutOfRange, work.sequence, id);
   }
+}
+// Whether the sequence's length or a block of this share of its table is out of range; all threads ask.
+__device__ inline bool paged_sequence_is_bad(const PagedAttentionArgs& args, const PagedWork& work, int64_t split,
+                                             bool reports, int& is_bad) {
+  if (threadIdx.x == 0) is_bad = 0;
+  __syncthreads();
+  if (paged_length_is_bad(args, work, reports && split == 0)) return true;
+  paged_find_bad_block(args, work, split, reports, is_bad);
   __syncthreads();
   return is_bad != 0;
 }

@@ -49,8 +49,9 @@ struct PagedAttentionArgs {
   int64_t sequences, queries, cache_blocks, table_blocks, block_size;
   int64_t window_left;  // -1: all
   int64_t window_right;
-  int64_t tiles;        // of rows, at most
-  int64_t first_block;  // of this launch, when one grid cannot hold all blocks
+  int64_t tiles;                              // of rows, at most
+  int64_t first_tile, part_tiles, tile_rows;  // where kernels take tiles in parts: those of this launch; rows of one
+  int64_t first_block;                        // of this launch, when one grid cannot hold all blocks
   int32_t indices_are_i64;
   int32_t q_heads;
   int32_t kv_heads;

@@ -91,7 +91,7 @@ __device__ __forceinline__ void attention_mma(const AttentionArgs& args) {
     }
   };
   walk_tiles<S>(state, key_loader, value_loader, tiles, query_tile + query_fragment<S::kStride>(warp_row), key_tile, 0,
-                idle, scale, adjust);
+                idle, scale, adjust, [] {});
   if (idle) return;
 
     // Out through this warp's own query rows, to leave in 16-byte accesses.

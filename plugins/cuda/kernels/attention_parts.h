@@ -13,6 +13,11 @@ constexpr int kPartsMergeWarps = 4;
 // Blocks of a multiprocessor at once. Two of few rows fetch keys as fast as memory sends them (measured on an H200,
 // against three); fewer blocks make fewer parts.
 constexpr int kPartsBlocks = 2;
+// Of queries, and of two tiles of keys and of values, which lie there without gaps.
+RLK_SIMT_BOTH constexpr int parts_shared_bytes(int padded_head, int block_rows) {
+  return 2 * simt::attention_mma_stride(padded_head) * block_rows +
+         2 * 4 * simt::attention_mma_keys(padded_head) * padded_head;
+}
 // The first key of a share whose place no call moves: shares have 1024 keys, 2048 from key 8192 on, 4096 from key 16384
 // on. Short sequences have enough of them to fill a device, long ones few to put together.
 RLK_SIMT_BOTH constexpr int64_t fixed_share_begin(int64_t share) {

@@ -60,6 +60,8 @@ struct SampleParts {
     diagonal = args.top_left != 0 ? 0 : all_keys - args.queries;
   }
   __device__ __forceinline__ bool begin() const { return true; }
+  __device__ __forceinline__ void look() const {}
+  __device__ __forceinline__ bool failed() const { return false; }
 
   __device__ __forceinline__ Row row(int64_t number) const {
     const int64_t rows_of_sample = args.queries * args.group;
@@ -150,6 +152,9 @@ __device__ __forceinline__ void attention_parts_mma(const typename Parts::Args& 
   int64_t tiles = high.last < low.first ? 0 : high.last / kKeys + 1 - first_tile;
   parts.template take_share<S>(first_tile, tiles);
   if (tiles <= 0 && parts.leaves_empty()) {
+    parts.look();
+    __syncthreads();
+    if (parts.failed()) return;
     for (int row = static_cast<int>(threadIdx.x); row < valid_rows; row += S::kThreads) {
       parts.put_sums(parts.place(parts.first_row + row, 0.0f), -INFINITY, 0.0f);
     }
@@ -161,7 +166,7 @@ __device__ __forceinline__ void attention_parts_mma(const typename Parts::Args& 
   const KeyMask mask = kOptions ? parts.mask() : KeyMask{};
   auto keys = parts.template keys<S, kOptions, kOwn>(first_tile * kKeys, key_tile, mask);
   auto values =
-      parts.template values<S, kOptions, kOwn>(first_tile * kKeys, key_tile + S::kStages * S::kKeyTileBytes, mask);
+      parts.template values<S, kOptions, kOwn>(first_tile * kKeys, key_tile + S::kStages * S::kTileBytes, mask);
   if (tiles > 0) {
     constexpr int kChunks = kHead / 8;
     for (int i = static_cast<int>(threadIdx.x); i < kRows * kChunks; i += S::kThreads) {
@@ -185,7 +190,7 @@ __device__ __forceinline__ void attention_parts_mma(const typename Parts::Args& 
   }
   // Scores in powers of 2; a softcap leaves them so.
   const float scale = kOptions && args.softcap > 0 ? 1.0f : static_cast<float>(args.scale * 1.4426950408889634074);
-  MmaRows<T, kHead, S::kStride, kRowTiles, kWarpKeys, kAccurate, S::kTransposed, S::kValueStride> state;
+  MmaRows<T, kHead, S::kStride, kRowTiles, kWarpKeys, kAccurate, S::kLayout> state;
   const auto adjust = [&](int64_t tile) {
     if (kOptions && args.softcap > 0) state.cap(Softcap<float>(args));
     const int64_t first_key = (first_tile + tile) * kKeys;
@@ -206,7 +211,8 @@ __device__ __forceinline__ void attention_parts_mma(const typename Parts::Args& 
     }
   };
   walk_tiles<S, kOwn>(state, keys, values, tiles, query_tile + query_fragment<S::kStride>(warp_row), key_tile, warp_key,
-                      idle, scale, adjust);
+                      idle, scale, adjust, [&] { parts.look(); });
+  if (parts.failed()) return;
 
   if constexpr (!kFew) {
     if (idle) return;

@@ -9,8 +9,16 @@ namespace rlk::cuda_kernels {
 
 using namespace simt;
 
-// kTransposed: values lie in shared memory as columns of the head size, a row for each, as a cache may have them.
-template <int kHead_, int kWarps_, int kRowTiles_, bool kTransposed_ = false, int kStages_ = 2>
+// How keys and values lie in shared memory, so that ldmatrix meets no bank twice.
+//   padded     a row for each key, with a gap after it
+//   swizzled   without gaps: places of 16 bytes change with those beside them. A power of 2 of them make a row
+//   panels     16 keys at a time as caches of the layout head_major have them; loaders say where a fragment begins
+// cp.async seems to ask for a sector of 32 bytes once for each 32 bytes of shared memory that it goes to: a decode step
+// over padded rows, where that is twice for every other row, took 273 us on an H200 and over swizzled ones 254; caches
+// in panels whose sectors were torn apart took 460, with the L2 cache at 0.9 of its rate.
+enum class MmaLayout { padded, swizzled, panels };
+
+template <int kHead_, int kWarps_, int kRowTiles_, MmaLayout kLayout_ = MmaLayout::padded, int kStages_ = 2>
 struct MmaShape {
   static constexpr int kHead = kHead_;  // head size, padded
   static constexpr int kWarps = kWarps_;
@@ -19,12 +27,31 @@ struct MmaShape {
   static constexpr int kThreads = kWarps * 32;
   static constexpr int kBlockRows = kWarps * kRowTiles * 16;
   static constexpr int kStride = attention_mma_stride(kHead);  // of a row in shared memory, elements
-  static constexpr bool kTransposed = kTransposed_;
-  static constexpr int kValueStride = kTransposed ? kKeys + 8 : kStride;
+  static constexpr MmaLayout kLayout = kLayout_;
   static constexpr int kStages = kStages_;  // of tiles of keys, and of values
-  static constexpr uint32_t kKeyTileBytes = 2 * kStride * kKeys;
-  static constexpr uint32_t kValueTileBytes = kTransposed ? 2 * kValueStride * kHead : kKeyTileBytes;
+  static constexpr uint32_t kRowBytes = 2 * (kLayout == MmaLayout::padded ? kStride : kHead);  // of a key, or a value
+  static constexpr uint32_t kTileBytes = kRowBytes * kKeys;
 };
+
+// Where a row of a tile has its place-th 16 bytes.
+template <class S>
+__device__ __forceinline__ uint32_t tile_place(uint32_t row, uint32_t place) {
+  return row * S::kRowBytes + 16 * (S::kLayout == MmaLayout::swizzled ? place ^ row % 8 : place);
+}
+// From a place of row r to the same of row r + rows, where no bit of r % 8 is one of rows % 8.
+template <class S>
+__device__ __forceinline__ uint32_t tile_step(uint32_t at, uint32_t rows) {
+  return (S::kLayout == MmaLayout::swizzled ? at ^ 16 * (rows % 8) : at) + rows * S::kRowBytes;
+}
+// From an even place to the `pairs`-th of two places after it.
+template <MmaLayout kLayout>
+__device__ __forceinline__ uint32_t pair_step(uint32_t at, uint32_t pairs) {
+  return kLayout == MmaLayout::swizzled ? (at ^ 32 * (pairs % 4)) + 128 * (pairs / 4) : at + 32 * pairs;
+}
+
+RLK_SIMT_BOTH constexpr uint32_t panel_bytes(int head) {
+  return 2 * 16 * head;
+}
 
 // Brings the key (or value) tiles of one sequence into shared memory, one after the other. A thread keeps its column
 // and steps down the rows; rows beyond the sequence, masked rows and columns beyond the head size become 0. The
@@ -49,7 +76,7 @@ struct TileLoader {
     in_head = column < head_size;
     from = sequence + (first_key + row) * token_stride + (in_head ? column : 0);
     stride = token_stride;
-    to = shared_tile + 2 * (row * S::kStride + column);
+    to = shared_tile + tile_place<S>(row, column / 8);
     left = keys - first_key - row;
     mask_stride = key_mask.stride;
     mask = kOptions ? key_mask.data : nullptr;
@@ -77,7 +104,7 @@ private:
     const T* row = from;
 #pragma unroll
     for (int r = 0; r < kRows; r += kRowsAtOnce) {
-      if (has(r)) copy_async_16(to + stage_bytes + 2 * r * S::kStride, row);
+      if (has(r)) copy_async_16(tile_step<S>(to, r) + stage_bytes, row);
       row += kRowsAtOnce * stride;
     }
   }
@@ -87,7 +114,7 @@ private:
     for (int r = 0; r < kRows; r += kRowsAtOnce) {
       if (!has(r)) break;
       const bool open = in_head && r <= last && (!kOptions || mask == nullptr || mask[r * mask_stride] != 0);
-      copy_async_16(to + stage_bytes + 2 * r * S::kStride, from + (r <= last ? r : last) * stride, open);
+      copy_async_16(tile_step<S>(to, r) + stage_bytes, from + (r <= last ? r : last) * stride, open);
     }
   }
 };
@@ -95,11 +122,11 @@ private:
 // The rows of a warp, 16 a tile: their scores against kKeys keys, what the exponents have subtracted, the sums of the
 // weights and the weighted values. This thread's rows of tile r are 16 r + lane / 4 + 8 h, its columns of 8 n
 // 8 n + lane % 4 * 2 and the next: elements 2 h and 2 h + 1. kAccurate: weights as two numbers of T.
-// kTransposed, kValueStride: MmaShape's.
-template <class T, int kHead, int kStride, int kRowTiles, int kKeys, bool kAccurate, bool kTransposed = false,
-          int kValueStride = kStride>
+template <class T, int kHead, int kStride, int kRowTiles, int kKeys, bool kAccurate,
+          MmaLayout kLayout = MmaLayout::padded>
 struct MmaRows {
   static constexpr int kScoreTiles = kKeys / 8, kHeadTiles = kHead / 8;
+  static constexpr int kRowBytes = 2 * (kLayout == MmaLayout::padded ? kStride : kHead);  // of a key, or a value
   // Weights are kept times 2^kHeadroom: small f16 weights, and second halves, would otherwise lose bits to subnormals.
   static constexpr float kHeadroom = kIsBf16<T> ? 0.0f : 10.0f;
   float top[kRowTiles][2], sum[kRowTiles][2], out[kRowTiles][kHeadTiles][4], score[kRowTiles][kScoreTiles][4];
@@ -138,7 +165,11 @@ struct MmaRows {
 #pragma unroll
       for (int n = 0; n < kScoreTiles / 2; ++n) {
         uint32_t k[4];
-        load_matrices(k, keys + 2 * (16 * n * kStride + 16 * d));
+        if constexpr (kLayout == MmaLayout::panels) {
+          load_matrices(k, keys + n * panel_bytes(kHead) + 512 * d);
+        } else {
+          load_matrices(k, pair_step<kLayout>(keys, d) + 16 * n * kRowBytes);
+        }
 #pragma unroll
         for (int r = 0; r < kRowTiles; ++r) {
           multiply_add<T>(score[r][2 * n], q[r], k[0], k[1]);
@@ -230,10 +261,10 @@ struct MmaRows {
 #pragma unroll
       for (int n = 0; n < kHeadTiles / 2; ++n) {
         uint32_t v[4];
-        if constexpr (kTransposed) {
-          load_matrices(v, values + 2 * (16 * n * kValueStride + 16 * j));
+        if constexpr (kLayout == MmaLayout::panels) {
+          load_matrices(v, values + j * panel_bytes(kHead) + 512 * n);
         } else {
-          load_matrices_transposed(v, values + 2 * (16 * j * kStride + 16 * n));
+          load_matrices_transposed(v, pair_step<kLayout>(values, n) + 16 * j * kRowBytes);
         }
 #pragma unroll
         for (int r = 0; r < kRowTiles; ++r) {
@@ -263,29 +294,48 @@ __device__ __forceinline__ uint32_t query_fragment(int first_row) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   return 2 * ((first_row + lane % 16) * kStride + lane / 16 * 8);
 }
-template <int kStride>
+template <class S>
 __device__ __forceinline__ uint32_t key_fragment(int first_key) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  return 2 * ((first_key + lane % 8 + lane / 16 * 8) * kStride + lane / 8 % 2 * 8);
+  return tile_place<S>(first_key + lane % 8 + lane / 16 * 8, lane / 8 % 2);
 }
-template <int kStride>
+template <class S>
 __device__ __forceinline__ uint32_t value_fragment(int first_key) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  return 2 * ((first_key + lane % 8 + lane / 8 % 2 * 8) * kStride + lane / 16 * 8);
+  return tile_place<S>(first_key + lane % 8 + lane / 8 % 2 * 8, lane / 16);
+}
+// The same of panels, of keys and of values. A step's 16 rows (keys; elements of values) of two times 8 numbers are 32
+// places of 16 bytes: all rows' first 8 before their second, or is_paired, side by side. Rows 4 to 7 of each 8 then
+// swap theirs, so that ldmatrix meets no bank twice.
+__device__ __forceinline__ int paired_place(int place) {
+  return place ^ (place / 8 % 2);
+}
+template <int kHead>
+__device__ __forceinline__ uint32_t panel_fragment(int first_key, bool is_paired) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int row = lane % 8 + lane / 16 * 8, half = lane / 8 % 2;
+  const int place = is_paired ? paired_place(2 * row + half) : 16 * half + row;
+  return first_key / 16 * panel_bytes(kHead) + 16 * place;
 }
 
 // Walks over tiles of keys and values, S::kStages of both in flight. Queries may be under way as the first group of
 // copies. idle: the warp has no rows; it still loads, and meets the barriers. first_key: of the tile, that this warp
 // multiplies. adjust(tile): what becomes of the scores before they are weights. kOwn: a warp multiplies the rows that
-// it has brought, and only the queries are other warps' work, too.
-template <class S, bool kOwn = false, class Rows, class Keys, class Values, class Adjust>
+// it has brought, and only the queries are other warps' work, too. meanwhile(): called while the first tiles are under
+// way.
+template <class S, bool kOwn = false, class Rows, class Keys, class Values, class Adjust, class Meanwhile>
 __device__ __forceinline__ void walk_tiles(Rows& rows, Keys& keys, Values& values, int64_t tiles, uint32_t queries,
                                            uint32_t key_tile, int first_key, bool idle, float scale,
-                                           const Adjust& adjust) {
-  const uint32_t value_tile = key_tile + S::kStages * S::kKeyTileBytes;
-  const uint32_t of_keys = key_tile + key_fragment<S::kStride>(first_key);
-  const uint32_t of_values = value_tile + (S::kTransposed ? key_fragment<S::kValueStride>(0) + 2 * first_key
-                                                          : value_fragment<S::kStride>(first_key));
+                                           const Adjust& adjust, const Meanwhile& meanwhile) {
+  const uint32_t value_tile = key_tile + S::kStages * S::kTileBytes;
+  uint32_t of_keys = key_tile, of_values = value_tile;
+  if constexpr (S::kLayout == MmaLayout::panels) {
+    of_keys += keys.fragment(first_key);
+    of_values += values.fragment(first_key);
+  } else {
+    of_keys += key_fragment<S>(first_key);
+    of_values += value_fragment<S>(first_key);
+  }
   const auto meet = [] {
     if constexpr (kOwn) {
       wave_sync();
@@ -294,13 +344,14 @@ __device__ __forceinline__ void walk_tiles(Rows& rows, Keys& keys, Values& value
     }
   };
   const auto load = [&](int64_t tile, uint32_t stage) {
-    if (tile < tiles) keys.load(stage * S::kKeyTileBytes);
+    if (tile < tiles) keys.load(stage * S::kTileBytes);
     commit_copies();
-    if (tile < tiles) values.load(stage * S::kValueTileBytes);
+    if (tile < tiles) values.load(stage * S::kTileBytes);
     commit_copies();
   };
 #pragma unroll
   for (uint32_t stage = 0; stage + 1 < S::kStages; ++stage) load(stage, stage);
+  meanwhile();
   uint32_t stage = 0, next = S::kStages - 1;
   for (int64_t tile = 0; tile < tiles; ++tile) {
     load(tile + S::kStages - 1, next);
@@ -308,13 +359,13 @@ __device__ __forceinline__ void walk_tiles(Rows& rows, Keys& keys, Values& value
     if (kOwn && tile == 0) __syncthreads();
     meet();
     if (!idle) {
-      rows.multiply_keys(queries, of_keys + stage * S::kKeyTileBytes);
+      rows.multiply_keys(queries, of_keys + stage * S::kTileBytes);
       adjust(tile);
       rows.weigh(scale);
     }
     wait_copies<2 * S::kStages - 2>();
     meet();
-    if (!idle) rows.add_values(of_values + stage * S::kValueTileBytes);
+    if (!idle) rows.add_values(of_values + stage * S::kTileBytes);
     meet();  // the next loads overwrite this stage
     next = stage;
     stage = stage + 1 == S::kStages ? 0 : stage + 1;

@@ -1,6 +1,7 @@
 // paged_attention on tensor cores: the kernel of attention in parts (attention_parts_mma.cuh) over keys and values that
-// lie in the blocks of a cache, with the rows, checks and parts of the kernel without matrix units
-// (../../simt/paged_attention.cuh), whose merge puts the parts together.
+// lie in the blocks of a cache, with the rows and checks of the kernel without matrix units
+// (../../simt/paged_attention.cuh), whose merge puts the parts of a row together. Where there are too many to lie in
+// memory at once they lie tile by tile (paged_parts_merge.cuh).
 //
 // A warp brings a fixed 16 keys of each tile of 64. Each lane knows where one of them lies, and reads the block of its
 // key of the next tile from the table before it asks for the numbers of this one.
@@ -8,6 +9,7 @@
 
 #include "../../simt/paged_attention.cuh"
 #include "attention_parts_mma.cuh"
+#include "paged_parts_merge.cuh"
 
 namespace rlk::cuda_kernels {
 
@@ -70,7 +72,7 @@ struct PagedRowLoader {
     const int column = lane % kChunks * 8;
     in_head = column < where.args.head_size;
     from = static_cast<const T*>(where.cache.data) + kv_head * where.cache.head_stride + (in_head ? column : 0);
-    to = shared_tile + 2 * ((warp * kPagedWarpKeys + lane / kChunks) * S::kStride + column);
+    to = shared_tile + tile_place<S>(warp * kPagedWarpKeys + lane / kChunks, lane % kChunks);
   }
   __device__ __forceinline__ void load(uint32_t stage_bytes) {
     const int first = static_cast<int>(threadIdx.x) % 32 / kChunks;
@@ -79,68 +81,92 @@ struct PagedRowLoader {
     for (int r = 0; r < kPagedWarpKeys; r += kRowsAtOnce) {
       const uint32_t offset = wave_read(mine, r + first);
       const bool ok = in_head && offset != PagedKeys::kNone;
-      copy_async_16(to + stage_bytes + 2 * r * S::kStride, from + (ok ? int64_t{offset} * 8 : 0), ok);
+      copy_async_16(tile_step<S>(to, r) + stage_bytes, from + (ok ? int64_t{offset} * 8 : 0), ok);
     }
   }
 };
 
+// Tiles of head_major caches go to panels of shared memory 32 places of 16 bytes at a time. Two that one sector of 32
+// bytes fills lie side by side there, too.
+
 // Tiles of keys of which 8 elements of the head (or 8 times a power of 2) lie together, those of one token behind those
-// of the one before: a lane has a key.
+// of the one before. A lane has a key, and one of a step's two times 8 elements.
 template <class S, class T>
 struct PagedGroupLoader {
-  static constexpr int kSteps = S::kHead / 16;  // of two times 8 elements
+  static_assert(S::kLayout == MmaLayout::panels);
+  static constexpr int kSteps = S::kHead / 16;
   PagedKeys where;
   const T* from;
   uint32_t to;
   uint32_t group_stride;  // in 16 bytes
-  int half, shift;        // of a step's two times 8 elements this lane's; 8 << shift elements lie together
+  int half, shift;        // 8 << shift elements lie together
 
   __device__ __forceinline__ PagedGroupLoader(const PagedKeys& keys, int kv_head, uint32_t shared_tile) : where(keys) {
     const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
-    half = lane / kPagedWarpKeys;
     shift = 0;
     while (int64_t{8} << shift < where.cache.group) ++shift;
+    half = is_wide() ? lane % 2 : lane / kPagedWarpKeys;
     group_stride = static_cast<uint32_t>(where.cache.group_stride / 8);
     from = static_cast<const T*>(where.cache.data) + kv_head * where.cache.head_stride;
-    to = shared_tile + 2 * ((warp * kPagedWarpKeys + lane % kPagedWarpKeys) * S::kStride + 8 * half);
+    to = shared_tile + warp * panel_bytes(S::kHead) + 16 * (is_wide() ? paired_place(lane) : lane);
+  }
+  __device__ __forceinline__ uint32_t fragment(int first_key) const {
+    return panel_fragment<S::kHead>(first_key, is_wide());
   }
   __device__ __forceinline__ void load(uint32_t stage_bytes) {
-    const uint32_t offset = where.next(S::kKeys);
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const uint32_t mine = where.next(S::kKeys);  // of key lane % 16
+    const uint32_t offset = is_wide() ? wave_read(mine, lane / 2) : mine;
 #pragma unroll
     for (int s = 0; s < kSteps; ++s) {
       const int eight = 2 * s + half;
       const bool ok = offset != PagedKeys::kNone && 8 * eight < where.args.head_size;
       const uint32_t in_token = static_cast<uint32_t>(eight >> shift) * group_stride + (eight & ((1 << shift) - 1));
-      copy_async_16(to + stage_bytes + 32 * s, from + (ok ? (int64_t{offset} + in_token) * 8 : 0), ok);
+      copy_async_16(to + stage_bytes + 512 * s, from + (ok ? (int64_t{offset} + in_token) * 8 : 0), ok);
     }
+  }
+
+private:
+  // Whether a key's elements fill sectors.
+  __device__ __forceinline__ bool is_wide() const {
+    return shift > 0;
   }
 };
 
-// Tiles of values whose tokens lie together, 8 (or a multiple) of each element of the head.
+// Tiles of values whose tokens lie together, 8 (or a multiple) of each element of the head. A lane has an element of a
+// step's 16, and 8 of the 16 tokens.
 template <class S, class T>
 struct PagedColumnLoader {
+  static_assert(S::kLayout == MmaLayout::panels);
   static constexpr int kSteps = S::kHead / 16;
-  static_assert(S::kTransposed);
   PagedKeys where;
   const T* from;
   uint32_t to;
+  bool is_wide;  // an element's 16 tokens lie in one block and fill a sector
+  int half;
 
   __device__ __forceinline__ PagedColumnLoader(const PagedKeys& keys, int kv_head, uint32_t shared_tile) : where(keys) {
     const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
-    from = static_cast<const T*>(where.cache.data) + kv_head * where.cache.head_stride;
-    to = shared_tile + 2 * (lane / 2 * S::kValueStride + warp * kPagedWarpKeys + lane % 2 * 8);
+    is_wide = where.args.block_size % kPagedWarpKeys == 0;
+    half = is_wide ? lane % 2 : lane / 16;
+    from = static_cast<const T*>(where.cache.data) + kv_head * where.cache.head_stride +
+           (is_wide ? lane / 2 : lane % 16) * where.cache.element_stride;
+    to = shared_tile + warp * panel_bytes(S::kHead) + 16 * (is_wide ? paired_place(lane) : lane);
+  }
+  __device__ __forceinline__ uint32_t fragment(int first_key) const {
+    return panel_fragment<S::kHead>(first_key, is_wide);
   }
   __device__ __forceinline__ void load(uint32_t stage_bytes) {
     const int lane = static_cast<int>(threadIdx.x) % 32;
-    const int left = where.keys - (where.key - lane % kPagedWarpKeys + lane % 2 * 8);  // of this lane's 8 and the rest
-    const uint32_t offset = wave_read(where.next(S::kKeys), lane % 2 * 8);
+    const int left = where.keys - (where.key - lane % kPagedWarpKeys + half * 8);  // of this lane's 8 and the rest
+    const uint32_t offset = wave_read(where.next(S::kKeys), half * 8);
     const int there = offset == PagedKeys::kNone || left <= 0 ? 0 : left < 8 ? 2 * left : 16;
     const T* const at = from + (there > 0 ? int64_t{offset} * 8 : 0);
+    const int first = is_wide ? lane / 2 : lane % 16;
 #pragma unroll
     for (int s = 0; s < kSteps; ++s) {
-      const int d = 16 * s + lane / 2;
-      const bool in_head = d < where.args.head_size;
-      copy_async_part(to + stage_bytes + 32 * s * S::kValueStride, at + (in_head ? d * where.cache.element_stride : 0),
+      const bool in_head = 16 * s + first < where.args.head_size;
+      copy_async_part(to + stage_bytes + 512 * s, at + (in_head ? 16 * s * where.cache.element_stride : 0),
                       in_head ? there : 0);
     }
   }
@@ -165,6 +191,7 @@ struct PagedParts {
   int64_t all_keys, diagonal, count;
   static constexpr int64_t before = 0;
   int32_t kv_head;
+  int* is_bad;  // shared: whether a block of the table is
 
   __device__ __forceinline__ PagedParts(const Args& given, int64_t item, int block_rows)
       : args(given), rows(block_rows) {
@@ -172,14 +199,18 @@ struct PagedParts {
     item /= args.kv_heads;
     split = item % args.splits;
     if (args.fixed_shares != 0) split = args.splits - 1 - split;  // large ones first
-    tile = item / args.splits;
+    tile = args.first_tile + item / args.splits;
   }
-  // Whether there are rows, and all they name is right. Those of wrong sequences become NaN.
+  // Whether there are rows, and all they name is right, but for the table. Those of wrong sequences become NaN.
   __device__ __forceinline__ bool begin() {
     __shared__ unsigned long long first_bad;
-    __shared__ int is_bad;
+    __shared__ int found_bad;
+    is_bad = &found_bad;
+    if (threadIdx.x == 0) found_bad = 0;
+    __syncthreads();
     if (paged_cu_is_bad(args, first_bad)) {
-      paged_nan_rows<T>(args, split, 0, kv_head, tile, args.queries * args.group, args.tiles);
+      // Where parts lie tile by tile the merge does this.
+      if (args.tile_rows == 0) paged_nan_rows<T>(args, split, 0, kv_head, tile, args.queries * args.group, args.tiles);
       return false;
     }
     if (args.sequences == 0) return false;
@@ -187,15 +218,24 @@ struct PagedParts {
     const int64_t of_sequence = work.queries * args.group;
     if (work.first_row > 0 && work.first_row >= of_sequence) return false;
     first_row = work.first_row;
-    const int64_t end_row = first_row + rows < of_sequence ? first_row + rows : of_sequence;
-    last_row = end_row - 1;
-    if (paged_sequence_is_bad(args, work, split, kv_head == 0 && first_row == 0, is_bad)) {
-      paged_nan_rows<T>(args, split, work.query, kv_head, first_row, end_row, 1);
+    last_row = (first_row + rows < of_sequence ? first_row + rows : of_sequence) - 1;
+    if (paged_length_is_bad(args, work, reports() && split == 0)) {
+      put_nan();
       return false;
     }
     all_keys = count = work.keys;
     diagonal = work.keys - work.queries;
-    return of_sequence > 0;
+    if (of_sequence > 0) return true;
+    look();  // all that a sequence without queries has to tell
+    return false;
+  }
+  // Looks for blocks that are out of range. Loaders leave out what such a block would hold.
+  __device__ __forceinline__ void look() const { paged_find_bad_block(args, work, split, reports(), *is_bad); }
+  // Whether there was one; the rows are NaN then. After look and a barrier.
+  __device__ __forceinline__ bool failed() const {
+    if (*is_bad == 0) return false;
+    put_nan();
+    return true;
   }
 
   __device__ __forceinline__ Row row(int64_t number) const {
@@ -234,21 +274,27 @@ struct PagedParts {
 
   // Where a row's part lies, or with one share its result.
   struct Place {
-    int64_t token, head;
-    float* part;
+    float *part, *sums;
     T* out;
+    int64_t token, head;
     float inverse;
   };
   __device__ __forceinline__ Place place(int64_t number, float total) const {
     const Row at = row(number);
     const int64_t token = work.query + at.query;
     if (args.splits > 1) {
-      const int64_t part = (split * args.queries + token) * args.q_heads + at.head;
-      return {token, at.head, static_cast<float*>(args.parts) + part * args.head_size, nullptr, 0.0f};
+      const int64_t part = args.tile_rows == 0 ? (split * args.queries + token) * args.q_heads + at.head
+                                               : paged_tile_part(args, split, tile - args.first_tile, kv_head,
+                                                                 static_cast<int>(number - first_row));
+      return {static_cast<float*>(args.parts) + part * args.head_size,
+              static_cast<float*>(args.part_sums) + 2 * part,
+              nullptr,
+              token,
+              at.head,
+              0.0f};
     }
-    return {token, at.head, nullptr,
-            static_cast<T*>(args.out) + token * args.out_stride[0] + at.head * args.out_stride[1],
-            total == 0.0f ? 0.0f : 1.0f / total};
+    return {nullptr, nullptr, static_cast<T*>(args.out) + token * args.out_stride[0] + at.head * args.out_stride[1],
+            token,   at.head, total == 0.0f ? 0.0f : 1.0f / total};
   }
   __device__ __forceinline__ void put(const Place& to, int d, float2 value) const {
     if (args.splits > 1) {
@@ -258,7 +304,21 @@ struct PagedParts {
     }
   }
   __device__ __forceinline__ void put_sums(const Place& to, float top, float total) const {
-    paged_put_sums<float>(args, split, to.token, to.head, top, total);
+    if (args.splits > 1) {
+      *reinterpret_cast<float2*>(to.sums) = make_float2(top, total);
+    } else {
+      paged_put_lse(args, to.token, to.head, top, total);
+    }
+  }
+
+private:
+  __device__ __forceinline__ bool reports() const { return kv_head == 0 && work.first_row == 0; }
+  // A sum that is NaN makes the merge's result NaN.
+  __device__ __forceinline__ void put_nan() const {
+    if (args.splits == 1) return paged_nan_rows<T>(args, 0, work.query, kv_head, first_row, last_row + 1, 1);
+    for (int64_t number = first_row + threadIdx.x; number <= last_row; number += kPagedThreads) {
+      put_sums(place(number, 0.0f), 0.0f, NAN);
+    }
   }
 };
 

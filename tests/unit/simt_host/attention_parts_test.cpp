@@ -54,26 +54,22 @@ TEST_F(AttentionPartsTest, FewKeysAreNotShared) {
   EXPECT_EQ(call.workspace_bytes, 64 * 8 * (64 + 2) * sizeof(float));
 }
 
-TEST_F(AttentionPartsTest, ManyRowsTakeLargeBlocksAndOptionsSmallOnes) {
+TEST_F(AttentionPartsTest, ManyRowsTakeTheBlocksOfManyRows) {
   Device device(0);
   const auto kernel = [&](int64_t queries, double softcap) {
     return attention(1, queries, 64, 128, softcap).launch<cuda::AttentionSplit>(device).front();
   };
   EXPECT_EQ(kernel(4, 0), "attention_parts_mma_accurate_bf16_128_16");
   EXPECT_EQ(kernel(5, 0), "attention_parts_mma_accurate_bf16_128_64_options");
-  EXPECT_EQ(kernel(17, 0), "attention_parts_mma_accurate_bf16_128_128");
+  EXPECT_EQ(kernel(17, 0), "attention_parts_mma_accurate_bf16_128_64_options");
   EXPECT_EQ(kernel(17, 30), "attention_parts_mma_accurate_bf16_128_64_options");
-  set_device(132, 101376);  // without the room for large blocks
-  Device small(0);
-  EXPECT_EQ(attention(1, 17, 64, 128).launch<cuda::AttentionSplit>(small).front(),
-            "attention_parts_mma_accurate_bf16_128_64_options");
 }
 
 TEST_F(AttentionPartsTest, SamplesReadTheirPrefixTogetherAndTheirOwnKeysApart) {
   Device device(0);
   const std::string rounded = "attention_parts_mma_f16_128_", accurate = "attention_parts_mma_accurate_";
   EXPECT_EQ(prefix_shared(64, 1, 8192, 16).launch<cuda::PrefixSharedAttentionMma>(device),
-            (Names{rounded + "128", accurate + "f16_128_16", accurate + "merge_f16"}));
+            (Names{rounded + "64_options", accurate + "f16_128_16", accurate + "merge_f16"}));
   EXPECT_EQ(prefix_shared(64, 1, 0, 16).launch<cuda::PrefixSharedAttentionMma>(device),
             (Names{accurate + "f16_128_16", accurate + "merge_f16"}));
   EXPECT_EQ(prefix_shared(0, 1, 64, 16).launch<cuda::PrefixSharedAttentionMma>(device), Names{});

@@ -84,6 +84,51 @@ TEST_F(PagedAttentionMmaTest, FixedSharesDependOnTheTableAlone) {
   EXPECT_EQ(paged({1, 1, 30721}).query<PagedAttentionMmaFixed>(device).reason_code, "SIZE");
 }
 
+TEST_F(PagedAttentionMmaTest, PrefillOverManySharesTakesItsRowsInParts) {
+  Device device(0);
+  std::vector<simt::PagedAttentionArgs> seen;
+  on_launch = [&](unsigned, const void* arguments) {
+    seen.push_back(*static_cast<const simt::PagedAttentionArgs*>(arguments));
+  };
+  auto call = paged({2, 8192, 8192});  // 131072 keys, 40 shares
+  const Names names = call.launch<PagedAttentionMmaFixed>(device);
+  ASSERT_GE(names.size(), 2u);
+  EXPECT_EQ(names[0], "paged_attention_mma_bf16_128_16_dense");
+  EXPECT_EQ(names[1], "paged_attention_mma_tile_merge_bf16");
+  constexpr int64_t kTiles = 8192 * 4 / 16 + 2, kTileBytes = 40 * kKeyHeads * 16 * (128 + 2) * 4;
+  constexpr int64_t kOfLaunch = (int64_t{256} << 20) / kTileBytes;
+  EXPECT_EQ(call.workspace_bytes, kOfLaunch * kTileBytes);
+  ASSERT_EQ(seen.size(), 2 * ((kTiles + kOfLaunch - 1) / kOfLaunch)) << "a kernel and a merge for each part";
+  int64_t next = 0;
+  for (size_t i = 0; i < seen.size(); i += 2) {
+    EXPECT_EQ(seen[i].first_tile, next);
+    EXPECT_EQ(seen[i + 1].first_tile, next);
+    EXPECT_EQ(seen[i].tiles, kTiles);
+    EXPECT_EQ(seen[i].tile_rows, 16);
+    next += seen[i].part_tiles;
+  }
+  EXPECT_EQ(next, kTiles);
+  // Small calls take the same way, and small heads; a step of decoding where its parts do not fit.
+  Shape small{2, 2, 65};
+  small.head = 40;
+  EXPECT_EQ(paged(small).launch<PagedAttentionMmaFixed>(device).back(), "paged_attention_mma_tile_merge_bf16");
+  EXPECT_EQ(paged({2, 3, 65}).launch<PagedAttentionMmaFixed>(device).back(), "paged_attention_mma_tile_merge_bf16");
+  EXPECT_EQ(paged({64, 64, 8192}).launch<PagedAttentionMmaFixed>(device).back(), "paged_attention_merge_bf16");
+  EXPECT_EQ(paged({8192, 8192, 8192}).launch<PagedAttentionMmaFixed>(device).back(),
+            "paged_attention_mma_tile_merge_bf16");
+}
+
+TEST_F(PagedAttentionMmaTest, ManyTurnsTakeThreeBlocksOfAMultiprocessor) {
+  Device device(0);
+  const std::string few = "paged_attention_mma_bf16_128_16";
+  // 264 blocks at once, 2 of each sequence.
+  EXPECT_EQ(paged({396, 396, 64}).launch<PagedAttentionMmaSplit>(device).front(), few);
+  EXPECT_EQ(paged({397, 397, 64}).launch<PagedAttentionMmaSplit>(device).front(), few + "_dense");
+  Shape shape{397, 397, 64};
+  shape.head_major = true;
+  EXPECT_EQ(paged(shape).launch<PagedAttentionMmaSplit>(device).front(), few + "_groups");
+}
+
 TEST(PagedAttentionShares, FixedOnesGrowAndLeaveNoKeyOut) {
   EXPECT_EQ(cuda::fixed_share_begin(0), 0);
   int64_t keys = 1024;
