@@ -71,10 +71,5 @@ RLK_SIMT_BOTH constexpr int attention_mma_stride(int padded_head) {
 RLK_SIMT_BOTH constexpr int attention_mma_shared_bytes(int padded_head, int block_rows) {
   return 2 * attention_mma_stride(padded_head) * (block_rows + 4 * attention_mma_keys(padded_head));
 }
-// Of values that lie in columns of the head size, too.
-RLK_SIMT_BOTH constexpr int attention_mma_columns_shared_bytes(int padded_head, int block_rows) {
-  return 2 * attention_mma_stride(padded_head) * (block_rows + 2 * attention_mma_keys(padded_head)) +
-         4 * (attention_mma_keys(padded_head) + 8) * padded_head;
-}
 
 }  // namespace rlk::simt
