@@ -260,13 +260,11 @@ __device__ __forceinline__ void brief_packs(const TokenArgs& args, const State& 
     for (int i = 0; i < kOuts; ++i) put_brief(args.tensor[kIns + i], row, own, result[i]);
   }
 }
+// Whether a pass has bytes().
+template <class Pass, class = void>
+constexpr bool kCountsBytes = false;
 template <class Pass>
-constexpr auto counts_bytes(const Pass*) -> decltype(Pass::bytes(0.0, static_cast<double*>(nullptr)), bool()) {
-  return true;
-}
-constexpr bool counts_bytes(const void*) {
-  return false;
-}
+inline constexpr bool kCountsBytes<Pass, decltype(Pass::bytes(0.0, static_cast<double*>(nullptr)))> = true;
 // Of whole words from `first` on, each the next one of this thread, the bytes that are not 0.
 __device__ __forceinline__ double count_bytes(const TokenTensor& tensor, int64_t row, int64_t end, int64_t& first) {
   constexpr int kStep = kTokenPack * kTokenThreads, kWords = static_cast<int>(kTokenChunk / kStep);
@@ -298,7 +296,7 @@ __device__ __forceinline__ void tokens_in_packs(const TokenArgs& args, const Sta
 #pragma unroll
   for (int i = 0; i < kOuts; ++i) is_brief = is_brief && is_brief_tensor<false>(args.tensor[kIns + i], row, begin);
   if (is_brief && is_common) {
-    if constexpr (counts_bytes(static_cast<const Pass*>(nullptr))) {
+    if constexpr (kCountsBytes<Pass>) {
       each_used<Pass>([&](int i, auto) { Pass::bytes(count_bytes(args.tensor[i], row, end, first), sums); });
     } else {
       brief_packs<true, Pass>(args, state, row, sequence_begin, end, first, sums);
