@@ -34,13 +34,15 @@ struct BriefTerm {
   double minus_a, ratio, loss, clipped_loss;
   bool is_at_bound, is_outside, is_clipped;
 
-  RLK_FORMULA double value() const { return is_clipped ? clipped_loss : loss; }
+  RLK_FORMULA double value() const { return IfThenElse(is_clipped, clipped_loss, loss); }
   // By the log ratio. at_bound: of a ratio that is a bound, what both losses have of it together.
   RLK_FORMULA double slope(double at_bound) const {
-    const double tied = is_outside ? (loss == clipped_loss ? 0.5 : 1) : at_bound;
-    return is_outside && is_clipped ? 0 : Mul(ratio, is_at_bound ? tied : 1);
+    const double tied = IfThenElse(loss == clipped_loss, 0.5, 1.0);
+    const double factor = IfThenElse(is_at_bound, IfThenElse(is_outside, tied, at_bound), 1.0);
+    return IfThenZeroElse(is_outside & is_clipped, Mul(ratio, factor));
   }
 };
+// No question is left out for the answer to another: branches would take longer than all of them.
 template <class D>
 RLK_FORMULA BriefTerm brief_term(D d, const PolicyState<true>& state, const double* in) {
   const double advantage = Add(in[PolicyPlace::advantages], state.sequence_advantage);
@@ -48,12 +50,12 @@ RLK_FORMULA BriefTerm brief_term(D d, const PolicyState<true>& state, const doub
   const double low = state.rules.ratio_low, high = state.rules.ratio_high;
   BriefTerm term{};
   term.minus_a = -advantage;
-  term.ratio = advantage == 0 && ratio == __builtin_huge_val() ? 0 : ratio;
+  term.ratio = IfThenZeroElse((advantage == 0) & (ratio == __builtin_huge_val()), ratio);
   const bool is_low = term.ratio <= low, is_high = term.ratio >= high;
-  const double bounded = is_low ? low : is_high ? high : term.ratio;
+  const double bounded = IfThenElse(is_low, low, IfThenElse(is_high, high, term.ratio));
   term.loss = Mul(term.minus_a, term.ratio);
   term.clipped_loss = Mul(term.minus_a, bounded);
-  term.is_at_bound = is_low || is_high;
+  term.is_at_bound = is_low | is_high;
   term.is_outside = bounded != term.ratio;
   term.is_clipped = term.clipped_loss > term.loss;
   return term;
@@ -201,8 +203,7 @@ struct BriefPolicyLosses : PlainPolicyLosses {
     const bool active = in[PolicyPlace::mask] != 0;
     const BriefTerm term = brief_term(d, state, in);
     const double value = term.value(), least = Mul(state.rules.dual_clip, term.minus_a);
-    const bool is_lower = term.minus_a > 0 && value > least;
-    out[0] = IfThenElseZero(active, is_lower ? least : value);
+    out[0] = IfThenElseZero(active, IfThenElse((term.minus_a > 0) & (value > least), least, value));
     add_to(sums[kActive], active ? 1 : 0);
     add_to(sums[kLoss], out[0]);
   }
@@ -294,7 +295,8 @@ struct BriefPolicyGradients : PlainPolicyGradients {
     const double slope = Mul(term.minus_a, term.slope(state.of_bonus));
     const double value = term.value(), least = Mul(state.rules.dual_clip, term.minus_a);
     const bool is_negative = term.minus_a > 0;
-    const double of_dual = is_negative && value > least ? 0 : is_negative && value == least ? Mul(0.5, slope) : slope;
+    const double tied = IfThenElse(is_negative & (value == least), Mul(0.5, slope), slope);
+    const double of_dual = IfThenZeroElse(is_negative & (value > least), tied);
     const double gradient = weighted(d, Add(state.of_loss, in[PolicyPlace::grad_per_token]), of_dual);
     out[0] = IfThenElseZero(in[PolicyPlace::mask] != 0, gradient);
   }
