@@ -192,6 +192,7 @@ using PlainPolicyMetrics = PolicyLosses<true, true>;
 using AnyPolicyLosses = PolicyLosses<false, true>;
 struct BriefPolicyLosses : PlainPolicyLosses {
   static constexpr unsigned kUses = kBriefUses, kBytes = kBriefBytes, kAbsent = 0;
+  static constexpr int kBlocks = 6;
 
   static bool is_wanted(const PolicyRules& rules) { return is_brief(rules); }
   template <class View>
@@ -279,6 +280,7 @@ using AnyPolicyGradients = PolicyGradients<false>;
 struct BriefPolicyGradients : PlainPolicyGradients {
   static constexpr unsigned kAbsent = 1u << PolicyPlace::grad_per_token;
   static constexpr unsigned kUses = kBriefUses | kAbsent, kBytes = kBriefBytes;
+  static constexpr int kBlocks = 4;  // one more would put what a token needs into memory
 
   static bool is_wanted(const PolicyRules& rules) { return is_brief(rules); }
   template <class View>

@@ -480,7 +480,8 @@ __device__ __forceinline__ void token_totals(const TokenArgs& args) {
 // Four blocks that read far ahead, or three, keep memory busy while others compute.
 #define RLK_SIMT_TOKEN_PASS(PASS) \
   RLK_SIMT_TOKEN_CHUNKS(PASS, false, rlk::simt::kTokenThreads, rlk::formula::PASS::kStep > 2 ? 4 : 3)
-#define RLK_SIMT_TOKEN_PACK_PASS(PASS) RLK_SIMT_TOKEN_CHUNKS(PASS, true, rlk::simt::kTokenThreads, 6)
+#define RLK_SIMT_TOKEN_PACK_PASS(PASS) \
+  RLK_SIMT_TOKEN_CHUNKS(PASS, true, rlk::simt::kTokenThreads, rlk::formula::PASS::kBlocks)
 #define RLK_SIMT_TOKEN_PASSES(...) RLK_SIMT_EACH(RLK_SIMT_TOKEN_PASS, __VA_ARGS__)
 #define RLK_SIMT_TOKEN_PACK_PASSES(...) RLK_SIMT_EACH(RLK_SIMT_TOKEN_PACK_PASS, __VA_ARGS__)
 #define RLK_SIMT_TOKENS(OP, rules, ins, others, passes)

@@ -56,7 +56,7 @@ RLK_FORMULA double exp_minus_one(BriefLongLane d, double x) {
   const double whole = power_of_two(shifted), sum = MulAdd(whole, rest, Add(whole, -1));
   return ::fabs(x) < 700 ? sum : x < 0 ? -1 : x + __builtin_huge_val();
 }
-// exp(x) - 1 - x, good to 2^-30, given exp(x) - 1.
+// exp(x) - 1 - x, good to 2^-29, given exp(x) - 1.
 RLK_FORMULA double above_tangent(BriefLongLane d, double x, double exp_minus_one) {
   const double near = Mul(Mul(x, x), horner(d, x, 2.4860731885840675e-05, 0.00019900428151915095, 0.0013888852650225144,
                                             0.008333297083738308, 0.041666666722163556, 0.16666666722181583, 0.5));

@@ -213,6 +213,7 @@ struct PolicyTokenCounts : PolicyCountsPass {
 // Nothing but the mask takes any out.
 struct PolicyMaskCounts : PolicyCountsPass {
   static constexpr unsigned kUses = 1u << PolicyPlace::mask, kBytes = kUses, kAbsent = 0;
+  static constexpr int kBlocks = 6;
   struct Nothing {};
 
   static bool is_wanted(const PolicyRules& rules) { return rules.has_counts && !rules.has_terms && is_by_mask(rules); }
