@@ -237,7 +237,8 @@ TEST(MapKindsTest, TheBriefTermsOfTheK3EstimateHaveTheirDigitsEverywhere) {
   EXPECT_EQ(formula::above_tangent(d, -800.0, formula::exp_minus_one(d, -800.0)), 799);
   EXPECT_EQ(formula::above_tangent(d, 800.0, formula::exp_minus_one(d, 800.0)), HUGE_VAL);
   EXPECT_EQ(formula::above_tangent(d, HUGE_VAL, formula::exp_minus_one(d, HUGE_VAL)), HUGE_VAL);
-  EXPECT_TRUE(std::isnan(formula::above_tangent(d, NAN, formula::exp_minus_one(d, NAN))));
+  const double nan = std::nan("");
+  EXPECT_TRUE(std::isnan(formula::above_tangent(d, nan, formula::exp_minus_one(d, nan))));
 }
 
 enum class Style { neox, interleaved };
