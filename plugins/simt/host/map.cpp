@@ -197,6 +197,22 @@ const char* MapCall::kernel() const noexcept {
   return computes_f64() ? "f64" : "f32";
 }
 
+const char* MapCall::line_kernel() const noexcept {
+  if (kind == MapKind::cast) return nullptr;
+  if (kind == MapKind::f64) return has_long_lines(*this) ? "f64_line" : nullptr;
+  const sdk::Dtype first = tensors[0].dtype;
+  const int64_t bytes = sdk::bytes_of(first);
+  // What is absent is no line, but for an output.
+  const bool is_one = std::all_of(tensors, tensors + count, [&](const MapView& view) {
+    return !view.is_present() || (kind == MapKind::bits ? sdk::bytes_of(view.dtype) == bytes : view.dtype == first);
+  });
+  if (!is_one) return nullptr;
+  if (kind == MapKind::bits)
+    return bytes == 1 ? "b1_line" : bytes == 2 ? "b2_line" : bytes == 4 ? "b4_line" : "b8_line";
+  if (computes_f64() != (first == sdk::Dtype::f64)) return nullptr;
+  return first == sdk::Dtype::f64 ? "f64_line" : first == sdk::Dtype::f32 ? "f32_line" : "half_line";
+}
+
 namespace {
 
 // A mask among the inputs is bytes.
@@ -264,7 +280,7 @@ simt::MapArgs arguments_of_map(const MapCall& call) {
     args.form = simt::kMapAny;
   }
   const bool is_long_line = args.form == simt::kMapMixed && is_long && has_long_lines(call);
-  const bool has_lines = args.form == simt::kMapOneDtype || is_long_line;
+  const bool has_lines = is_long_line || (args.form == simt::kMapOneDtype && call.line_kernel() != nullptr);
   args.line = has_lines && is_line(args, call.count, call.outputs, size, is_long_line) ? 1 : 0;
   const bool is_much = call.kind == MapKind::heavy && sdk::bytes_of(first) == 2;
   if (args.line != 0 && is_much && args.elements >= size * simt::kMapManyPacks) args.line = 2;
@@ -288,17 +304,17 @@ void describe_map_plan(sdk::Plan& plan) {
   plan.flags = RLK_PLAN_SHAREABLE | RLK_PLAN_CAPTURABLE;
 }
 
-void launch_map(FunctionHandle kernel, sdk::Stream& stream, const MapCall& call) {
+void launch_map(const MapHandles& kernels, sdk::Stream& stream, const MapCall& call) {
   if (!call.is_wanted()) return;
   const simt::MapArgs args = arguments_of_map(call);
   if (args.pieces == 0) return;
   const int64_t pack = args.form == simt::kMapMixed      ? simt::kMapElements
                        : args.form == simt::kMapOneDtype ? 16 / sdk::bytes_of(call.tensors[0].dtype)
                                                          : 1;
-  int64_t pieces = std::max<int64_t>(simt::kMapElements / pack, 1);
-  if (args.line != 0) pieces = args.line;
-  launch_walking(kernel, ceil_divide(args.pieces, simt::kMapThreads * pieces), simt::kMapThreads, 0,
-                 own(stream).handle(), args);
+  const bool is_line = args.line != 0 && kernels.line != nullptr;
+  const int64_t pieces = is_line ? args.line : std::max<int64_t>(simt::kMapElements / pack, 1);
+  launch_walking(is_line ? kernels.line : kernels.any, ceil_divide(args.pieces, simt::kMapThreads * pieces),
+                 simt::kMapThreads, 0, own(stream).handle(), args);
 }
 
 }  // namespace rlk::simt::host

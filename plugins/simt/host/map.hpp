@@ -84,6 +84,8 @@ struct MapCall {
   bool computes_f64() const noexcept;
   // Which of the operator's kernels: the end of its name.
   const char* kernel() const noexcept;
+  // And of those for lines; null where no call of these dtypes is one.
+  const char* line_kernel() const noexcept;
 
   int count = 0, outputs = 0;  // outputs among them
   MapKind kind = MapKind::numbers;
@@ -98,10 +100,15 @@ struct MapKernels {
   const char* prefix;  // of the kernels' names
 };
 
+// Of a map: any call, and one of lines, which may be null.
+struct MapHandles {
+  FunctionHandle any = nullptr, line = nullptr;
+};
+
 sdk::Support support_of_maps(const Device& device, std::initializer_list<MapCall> calls);
 // The kernel's arguments; no pieces where there is nothing to do.
 simt::MapArgs arguments_of_map(const MapCall& call);
-void launch_map(FunctionHandle kernel, sdk::Stream& stream, const MapCall& call);
+void launch_map(const MapHandles& kernels, sdk::Stream& stream, const MapCall& call);
 // What all plans of maps say of themselves.
 void describe_map_plan(sdk::Plan& plan);
 
@@ -126,7 +133,7 @@ private:
       describe_map_plan(*this);
       dynamic_symbols = (uint64_t{1} << Op::kSymbols) - 1;
       const auto named = sdk::arguments_of(call);
-      kernels_ = {kernel_of(device, Parts::kKernels, Parts::call_of(named))...};
+      kernels_ = {kernels_of(device, Parts::kKernels, Parts::call_of(named))...};
     }
     void enqueue(sdk::Stream& stream, const sdk::Run& run) override {
       const auto named = sdk::arguments_of<Op>(run, params_);
@@ -136,14 +143,17 @@ private:
     }
 
   private:
-    static FunctionHandle kernel_of(Device& device, const MapKernels& kernels, const MapCall& call) {
-      if (!call.is_wanted()) return nullptr;
-      return device.kernel(kernels.image, std::string(kernels.prefix) + call.kernel());
+    static MapHandles kernels_of(Device& device, const MapKernels& kernels, const MapCall& call) {
+      if (!call.is_wanted()) return {};
+      const auto kernel = [&](const char* suffix) {
+        return suffix == nullptr ? nullptr : device.kernel(kernels.image, std::string(kernels.prefix) + suffix);
+      };
+      return {kernel(call.kernel()), kernel(call.line_kernel())};
     }
 
     const typename Op::Params params_;
     const Place place_;
-    std::array<FunctionHandle, sizeof...(Parts)> kernels_{};
+    std::array<MapHandles, sizeof...(Parts)> kernels_{};
   };
 };
 

@@ -43,7 +43,7 @@ public:
       const PlaceScope scope(place_);
       for (size_t i = 0; i < slots_.size(); ++i) {
         if (slots_[i].input < 0 || sdk::element_count(arguments.tensors[i]) == 0) continue;
-        launch_map(copies_[i], stream,
+        launch_map({copies_[i], nullptr}, stream,
                    copy_of(arguments.tensors[i], *run.input(static_cast<uint32_t>(slots_[i].input))));
       }
     }
@@ -51,7 +51,7 @@ public:
     const PlaceScope scope(place_);
     for (size_t i = 0; i < slots_.size(); ++i) {
       if (slots_[i].output < 0 || sdk::element_count(arguments.tensors[i]) == 0) continue;
-      launch_map(copies_[i], stream,
+      launch_map({copies_[i], nullptr}, stream,
                  copy_of(*run.output(static_cast<uint32_t>(slots_[i].output)), arguments.tensors[i]));
     }
   }

@@ -17,7 +17,8 @@ RLK_FORMULA LossWeights weights_of_batch(const PolicyRules& rules, const View& v
 // The commonest batch: a plain one of nothing but clipped ratios. Its passes have little to do for a token.
 inline bool is_brief(const PolicyRules& rules) {
   return rules.is_plain && !rules.has_metrics && !rules.has_reference && !rules.clamps_log_ratio &&
-         rules.delta == __builtin_huge_val() && !is_no_bound(rules.ratio_low) && !is_no_bound(rules.ratio_high);
+         rules.delta == __builtin_huge_val() && !is_no_bound(rules.ratio_low) && !is_no_bound(rules.ratio_high) &&
+         rules.ratio_low <= rules.ratio_high;
 }
 // Tells the compiler so, and the loop asks nothing at each token: without a dual clip it has one that clips nothing.
 RLK_FORMULA PolicyState<true> brief_state(PolicyState<true> state) {
@@ -27,11 +28,37 @@ RLK_FORMULA PolicyState<true> brief_state(PolicyState<true> state) {
   if (is_no_bound(state.rules.ratio_low) || is_no_bound(state.rules.ratio_high)) __builtin_unreachable();
   return state;
 }
+// What ppo() makes of a token of such a batch, to the bit, with fewer questions: a bound that the ratio has reached is
+// what the clamp gives, and one that it has passed is not the ratio.
+struct BriefTerm {
+  double minus_a, ratio, loss, clipped_loss;
+  bool is_at_bound, is_outside, is_clipped;
+
+  RLK_FORMULA double value() const { return IfThenElse(is_clipped, clipped_loss, loss); }
+  // By the log ratio. at_bound: of a ratio that is a bound, what both losses have of it together.
+  RLK_FORMULA double slope(double at_bound) const {
+    const double tied = IfThenElse(loss == clipped_loss, 0.5, 1.0);
+    const double factor = IfThenElse(is_at_bound, IfThenElse(is_outside, tied, at_bound), 1.0);
+    return IfThenZeroElse(is_outside & is_clipped, Mul(ratio, factor));
+  }
+};
+// No question is left out for the answer to another: branches would take longer than all of them.
 template <class D>
-RLK_FORMULA PolicyTerm<double> brief_term(D d, const PolicyState<true>& state, const double* in) {
-  const double logp = in[PolicyPlace::logp], old_logp = in[PolicyPlace::old_logp], log_ratio = Sub(logp, old_logp);
+RLK_FORMULA BriefTerm brief_term(D d, const PolicyState<true>& state, const double* in) {
   const double advantage = Add(in[PolicyPlace::advantages], state.sequence_advantage);
-  return ppo(d, state.rules, PolicyInput<double>{logp, old_logp, advantage, log_ratio, exp(d, log_ratio), false});
+  const double ratio = exp(d, Sub(in[PolicyPlace::logp], in[PolicyPlace::old_logp]));
+  const double low = state.rules.ratio_low, high = state.rules.ratio_high;
+  BriefTerm term{};
+  term.minus_a = -advantage;
+  term.ratio = IfThenZeroElse((advantage == 0) & (ratio == __builtin_huge_val()), ratio);
+  const bool is_low = term.ratio <= low, is_high = term.ratio >= high;
+  const double bounded = IfThenElse(is_low, low, IfThenElse(is_high, high, term.ratio));
+  term.loss = Mul(term.minus_a, term.ratio);
+  term.clipped_loss = Mul(term.minus_a, bounded);
+  term.is_at_bound = is_low | is_high;
+  term.is_outside = bounded != term.ratio;
+  term.is_clipped = term.clipped_loss > term.loss;
+  return term;
 }
 constexpr unsigned kBriefBytes = 1u << PolicyPlace::mask;
 constexpr unsigned kBriefUses =
@@ -164,7 +191,8 @@ using PlainPolicyLosses = PolicyLosses<true, false>;
 using PlainPolicyMetrics = PolicyLosses<true, true>;
 using AnyPolicyLosses = PolicyLosses<false, true>;
 struct BriefPolicyLosses : PlainPolicyLosses {
-  static constexpr unsigned kUses = kBriefUses, kBytes = kBriefBytes;
+  static constexpr unsigned kUses = kBriefUses, kBytes = kBriefBytes, kAbsent = 0;
+  static constexpr int kBlocks = 6;
 
   static bool is_wanted(const PolicyRules& rules) { return is_brief(rules); }
   template <class View>
@@ -174,7 +202,9 @@ struct BriefPolicyLosses : PlainPolicyLosses {
   template <class D>
   static RLK_FORMULA void token(D d, const PolicyState<true>& state, const double* in, double* sums, double* out) {
     const bool active = in[PolicyPlace::mask] != 0;
-    out[0] = IfThenElseZero(active, brief_term(d, state, in).value);
+    const BriefTerm term = brief_term(d, state, in);
+    const double value = term.value(), least = Mul(state.rules.dual_clip, term.minus_a);
+    out[0] = IfThenElseZero(active, IfThenElse((term.minus_a > 0) & (value > least), least, value));
     add_to(sums[kActive], active ? 1 : 0);
     add_to(sums[kLoss], out[0]);
   }
@@ -248,17 +278,28 @@ struct PolicyGradients : PolicyPass {
 using PlainPolicyGradients = PolicyGradients<true>;
 using AnyPolicyGradients = PolicyGradients<false>;
 struct BriefPolicyGradients : PlainPolicyGradients {
-  static constexpr unsigned kUses = kBriefUses | 1u << PolicyPlace::grad_per_token, kBytes = kBriefBytes;
+  static constexpr unsigned kAbsent = 1u << PolicyPlace::grad_per_token;
+  static constexpr unsigned kUses = kBriefUses | kAbsent, kBytes = kBriefBytes;
+  static constexpr int kBlocks = 4;  // one more would put what a token needs into memory
 
   static bool is_wanted(const PolicyRules& rules) { return is_brief(rules); }
   template <class View>
   static RLK_FORMULA PolicyState<true> begin(const PolicyRules& rules, const View& view, int64_t b) {
-    return brief_state(gradient_state<true>(rules, view, b));
+    PolicyState<true> state = brief_state(gradient_state<true>(rules, view, b));
+    // There is no bonus; what a ratio that is a bound has: half of its own slope, and half of what the clamp passes.
+    const double part = rules.at_bound, passes = rules.ratio_low == rules.ratio_high ? Mul(part, part) : part;
+    state.of_bonus = Mul(0.5, Add(1, passes));
+    return state;
   }
   template <class D>
   static RLK_FORMULA void token(D d, const PolicyState<true>& state, const double* in, double*, double* out) {
-    const double gradient =
-        weighted(d, Add(state.of_loss, in[PolicyPlace::grad_per_token]), brief_term(d, state, in).d_log_ratio);
+    const BriefTerm term = brief_term(d, state, in);
+    const double slope = Mul(term.minus_a, term.slope(state.of_bonus));
+    const double value = term.value(), least = Mul(state.rules.dual_clip, term.minus_a);
+    const bool is_negative = term.minus_a > 0;
+    const double tied = IfThenElse(is_negative & (value == least), Mul(0.5, slope), slope);
+    const double of_dual = IfThenZeroElse(is_negative & (value > least), tied);
+    const double gradient = weighted(d, Add(state.of_loss, in[PolicyPlace::grad_per_token]), of_dual);
     out[0] = IfThenElseZero(in[PolicyPlace::mask] != 0, gradient);
   }
 };

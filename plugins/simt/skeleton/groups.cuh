@@ -275,6 +275,7 @@ __device__ __forceinline__ bool groups_are_sound(const GroupArgs& args) {
 }
 
 struct group_advantages {
+  static constexpr int kBlocks = 2;
   using Samples = RewardSamples;
 
   template <bool kLong>
@@ -339,6 +340,9 @@ struct group_advantages {
 };
 
 struct whiten {
+  // As many chunks at once as a batch of some hundred sequences has: registers to spare would leave most for later.
+  static constexpr int kBlocks = 4;
+
   template <bool kLong>
   static __device__ __forceinline__ void parts(const GroupArgs& args) {
     for (int64_t chunk = blockIdx.x; chunk < args.chunks; chunk += gridDim.x) {
@@ -405,16 +409,16 @@ __device__ __forceinline__ void group_check(const GroupArgs& args) {
 
 }  // namespace rlk::simt
 
-#define RLK_SIMT_GROUP_KERNEL(OP, suffix, ...)                                                          \
-  RLK_SIMT_KERNEL(rlk::simt::kGroupThreads, 2)                                                          \
+#define RLK_SIMT_GROUP_KERNEL(OP, suffix, blocks, ...)                                                  \
+  RLK_SIMT_KERNEL(rlk::simt::kGroupThreads, blocks)                                                     \
   RLK_SIMT_CAT(RLK_SIMT_IMAGE, _groups_##OP##_##suffix)(RLK_SIMT_ARGUMENT(rlk::simt::GroupArgs) args) { \
     rlk::simt::__VA_ARGS__(args);                                                                       \
   }
-#define RLK_SIMT_GROUPS(OP, What, ...)                     \
-  RLK_SIMT_GROUP_KERNEL(OP, parts_f32, What::parts<false>) \
-  RLK_SIMT_GROUP_KERNEL(OP, parts_f64, What::parts<true>)  \
-  RLK_SIMT_GROUP_KERNEL(OP, f32, What::apply<false>)       \
-  RLK_SIMT_GROUP_KERNEL(OP, f64, What::apply<true>)        \
-  RLK_SIMT_GROUP_KERNEL(OP, check, group_check)
+#define RLK_SIMT_GROUPS(OP, What, ...)                                               \
+  RLK_SIMT_GROUP_KERNEL(OP, parts_f32, rlk::simt::What::kBlocks, What::parts<false>) \
+  RLK_SIMT_GROUP_KERNEL(OP, parts_f64, 2, What::parts<true>)                         \
+  RLK_SIMT_GROUP_KERNEL(OP, f32, rlk::simt::What::kBlocks, What::apply<false>)       \
+  RLK_SIMT_GROUP_KERNEL(OP, f64, 2, What::apply<true>)                               \
+  RLK_SIMT_GROUP_KERNEL(OP, check, 2, group_check)
 
 #endif

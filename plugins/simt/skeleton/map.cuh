@@ -21,7 +21,9 @@
 //
 // A file of operators is compiled as RLK_SIMT_IMAGE. Each map is a kernel that computes in fp32 and one in fp64, for
 // every floating dtype: one branch at its head chooses between tensors that all have one dtype, in packs of 16 bytes,
-// and loops that convert at each load. Strides are divided by with multipliers made on the host.
+// and loops that convert at each load. Strides are divided by with multipliers made on the host. Beside them the
+// commonest call, tensors of one dtype without gaps, has kernels of its own, "_line": what the other forms need of
+// registers would leave too few threads on a multiprocessor to keep its memory busy.
 #pragma once
 
 #if !defined(RLK_SIMT_MAP)  // the host reads operators too, with words of its own (host/maps.hpp)
@@ -79,7 +81,7 @@ __device__ __forceinline__ void map_compute(const MapArgs& args, const typename 
   }
 }
 
-// The commonest call: tensors without gaps, of one dtype. A pack is where its number says, in each of them.
+// Tensors without gaps, of one dtype: a pack is where its number says, in each of them.
 template <class F, class A, class Form, int kPacks>
 __device__ __forceinline__ void map_line(const MapArgs& args) {
   constexpr int kOut = F::kOut, kIn = F::kIn;
@@ -145,19 +147,17 @@ __device__ __forceinline__ void map_pieces(const MapArgs& args) {
 }
 
 template <class F, class A, class Form>
-__device__ __forceinline__ void map_packs(const MapArgs& args) {
+__device__ __forceinline__ void map_lines(const MapArgs& args) {
   if constexpr (F::kKind == MapFormula::heavy && sizeof(typename Form::Raw) / Form::kSize == 2) {
     if (args.line == 2) return map_line<F, A, Form, 2>(args);
   }
-  if (args.line != 0) return map_line<F, A, Form, 1>(args);
-  map_pieces<F, A, Form>(args);
+  map_line<F, A, Form, 1>(args);
 }
 // Of a formula of fp64 that writes less: the same bits in every form.
 template <class F>
 __device__ __forceinline__ void map_brief(const MapArgs& args) {
   using Lane = formula::BriefLongLane;
   if (args.form == kMapAny) return map_pieces<F, double, MapConverted<double, false, 1, Lane>>(args);
-  if (args.line != 0) return map_line<F, double, MapLong, 1>(args);
   map_pieces<F, double, MapConverted<double, false, kMapLongElements, Lane>>(args);
 }
 template <class F, class A>
@@ -172,9 +172,9 @@ __device__ __forceinline__ void map(const MapArgs& args) {
   if (kEvery || args.form == kMapMixed) return map_pieces<F, A, MapConverted<A, kEvery, kElements>>(args);
   if constexpr (!kEvery) {
     if constexpr (kMapSame<A, float>) {
-      if (args.dtype != kMapF32) return map_packs<F, A, MapHalves<A>>(args);
+      if (args.dtype != kMapF32) return map_pieces<F, A, MapHalves<A>>(args);
     }
-    map_packs<F, A, MapPacks<A, A>>(args);
+    map_pieces<F, A, MapPacks<A, A>>(args);
   }
 }
 
@@ -209,6 +209,12 @@ __device__ __forceinline__ void map_put(const formula::Three<V>& values, V* out)
   RLK_SIMT_CAT(RLK_SIMT_IMAGE, _map_##NAME##_##suffix)(RLK_SIMT_ARGUMENT(rlk::simt::MapArgs) args) { \
     rlk::simt::map<rlk::formula::NAME##Formula, A>(args);                                            \
   }
+// Of lines. Form: of A's own dtype, without a name of its type's that has commas.
+#define RLK_SIMT_MAP_LINE(NAME, suffix, A, Form, ...)                                                       \
+  RLK_SIMT_KERNEL(__VA_ARGS__)                                                                              \
+  RLK_SIMT_CAT(RLK_SIMT_IMAGE, _map_##NAME##_##suffix##_line)(RLK_SIMT_ARGUMENT(rlk::simt::MapArgs) args) { \
+    rlk::simt::map_lines<rlk::formula::NAME##Formula, A, rlk::simt::Form>(args);                            \
+  }
 // kind: MapFormula's. numbers: statements that name what the formula takes of the call.
 #define RLK_SIMT_MAP_FORMULA(NAME, outs, ins, kind, numbers, ...)                                         \
   namespace rlk::formula {                                                                                \
@@ -223,10 +229,13 @@ __device__ __forceinline__ void map_put(const formula::Three<V>& values, V* out)
     }                                                                                                     \
   };                                                                                                      \
   }
-#define RLK_SIMT_MAP_DEFINE_OF(NAME, outs, ins, kind, numbers, ...) \
-  RLK_SIMT_MAP_FORMULA(NAME, outs, ins, kind, numbers, __VA_ARGS__) \
-  RLK_SIMT_MAP_KERNEL(NAME, f32, float)                             \
-  RLK_SIMT_MAP_KERNEL(NAME, f64, double)
+#define RLK_SIMT_MAP_DEFINE_OF(NAME, outs, ins, kind, numbers, ...)              \
+  RLK_SIMT_MAP_FORMULA(NAME, outs, ins, kind, numbers, __VA_ARGS__)              \
+  RLK_SIMT_MAP_KERNEL(NAME, f32, float)                                          \
+  RLK_SIMT_MAP_KERNEL(NAME, f64, double)                                         \
+  RLK_SIMT_MAP_LINE(NAME, f32, float, MapOwn<float>, rlk::simt::kMapThreads)     \
+  RLK_SIMT_MAP_LINE(NAME, half, float, MapHalves<float>, rlk::simt::kMapThreads) \
+  RLK_SIMT_MAP_LINE(NAME, f64, double, MapOwn<double>, rlk::simt::kMapThreads)
 
 #define RLK_SIMT_MAP_DEFINE(NAME, outs, ins, numbers, ...) \
   RLK_SIMT_MAP_DEFINE_OF(NAME, outs, ins, plain, numbers, __VA_ARGS__)
@@ -242,14 +251,18 @@ __device__ __forceinline__ void map_put(const formula::Three<V>& values, V* out)
   RLK_SIMT_MAP_DEFINE(OP, outs, ins, (RLK_SIMT_MAP_STRUCT made), __VA_ARGS__)
 #define RLK_SIMT_MAP_F64_BY(OP, outs, out_views, ins, in_views, made, ...)          \
   RLK_SIMT_MAP_FORMULA(OP, outs, ins, f64, (RLK_SIMT_MAP_STRUCT made), __VA_ARGS__) \
-  RLK_SIMT_MAP_KERNEL_OF(OP, f64, double, rlk::simt::kMapThreads, 3)
+  RLK_SIMT_MAP_KERNEL_OF(OP, f64, double, rlk::simt::kMapThreads, 3)                \
+  RLK_SIMT_MAP_LINE(OP, f64, double, MapLong, rlk::simt::kMapThreads, 4)
 #define RLK_SIMT_MAP_BITS(OP, outs, ins, ...) RLK_SIMT_PART_BITS(OP, OP, outs, (), ins, (), __VA_ARGS__)
 #define RLK_SIMT_PART_BITS(OP, NAME, outs, out_views, ins, in_views, ...) \
   RLK_SIMT_MAP_FORMULA(NAME, outs, ins, plain, (), __VA_ARGS__)           \
-  RLK_SIMT_MAP_KERNEL(NAME, b1, uint8_t)                                  \
-  RLK_SIMT_MAP_KERNEL(NAME, b2, uint16_t)                                 \
-  RLK_SIMT_MAP_KERNEL(NAME, b4, uint32_t)                                 \
-  RLK_SIMT_MAP_KERNEL(NAME, b8, uint64_t)
+  RLK_SIMT_MAP_BITS_KERNELS(NAME, b1, uint8_t)                            \
+  RLK_SIMT_MAP_BITS_KERNELS(NAME, b2, uint16_t)                           \
+  RLK_SIMT_MAP_BITS_KERNELS(NAME, b4, uint32_t)                           \
+  RLK_SIMT_MAP_BITS_KERNELS(NAME, b8, uint64_t)
+#define RLK_SIMT_MAP_BITS_KERNELS(NAME, suffix, A) \
+  RLK_SIMT_MAP_KERNEL(NAME, suffix, A)             \
+  RLK_SIMT_MAP_LINE(NAME, suffix, A, MapOwn<A>, rlk::simt::kMapThreads)
 #define RLK_SIMT_MAP_CAST(OP, outs, ins, in_views)                     \
   RLK_SIMT_MAP_FORMULA(OP, outs, ins, cast, (), RLK_SIMT_MAP_LIST ins) \
   RLK_SIMT_MAP_KERNEL(OP, f32, float)                                  \

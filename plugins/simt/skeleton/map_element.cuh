@@ -148,6 +148,9 @@ struct MapPacks {
   }
 };
 
+template <class A>
+using MapOwn = MapPacks<A, A>;
+
 // All tensors are bf16, or all f16: loads ask for neither, and the formula is there once.
 template <class A>
 struct MapHalves {

@@ -27,6 +27,8 @@ struct Range {
 };
 
 struct resampling_weights {
+  static constexpr int kBlocks = 2;
+
   template <bool kLong>
   static __device__ __forceinline__ void parts(const GroupArgs& args) {
     const Team team(kGroupThreads);

@@ -483,18 +483,18 @@ __device__ __forceinline__ void scan_check(const ScanArgs& args) {
 
 }  // namespace rlk::simt
 
-#define RLK_SIMT_SCAN_KERNEL(OP, suffix, ...)                                                        \
-  RLK_SIMT_KERNEL(rlk::simt::kScanThreads, 2)                                                        \
+#define RLK_SIMT_SCAN_KERNEL(OP, suffix, blocks, ...)                                                \
+  RLK_SIMT_KERNEL(rlk::simt::kScanThreads, blocks)                                                   \
   RLK_SIMT_CAT(RLK_SIMT_IMAGE, _scan_##OP##_##suffix)(RLK_SIMT_ARGUMENT(rlk::simt::ScanArgs) args) { \
     rlk::simt::__VA_ARGS__(args);                                                                    \
   }
-#define RLK_SIMT_SCAN(OP, Sum, ...)                                 \
-  RLK_SIMT_SCAN_KERNEL(OP, f32, scan<rlk::simt::Sum<float>, float>) \
-  RLK_SIMT_SCAN_KERNEL(OP, f64, scan<rlk::simt::Sum<double>, double>)
+#define RLK_SIMT_SCAN(OP, Sum, ...)                                                                 \
+  RLK_SIMT_SCAN_KERNEL(OP, f32, rlk::simt::Sum<float>::kBlocks, scan<rlk::simt::Sum<float>, float>) \
+  RLK_SIMT_SCAN_KERNEL(OP, f64, 2, scan<rlk::simt::Sum<double>, double>)
 // Of the sequences of an operator on tokens: one kernel each for all its dtypes.
-#define RLK_SIMT_SCAN_TOKENS(OP, Sum, ...)  \
-  RLK_SIMT_SCAN(OP, Sum, __VA_ARGS__)       \
-  RLK_SIMT_SCAN_KERNEL(OP, kept, scan_kept) \
-  RLK_SIMT_SCAN_KERNEL(OP, check, scan_check)
+#define RLK_SIMT_SCAN_TOKENS(OP, Sum, ...)     \
+  RLK_SIMT_SCAN(OP, Sum, __VA_ARGS__)          \
+  RLK_SIMT_SCAN_KERNEL(OP, kept, 2, scan_kept) \
+  RLK_SIMT_SCAN_KERNEL(OP, check, 2, scan_check)
 
 #endif

@@ -32,6 +32,7 @@ __device__ __forceinline__ int lowest_lane(uint64_t flags) {
 template <class A>
 struct Running {
   static constexpr bool kTokens = false;
+  static constexpr int kBlocks = 4;  // waves with rows of their own: a few numbers each, many on their way
   using Bits = typename GridBits<sizeof(A)>::type;
   using Link = RowSum<sizeof(A) == 8>;
   using State = Link;
@@ -78,6 +79,7 @@ struct Running {
 template <class A>
 struct Discounted {
   static constexpr bool kTokens = true;
+  static constexpr int kBlocks = 2;
   using Bits = typename GridBits<sizeof(A)>::type;
   using State = double;
   // sum + factor 2^power a. Powers of the decay leave the range of fp64 where what they are multiplied with brings them

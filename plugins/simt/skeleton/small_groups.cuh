@@ -134,7 +134,7 @@ __device__ __forceinline__ void small_groups(const GroupArgs& args) {
 }  // namespace rlk::simt
 
 #define RLK_SIMT_SMALL_GROUPS(OP)                                                                    \
-  RLK_SIMT_KERNEL(rlk::simt::kGroupThreads, 4)                                                       \
+  RLK_SIMT_KERNEL(rlk::simt::kGroupThreads, 6)                                                       \
   RLK_SIMT_CAT(RLK_SIMT_IMAGE, _groups_##OP##_small)(RLK_SIMT_ARGUMENT(rlk::simt::GroupArgs) args) { \
     rlk::simt::small_groups(args);                                                                   \
   }

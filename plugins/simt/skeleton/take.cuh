@@ -29,24 +29,39 @@ __device__ __forceinline__ void take_of(const MoveArgs& args) {
       row[k] = move_divide(args.divisor[0], unit);
       id[k] = move_id(ids, row[k] * ids.stride[0] + (unit - row[k] * columns) * ids.stride[1]);
     }
+    // Errors first: loads that are asked for between them would wait for each other.
+    bool is_there[kMoveItems];
 #pragma unroll
     for (int k = 0; k < kMoveItems; ++k) {
       const int64_t unit = first + k * kMoveThreads;
-      if (unit >= args.units) continue;
+      is_there[k] = unit < args.units && id[k] >= 0 && id[k] < places;
+      if (unit >= args.units || is_there[k]) continue;
       const int64_t column = unit - row[k] * columns;
-      moved[k] = missing;
-      if (id[k] < 0 || id[k] >= places) {
-        report_data_error(args.errors, kDataIdOutOfRange, args.size[kTakeByColumn] != 0 ? column : row[k], id[k]);
-      } else if (y.data != nullptr) {
-        moved[k] = static_cast<const Bits*>(x.data)[row[k] * x.stride[0] + column * x.stride[1] + id[k] * x.stride[2]];
-      }
+      report_data_error(args.errors, kDataIdOutOfRange, args.size[kTakeByColumn] != 0 ? column : row[k], id[k]);
     }
     if (y.data == nullptr) continue;  // nothing is taken, but the ids are looked at
 #pragma unroll
     for (int k = 0; k < kMoveItems; ++k) {
+      moved[k] = missing;
+      if (!is_there[k]) continue;
+      const int64_t column = first + k * kMoveThreads - row[k] * columns;
+      const Bits* const from = static_cast<const Bits*>(x.data) + row[k] * x.stride[0] + column * x.stride[1];
+      if constexpr (sizeof(Bits) == sizeof(uint4)) {
+        moved[k] = load_stream(from + id[k] * x.stride[2]);
+      } else {
+        moved[k] = from[id[k] * x.stride[2]];
+      }
+    }
+#pragma unroll
+    for (int k = 0; k < kMoveItems; ++k) {
       const int64_t unit = first + k * kMoveThreads;
       if (unit >= args.units) continue;
-      static_cast<Bits*>(y.data)[row[k] * y.stride[0] + (unit - row[k] * columns) * y.stride[1]] = moved[k];
+      Bits* const to = static_cast<Bits*>(y.data) + row[k] * y.stride[0] + (unit - row[k] * columns) * y.stride[1];
+      if constexpr (sizeof(Bits) == sizeof(uint4)) {
+        store_stream(to, moved[k]);
+      } else {
+        *to = moved[k];
+      }
     }
   }
 }

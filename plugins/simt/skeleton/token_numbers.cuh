@@ -126,7 +126,6 @@ __device__ __forceinline__ bool is_brief_tensor(const TokenTensor& tensor, int64
 }
 template <bool kIsBytes>
 __device__ __forceinline__ void read_brief(const TokenTensor& tensor, int64_t row, int64_t token, TokenBits& bits) {
-  if (tensor.data == nullptr) return;
   const int64_t at = row * tensor.sequence + token;
   if constexpr (kIsBytes) {
     bits[0] = *reinterpret_cast<const uint32_t*>(static_cast<const uint8_t*>(tensor.data) + at);
@@ -138,14 +137,15 @@ __device__ __forceinline__ void read_brief(const TokenTensor& tensor, int64_t ro
     bits[3] = pack.w;
   }
 }
+// is_there: whether it has been read; else it is its value everywhere.
 template <bool kIsBytes>
-__device__ __forceinline__ void widen_brief(const TokenTensor& tensor, const TokenBits& bits,
+__device__ __forceinline__ void widen_brief(const TokenTensor& tensor, bool is_there, const TokenBits& bits,
                                             double (&number)[kTokenPack]) {
 #pragma unroll
   for (int i = 0; i < kTokenPack; ++i) {
     const double there = kIsBytes ? ((bits[0] >> (8 * i) & 0xffu) != 0 ? 1.0 : 0.0)
                                   : static_cast<double>(of_bits<float>(bits[kIsBytes ? 0 : i]));
-    number[i] = tensor.data == nullptr ? tensor.value : there;
+    number[i] = is_there ? there : tensor.value;
   }
 }
 __device__ __forceinline__ void put_brief(const TokenTensor& tensor, int64_t row, int64_t token,

@@ -28,8 +28,9 @@
 // the first is computed.
 //
 // A pass of packs reads four neighbours of a tensor at once and computes one token after the other: it is for a token
-// that is little work. It says which tensors it looks at, kUses, a bit each, and of which of them bytes are expected,
-// kBytes; the others' numbers are 0. No kStep:
+// that is little work. It says which tensors it looks at, kUses, a bit each, of which of them bytes are expected, kBytes,
+// and which are mostly absent, kAbsent; the others' numbers are 0. kBlocks: how many blocks a multiprocessor should hold.
+// One that has bytes(count, sums), too, only counts the bytes of one tensor that are not 0. No kStep:
 //
 //   RLK_SIMT_TOKEN_PACK_PASSES(BriefSquares)
 //
@@ -217,6 +218,69 @@ __device__ __forceinline__ void compute_pack(const State& state, int64_t place, 
     for (int i = 0; i < kResults; ++i) result[i][s] = out[i];
   }
 }
+// function(tensor, whether it may be of bytes) of each one that the pass looks at.
+template <class Pass, class Function>
+__device__ __forceinline__ void each_used(const Function& function) {
+#pragma unroll
+  for (int i = 0; i < Pass::kIns; ++i) {
+    if ((Pass::kUses >> i & 1) == 0) continue;
+    if ((Pass::kBytes >> i & 1) != 0) {
+      function(i, TokenBytes<true>{});
+    } else {
+      function(i, TokenBytes<false>{});
+    }
+  }
+}
+// Whole packs from `first` on, each the next one of this thread, all of them brief tensors'. kCommon: those tensors are
+// absent that mostly are, and no others.
+template <bool kCommon, class Pass, class State, int kSums>
+__device__ __forceinline__ void brief_packs(const TokenArgs& args, const State& state, int64_t row,
+                                            int64_t sequence_begin, int64_t end, int64_t& first,
+                                            double (&sums)[kSums]) {
+  constexpr int kIns = Pass::kIns, kOuts = Pass::kOuts, kResults = kOuts > 0 ? kOuts : 1;
+  TokenBits bits[kIns];
+  double number[kIns][kTokenPack] = {}, result[kResults][kTokenPack];
+  // The next pack is on its way while one is computed.
+  const int64_t last = end - kTokenPack;
+  const auto is_there = [&](int i) { return kCommon ? (Pass::kAbsent >> i & 1) == 0 : args.tensor[i].data != nullptr; };
+  const auto read = [&] {
+    each_used<Pass>([&](int i, auto bytes) {
+      if (is_there(i)) read_brief<bytes.value>(args.tensor[i], row, first, bits[i]);
+    });
+  };
+  if (first <= last) read();
+#pragma unroll 1
+  while (first <= last) {
+    const int64_t own = first;
+    each_used<Pass>(
+        [&](int i, auto bytes) { widen_brief<bytes.value>(args.tensor[i], is_there(i), bits[i], number[i]); });
+    first += kTokenPack * kTokenThreads;
+    if (first <= last) read();
+    compute_pack<formula::BriefLongLane, Pass>(state, own - sequence_begin, kTokenPack, number, sums, result);
+#pragma unroll
+    for (int i = 0; i < kOuts; ++i) put_brief(args.tensor[kIns + i], row, own, result[i]);
+  }
+}
+// Whether a pass has bytes().
+template <class Pass, class = void>
+constexpr bool kCountsBytes = false;
+template <class Pass>
+inline constexpr bool kCountsBytes<Pass, decltype(Pass::bytes(0.0, static_cast<double*>(nullptr)))> = true;
+// Of whole words from `first` on, each the next one of this thread, the bytes that are not 0.
+__device__ __forceinline__ double count_bytes(const TokenTensor& tensor, int64_t row, int64_t end, int64_t& first) {
+  constexpr int kStep = kTokenPack * kTokenThreads, kWords = static_cast<int>(kTokenChunk / kStep);
+  static_assert(kWords < 256, "a byte counts those at its place");
+  uint32_t count = 0;
+#pragma unroll
+  for (int i = 0; i < kWords; ++i) {
+    if (first > end - kTokenPack) continue;
+    TokenBits bits;
+    read_brief<true>(tensor, row, first, bits);
+    count += ((((bits[0] & 0x7f7f7f7fu) + 0x7f7f7f7fu) | bits[0]) >> 7) & 0x01010101u;
+    first += kStep;
+  }
+  return static_cast<double>((count & 0xffu) + (count >> 8 & 0xffu) + (count >> 16 & 0xffu) + (count >> 24));
+}
 template <class Pass, class State, int kSums>
 __device__ __forceinline__ void tokens_in_packs(const TokenArgs& args, const State& state, int64_t row,
                                                 int64_t sequence_begin, int64_t begin, int64_t end,
@@ -224,48 +288,30 @@ __device__ __forceinline__ void tokens_in_packs(const TokenArgs& args, const Sta
   constexpr int kIns = Pass::kIns, kOuts = Pass::kOuts, kResults = kOuts > 0 ? kOuts : 1;
   constexpr int kStep = kTokenPack * kTokenThreads;
   const TokenView view(args);
-  // function(tensor, whether it may be of bytes) of each one that the pass looks at.
-  const auto each = [](const auto& function) {
-#pragma unroll
-    for (int i = 0; i < kIns; ++i) {
-      if ((Pass::kUses >> i & 1) == 0) continue;
-      if ((Pass::kBytes >> i & 1) != 0) {
-        function(i, TokenBytes<true>{});
-      } else {
-        function(i, TokenBytes<false>{});
-      }
-    }
-  };
   int64_t first = begin + kTokenPack * static_cast<int>(threadIdx.x);
-  bool is_brief = true;
-  each([&](int i, auto bytes) { is_brief = is_brief && is_brief_tensor<bytes.value>(args.tensor[i], row, begin); });
+  bool is_brief = true, is_common = true;
+  each_used<Pass>([&](int i, auto bytes) {
+    is_brief = is_brief && is_brief_tensor<bytes.value>(args.tensor[i], row, begin);
+    is_common = is_common && (args.tensor[i].data == nullptr) == ((Pass::kAbsent >> i & 1) != 0);
+  });
 #pragma unroll
   for (int i = 0; i < kOuts; ++i) is_brief = is_brief && is_brief_tensor<false>(args.tensor[kIns + i], row, begin);
+  if (is_brief && is_common) {
+    if constexpr (kCountsBytes<Pass>) {
+      each_used<Pass>([&](int i, auto) { Pass::bytes(count_bytes(args.tensor[i], row, end, first), sums); });
+    } else {
+      brief_packs<true, Pass>(args, state, row, sequence_begin, end, first, sums);
+    }
+  } else if (is_brief) {
+    brief_packs<false, Pass>(args, state, row, sequence_begin, end, first, sums);
+  }
   TokenBits bits[kIns];
   double number[kIns][kTokenPack] = {}, result[kResults][kTokenPack];
-  if (is_brief) {
-    // The next pack is on its way while one is computed.
-    const int64_t last = end - kTokenPack;
-    const auto read = [&] {
-      each([&](int i, auto bytes) { read_brief<bytes.value>(args.tensor[i], row, first, bits[i]); });
-    };
-    if (first <= last) read();
-#pragma unroll 1
-    while (first <= last) {
-      const int64_t own = first;
-      each([&](int i, auto bytes) { widen_brief<bytes.value>(args.tensor[i], bits[i], number[i]); });
-      first += kStep;
-      if (first <= last) read();
-      compute_pack<formula::BriefLongLane, Pass>(state, own - sequence_begin, kTokenPack, number, sums, result);
-#pragma unroll
-      for (int i = 0; i < kOuts; ++i) put_brief(args.tensor[kIns + i], row, own, result[i]);
-    }
-  }
 #pragma unroll 1
   for (; first < end; first += kStep) {
     const int count = end - first < kTokenPack ? static_cast<int>(end - first) : kTokenPack;
-    each([&](int i, auto) { read_pack(args.tensor[i], row, first, count, bits[i]); });
-    each([&](int i, auto) { widen_pack(args.tensor[i], row, first, count, bits[i], number[i]); });
+    each_used<Pass>([&](int i, auto) { read_pack(args.tensor[i], row, first, count, bits[i]); });
+    each_used<Pass>([&](int i, auto) { widen_pack(args.tensor[i], row, first, count, bits[i], number[i]); });
     compute_pack<formula::Lane<double>, Pass>(state, first - sequence_begin, count, number, sums, result);
 #pragma unroll
     for (int i = 0; i < kOuts; ++i) put_pack(view, args.tensor[kIns + i], kIns + i, row, first, count, result[i]);
@@ -435,7 +481,8 @@ __device__ __forceinline__ void token_totals(const TokenArgs& args) {
 // Four blocks that read far ahead, or three, keep memory busy while others compute.
 #define RLK_SIMT_TOKEN_PASS(PASS) \
   RLK_SIMT_TOKEN_CHUNKS(PASS, false, rlk::simt::kTokenThreads, rlk::formula::PASS::kStep > 2 ? 4 : 3)
-#define RLK_SIMT_TOKEN_PACK_PASS(PASS) RLK_SIMT_TOKEN_CHUNKS(PASS, true, rlk::simt::kTokenThreads, 6)
+#define RLK_SIMT_TOKEN_PACK_PASS(PASS) \
+  RLK_SIMT_TOKEN_CHUNKS(PASS, true, rlk::simt::kTokenThreads, rlk::formula::PASS::kBlocks)
 #define RLK_SIMT_TOKEN_PASSES(...) RLK_SIMT_EACH(RLK_SIMT_TOKEN_PASS, __VA_ARGS__)
 #define RLK_SIMT_TOKEN_PACK_PASSES(...) RLK_SIMT_EACH(RLK_SIMT_TOKEN_PACK_PASS, __VA_ARGS__)
 #define RLK_SIMT_TOKENS(OP, rules, ins, others, passes)

@@ -19,6 +19,7 @@ void cast_map_Cast_f32(rlk::simt::MapArgs);
 void cast_map_Cast_f64(rlk::simt::MapArgs);
 void cast_map_Cast_i64(rlk::simt::MapArgs);
 void ratio_kl_map_RatioKl_f64(rlk::simt::MapArgs);
+void ratio_kl_map_RatioKl_f64_line(rlk::simt::MapArgs);
 void apply_rotary_pos_emb_map_TurnedQuery_f32(rlk::simt::MapArgs);
 }
 
@@ -190,7 +191,7 @@ TEST(MapKindsTest, FormulasOfFp64HaveTheSameBitsInLinesAndElsewhere) {
                        {&from->abi, &old_logp.abi, or_number(nullptr, 1), or_number(&mask.abi, 1)},
                        {"ratio", "kl", "logp", "old_logp", "ref_logp", "mask"}, terms, MapKind::f64);
     EXPECT_EQ(arguments_of_map(call).line, from == &logp ? 1 : 0);
-    run_one(&ratio_kl_map_RatioKl_f64, call);
+    run_one(from == &logp ? &ratio_kl_map_RatioKl_f64_line : &ratio_kl_map_RatioKl_f64, call);
     std::vector<double> seen;
     for (int64_t i = 0; i < kTokens; ++i) {
       seen.push_back(element(ratio.at({i}), Dtype::f32));
@@ -207,6 +208,37 @@ TEST(MapKindsTest, FormulasOfFp64HaveTheSameBitsInLinesAndElsewhere) {
     if (first.empty()) first = seen;
     EXPECT_EQ(std::memcmp(seen.data(), first.data(), seen.size() * sizeof(double)), 0);
   }
+}
+
+// Its terms of the k3 estimate have more digits than fp32 asks for, near 0 too, where exp(x) - 1 - x cancels.
+TEST(MapKindsTest, TheBriefTermsOfTheK3EstimateHaveTheirDigitsEverywhere) {
+  const formula::BriefLongLane d;
+  double worst = 0, worst_far = 0;
+  const auto look_at = [&](double x) {
+    const double power = formula::exp_minus_one(d, x), above = formula::above_tangent(d, x, power);
+    const long double due = std::expm1(static_cast<long double>(x));
+    long double rest = due - x;
+    if (std::fabs(x) < 1e-2) {
+      rest = 0;
+      for (int n = 12; n > 1; --n) rest = rest * x / (n + 1) + 1;
+      rest *= static_cast<long double>(x) * x / 2;
+    }
+    worst = std::fmax(worst, std::fabs(static_cast<double>(power / due - 1)));
+    worst_far = std::fmax(worst_far, std::fabs(static_cast<double>(above / rest - 1)));
+  };
+  for (double size = 1e-30; size < 690; size *= 1.003) {
+    look_at(size);
+    look_at(-size);
+  }
+  EXPECT_LT(worst, 0x1p-30);
+  EXPECT_LT(worst_far, 0x1p-29);
+  EXPECT_EQ(formula::above_tangent(d, 0.0, formula::exp_minus_one(d, 0.0)), 0);
+  EXPECT_EQ(formula::exp_minus_one(d, -800.0), -1);
+  EXPECT_EQ(formula::above_tangent(d, -800.0, formula::exp_minus_one(d, -800.0)), 799);
+  EXPECT_EQ(formula::above_tangent(d, 800.0, formula::exp_minus_one(d, 800.0)), HUGE_VAL);
+  EXPECT_EQ(formula::above_tangent(d, HUGE_VAL, formula::exp_minus_one(d, HUGE_VAL)), HUGE_VAL);
+  const double nan = std::nan("");
+  EXPECT_TRUE(std::isnan(formula::above_tangent(d, nan, formula::exp_minus_one(d, nan))));
 }
 
 enum class Style { neox, interleaved };

@@ -8,9 +8,15 @@
 extern "C" {
 void arithmetic_map_Sub_f32(rlk::simt::MapArgs);
 void arithmetic_map_Sub_f64(rlk::simt::MapArgs);
-void gelu_map_GeluBackward_f32(rlk::simt::MapArgs);
+void arithmetic_map_Sub_f32_line(rlk::simt::MapArgs);
+void arithmetic_map_Sub_half_line(rlk::simt::MapArgs);
+void arithmetic_map_Sub_f64_line(rlk::simt::MapArgs);
+void gelu_map_GeluBackward_half_line(rlk::simt::MapArgs);
 void swiglu_map_SwigluBackward_f32(rlk::simt::MapArgs);
 void swiglu_map_SwigluBackward_f64(rlk::simt::MapArgs);
+void swiglu_map_SwigluBackward_f32_line(rlk::simt::MapArgs);
+void swiglu_map_SwigluBackward_half_line(rlk::simt::MapArgs);
+void swiglu_map_SwigluBackward_f64_line(rlk::simt::MapArgs);
 }
 
 namespace rlk::simt::host {
@@ -22,13 +28,19 @@ const Driver& driver() {
 
 namespace {
 
+constexpr MapFunctions kSub = {&arithmetic_map_Sub_f32, &arithmetic_map_Sub_f64, &arithmetic_map_Sub_f32_line,
+                               &arithmetic_map_Sub_half_line, &arithmetic_map_Sub_f64_line};
+constexpr MapFunctions kSwigluBackward = {&swiglu_map_SwigluBackward_f32, &swiglu_map_SwigluBackward_f64,
+                                          &swiglu_map_SwigluBackward_f32_line, &swiglu_map_SwigluBackward_half_line,
+                                          &swiglu_map_SwigluBackward_f64_line};
+
 // out = a - 2 b: the right numbers, and nothing else is written.
 void expect_difference(Tensor& out, const Tensor& a, const Tensor& b, int32_t form, unsigned blocks = 3) {
   const MapCall call({&out.abi}, {&a.abi, &b.abi}, {"out", "a", "b"}, {2});
   if (std::find(out.shape.begin(), out.shape.end(), 0) == out.shape.end()) {
     EXPECT_EQ(arguments_of_map(call).form, form);
   }
-  run(&arithmetic_map_Sub_f32, &arithmetic_map_Sub_f64, call, blocks);
+  run(kSub, call, blocks);
   std::vector<char> expected = out.before;
   for_each_index(out.shape, [&](const Sizes& index) {
     const double due = element(a.at(index), a.dtype) - 2 * element(b.at(index), b.dtype);
@@ -113,7 +125,7 @@ TEST(MapTest, AParameterBeyondFp32IsComputedWithInFp64) {
   for (const double fine : {0.0, 1.0, -0.5}) EXPECT_FALSE(call(fine).computes_f64()) << fine;
   for (const double beyond : {1e-46, 1e39, -1e60}) EXPECT_TRUE(call(beyond).computes_f64()) << beyond;
   EXPECT_EQ(arguments_of_map(call(1e-46)).form, kMapMixed);
-  run(&arithmetic_map_Sub_f32, &arithmetic_map_Sub_f64, call(-0x1p-120), 1);
+  run(kSub, call(-0x1p-120), 1);
   for (int64_t i = 0; i < 9; ++i) EXPECT_EQ(element(out.at({i}), Dtype::f32), element(a.at({i}), Dtype::f32));
 }
 
@@ -127,7 +139,7 @@ TEST(MapTest, TwoResultsAreTheSameBitsInEveryForm) {
       const MapCall call({&of_gate.abi, &of_input.abi}, {&grad.abi, &gate.abi, &input.abi},
                          {"grad_gate", "grad_input", "grad", "gate", "input"}, {});
       EXPECT_EQ(arguments_of_map(call).form, form);
-      run(&swiglu_map_SwigluBackward_f32, &swiglu_map_SwigluBackward_f64, call, 2);
+      run(kSwigluBackward, call, 2);
       std::vector<double> seen;
       for (const Tensor* tensor : {&of_gate, &of_input}) {
         for_each_index(shape, [&](const Sizes& index) { seen.push_back(element(tensor->at(index), dtype)); });
@@ -187,7 +199,7 @@ TEST(MapTest, ALongLineOfMuchWorkIsTakenTwoPacksAtATimeAndHasTheSameBits) {
             arguments_of_map(MapCall({&to->abi}, {&grad.abi, &x.abi}, {"grad_x", "grad_y", "x"}, {0}, MapKind::heavy));
         ASSERT_EQ(args.line, 1);
         if (to == &twice) args.line = 2;
-        emulation::run_grid({2, 1, 1}, {kMapThreads, 1, 1}, 0, [=] { gelu_map_GeluBackward_f32(args); });
+        emulation::run_grid({2, 1, 1}, {kMapThreads, 1, 1}, 0, [=] { gelu_map_GeluBackward_half_line(args); });
       }
       EXPECT_TRUE(once.memory == twice.memory);
       EXPECT_FALSE(once.memory == once.before);

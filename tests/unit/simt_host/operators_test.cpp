@@ -386,13 +386,13 @@ TEST_F(OperatorTest, GradientsOnTensorCoresTakeSixteenBitHeadsThatFit) {
 
 TEST_F(OperatorTest, AMapLaunchesTheKernelOfItsPrecision) {
   Device device(0);
-  const auto kernel = [&](rlk_dtype dtype, double alpha) {
+  const auto kernel = [&](rlk_dtype dtype, double alpha, int64_t elements = 9) {
     rlk_add_params params = RLK_ADD_PARAMS_INIT;
     params.alpha = alpha;
     Arranged<sdk::ops::Add> call(params, {});
-    call.input(RLK_ADD_IN_A, dtype, {4});
-    call.input(RLK_ADD_IN_B, dtype, {4});
-    call.output(RLK_ADD_OUT_OUT, dtype, {4});
+    call.input(RLK_ADD_IN_A, dtype, {elements});
+    call.input(RLK_ADD_IN_B, dtype, {elements});
+    call.output(RLK_ADD_OUT_OUT, dtype, {elements});
     EXPECT_EQ((call.query<Map<sdk::ops::Add, maps::Add>>(device).reason_code), "");
     return call.launch<Map<sdk::ops::Add, maps::Add>>(device);
   };
@@ -405,6 +405,12 @@ TEST_F(OperatorTest, AMapLaunchesTheKernelOfItsPrecision) {
     }
   }
   EXPECT_EQ(kernel(kF64, 1), (Names{"arithmetic_map_Add_f64"}));
+  // Whole packs without gaps.
+  EXPECT_EQ(kernel(kF32, 1, 8), (Names{"arithmetic_map_Add_f32_line"}));
+  EXPECT_EQ(kernel(kBf16, 1, 8), (Names{"arithmetic_map_Add_half_line"}));
+  EXPECT_EQ(kernel(kF16, 1, 8), (Names{"arithmetic_map_Add_half_line"}));
+  EXPECT_EQ(kernel(kF64, 1, 8), (Names{"arithmetic_map_Add_f64_line"}));
+  EXPECT_EQ(kernel(kF32, 1e39, 8), (Names{"arithmetic_map_Add_f64"}));
 }
 
 TEST_F(OperatorTest, AMapDeclinesADtypeByTheArgumentsNameAndLaunchesNothingForNoElements) {

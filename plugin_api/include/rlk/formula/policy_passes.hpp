@@ -212,7 +212,8 @@ struct PolicyTokenCounts : PolicyCountsPass {
 };
 // Nothing but the mask takes any out.
 struct PolicyMaskCounts : PolicyCountsPass {
-  static constexpr unsigned kUses = 1u << PolicyPlace::mask, kBytes = kUses;
+  static constexpr unsigned kUses = 1u << PolicyPlace::mask, kBytes = kUses, kAbsent = 0;
+  static constexpr int kBlocks = 6;
   struct Nothing {};
 
   static bool is_wanted(const PolicyRules& rules) { return rules.has_counts && !rules.has_terms && is_by_mask(rules); }
@@ -223,6 +224,11 @@ struct PolicyMaskCounts : PolicyCountsPass {
   template <class D>
   static RLK_FORMULA void token(D, const Nothing&, const double* in, double* sums, double*) {
     const double active = in[PolicyPlace::mask] != 0 ? 1 : 0;
+    add_to(sums[kActive], active);
+    add_to(sums[kSelected], active);
+  }
+  // The same of so many bytes that are not 0.
+  static RLK_FORMULA void bytes(double active, double* sums) {
     add_to(sums[kActive], active);
     add_to(sums[kSelected], active);
   }
