@@ -15,6 +15,9 @@ uint32_t numerics_of(const RowsCall& call) {
 
 // Of sums over rows: the fewer columns there are, the more chunks it takes to employ a device.
 constexpr int64_t kFewestChunkRows = 16, kMostChunks = 1024, kMostWideChunks = 256, kChunkNumbers = int64_t{1} << 20;
+// Of sums over rows as they are held: threads of all chunks. A multiple of what the H100 and its successors have at
+// once, but the same everywhere, for sums depend on it.
+constexpr int64_t kSummedThreads = 132 * 512;
 
 int64_t product(const int64_t* shape, int32_t ndim) {
   int64_t size = 1;
@@ -29,6 +32,10 @@ int64_t stride_of(const rlk_tensor& tensor, int32_t d) {
 
 int64_t packs_of(const RowsCall& call) {
   return ceil_divide(call.columns(), 16 / sdk::bytes_of(call.dtype()));
+}
+
+int held_for_sums(const RowsCall& call) {
+  return simt::row_held_for_sums(static_cast<int>(sdk::bytes_of(call.dtype())));
 }
 
 simt::RowTensor row_tensor(const RowsArgument& argument) {
@@ -103,7 +110,7 @@ sdk::Support support_of_rows(const Device& device, const RowsCall& call) {
     bytes += static_cast<double>(product(argument.tensor->shape, argument.tensor->ndim) * sdk::bytes_of(own));
   }
   sdk::Support answer = sdk::Support::yes("rows", numerics_of(call), RLK_SUPPORT_PREFERRED);
-  answer.cost_us = (call.has_sums() ? 3 : 1) * (kLaunchUs + device.bytes_us(bytes));
+  answer.cost_us = (call.has_sums() ? 2 : 1) * (kLaunchUs + device.bytes_us(bytes));
   if (call.all_rows != RowsAll::never) answer.cost_us += (call.all_rows == RowsAll::around ? 2 : 1) * kLaunchUs;
   if (call.keeps()) answer.workspace_bound = UINT64_MAX;
   return answer;
@@ -120,12 +127,13 @@ simt::RowArgs arguments_of_rows(const RowsCall& call, int wave) {
   args.dtype = static_cast<int32_t>(call.dtype());
   const int64_t size = 16 / sdk::bytes_of(call.dtype());
   bool in_packs = args.columns % size == 0, vectors_in_packs = true;
-  int matrices = 0, vectors = 0;
+  int matrices = 0, vectors = 0, sums = 0;
   for (int i = 0; i < call.count; ++i) {
     const RowsArgument& argument = call.arguments[i];
     args.tensor[i] = row_tensor(argument);
     matrices += argument.kind == Kind::in ? 1 : 0;
     vectors += argument.is_vector() ? 1 : 0;
+    sums += argument.kind == Kind::of_column ? 1 : 0;
     if (argument.tensor == nullptr) continue;
     const bool is_in_packs = args.tensor[i].in_packs != 0;
     if (argument.is_matrix()) in_packs = in_packs && is_in_packs;
@@ -136,20 +144,31 @@ simt::RowArgs arguments_of_rows(const RowsCall& call, int wave) {
   args.in_packs = in_packs ? 1 : 0;
   args.vectors_in_packs = vectors_in_packs ? 1 : 0;
   const int64_t packs = packs_of(call);
+  const int held = sums > 0 ? held_for_sums(call) : simt::row_held(matrices, vectors);
   const auto holds = [&](int64_t threads) {
-    return threads * (threads < simt::kRowSmallestWave ? simt::kRowHeldInWave : simt::row_held(matrices, vectors));
+    return threads * (threads < simt::kRowSmallestWave ? std::min(simt::kRowHeldInWave, held) : held);
   };
+  const int most = sums > 0 ? simt::kRowMostThreads : simt::kRowThreads;
   args.group = call.may_share_wave ? 1 : wave;
-  while (args.group < simt::kRowThreads && holds(args.group) < packs) args.group *= 2;
+  while (args.group < most && holds(args.group) < packs) args.group *= 2;
   while (1 << args.group_bits < args.group) ++args.group_bits;
   return args;
 }
 
-uint64_t place_kept(const RowsCall& call, simt::RowArgs& args, void* workspace) {
+bool are_summed_as_held(const RowsCall& call, const simt::RowArgs& args) {
+  return call.has_sums() && call.dtype() != sdk::Dtype::f64 &&
+         static_cast<int64_t>(args.group) * held_for_sums(call) >= packs_of(call);
+}
+
+uint64_t place_kept(const RowsCall& call, simt::RowArgs& args, int wave, void* workspace) {
   if (!call.keeps()) return 0;
   const int64_t most = std::clamp(kChunkNumbers / std::max<int64_t>(args.columns, 1), kMostWideChunks, kMostChunks);
   args.chunk_rows = std::max(kFewestChunkRows, ceil_divide(args.rows, most));
   args.chunks = ceil_divide(args.rows, args.chunk_rows);
+  if (are_summed_as_held(call, args)) {
+    const int threads = threads_of_rows(args, wave);
+    args.chunks = std::min(ceil_divide(args.rows, threads / args.group), kSummedThreads / threads);
+  }
   const int64_t packs = packs_of(call);
   args.chunk_threads = 1;
   while (args.chunk_threads < simt::kRowSumThreads && args.chunk_threads < packs) args.chunk_threads *= 2;
@@ -198,27 +217,32 @@ RowsPlan::RowsPlan(Device& device, const RowsKernels& kernels, const RowsCall& c
                                               : nullptr;
   if (!call.has_sums()) return;
   chunks_ = device.kernel(kernels.image, prefix + (call.dtype() == sdk::Dtype::f64 ? "chunks_f64" : "chunks_f32"));
+  if (call.dtype() != sdk::Dtype::f64) summed_ = device.kernel(kernels.image, prefix + "summed");
   totals_ = device.kernel(kernels.image, prefix + "totals");
 }
 
 uint64_t RowsPlan::workspace_of(const RowsCall& call) const {
   simt::RowArgs args = arguments_of_rows(call, wave_);
-  return place_kept(call, args, nullptr);
+  return place_kept(call, args, wave_, nullptr);
 }
 
 void RowsPlan::launch(sdk::Stream& stream, const RowsCall& call, const sdk::Run& run) const {
   simt::RowArgs args = arguments_of_rows(call, wave_);
   args.errors = error_sink(run);
-  place_kept(call, args, run.workspace());
+  place_kept(call, args, wave_, run.workspace());
   const PlaceScope scope(place_);
   const StreamHandle handle = own(stream).handle();
   if (first_ != nullptr) launch_grid(first_, 1, simt::kRowAllThreads, 0, handle, args);
-  launch_walking(kernel_, blocks_of_rows(args, wave_), threads_of_rows(args, wave_), 0, handle, args);
+  const bool are_summed = are_summed_as_held(call, args);
+  launch_walking(are_summed ? summed_ : kernel_, are_summed ? args.chunks : blocks_of_rows(args, wave_),
+                 threads_of_rows(args, wave_), 0, handle, args);
   if (all_ != nullptr && first_ != all_) launch_grid(all_, 1, simt::kRowAllThreads, 0, handle, args);
   if (!call.has_sums()) return;
-  const int64_t blocks = ceil_divide(packs_of(call), args.chunk_threads) *
-                         ceil_divide(args.chunks, simt::kRowSumThreads / args.chunk_threads);
-  launch_walking(chunks_, blocks, simt::kRowSumThreads, 0, handle, args);
+  if (!are_summed) {
+    const int64_t blocks = ceil_divide(packs_of(call), args.chunk_threads) *
+                           ceil_divide(args.chunks, simt::kRowSumThreads / args.chunk_threads);
+    launch_walking(chunks_, blocks, simt::kRowSumThreads, 0, handle, args);
+  }
   const auto sums = std::count_if(call.arguments, call.arguments + call.count,
                                   [](const RowsArgument& one) { return one.kind == Kind::of_column; });
   launch_walking(totals_, ceil_divide(args.columns, simt::kRowTotalColumns) * sums, simt::kRowThreads, 0, handle, args);

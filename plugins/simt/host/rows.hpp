@@ -100,8 +100,10 @@ struct RowsKernels {
 sdk::Support support_of_rows(const Device& device, const RowsCall& call);
 // The kernel's arguments on a device of such waves.
 simt::RowArgs arguments_of_rows(const RowsCall& call, int wave);
+// Whether the kernel that does the rows sums over them too, of what its threads hold.
+bool are_summed_as_held(const RowsCall& call, const simt::RowArgs& args);
 // Gives what is kept and the parts of sums a place in the workspace, when it is there; the bytes it takes.
-uint64_t place_kept(const RowsCall& call, simt::RowArgs& args, void* workspace);
+uint64_t place_kept(const RowsCall& call, simt::RowArgs& args, int wave, void* workspace);
 // Threads and blocks of its launch.
 int threads_of_rows(const simt::RowArgs& args, int wave);
 int64_t blocks_of_rows(const simt::RowArgs& args, int wave);
@@ -115,7 +117,7 @@ protected:
   uint64_t workspace_of(const RowsCall& call) const;
 
 private:
-  FunctionHandle kernel_, chunks_ = nullptr, totals_ = nullptr, first_ = nullptr, all_ = nullptr;
+  FunctionHandle kernel_, chunks_ = nullptr, summed_ = nullptr, totals_ = nullptr, first_ = nullptr, all_ = nullptr;
   Place place_;
   int wave_;
 };

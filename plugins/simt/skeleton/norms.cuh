@@ -100,44 +100,77 @@ __device__ __forceinline__ RowMoments moments_of_row(Row& row, RowNames<x> names
   }
 }
 
-// The mean of f over a row, and whether a gradient that takes as much as root times it is within the range of fp32.
-struct RowMean {
-  double value;
+// What the gradient of x root weight asks of a row, in one pass: the root, and the mean of grad weight x root.
+// is_within: the gradient and what is made on the way are within the range of fp32.
+struct RowRmsGradient {
+  double root, mean;
   bool is_within;
 };
-template <class Row, class Names, class F>
-__device__ __forceinline__ RowMean mean_of_row(Row& row, const Names& names, double root, const F& f) {
-  const auto mean_in = [=](auto& row, auto d, bool is_within) -> RowMean {
-    return {row.mean_of(row.sum(d, names, f)), is_within};
+template <class Row, int of_grad, int of_x, int of_weight>
+__device__ __forceinline__ RowRmsGradient rms_gradient_of_row(Row& row, RowNames<of_grad, of_x, of_weight> names,
+                                                              double eps) {
+  const auto along = [](auto, auto grad, auto v, auto w) { return formula::Mul(formula::Mul(grad, w), v); };
+  const auto made_of = [=](auto& row, const formula::Two<double>& sums, bool is_within) -> RowRmsGradient {
+    const double root = inverse_root(row.mean_of(sums.first) + eps);
+    return {root, row.mean_of(sums.second) * root, is_within};
   };
-  if constexpr (Row::kHalf) {
-    const RowMean narrow = mean_in(row, Lane<float>(), true);
-    return row.fit_or(root <= 0x1p10 && narrow.value > -0x1p20 && narrow.value < 0x1p20, narrow,
-                      [=](auto& row) { return mean_in(row, RareLane(), false); });
+  if constexpr (Row::kLong) {
+    const double root = root_of_row(row, RowNames<of_x>(), eps).root();
+    const double mean = row.mean_of(row.sum(Lane<double>(), names, [=](auto d, auto grad, auto v, auto w) {
+      return formula::rms_gradient_along(d, grad, v, w, root);
+    }));
+    return {root, mean, false};
   } else {
-    return mean_in(row, Lane<double>(), false);
+    const auto square = [](auto, auto, auto v, auto) { return formula::Mul(v, v); };
+    const auto sums = row.sums(Lane<float>(), names, square, along);
+    const RowRmsGradient narrow = made_of(row, sums, true);
+    const bool is_fit = is_finite(sums.first) && (sums.first > 0x1p-90 || eps > 0x1p-60) && narrow.root <= 0x1p10 &&
+                        narrow.mean > -0x1p20 && narrow.mean < 0x1p20;
+    return row.fit_or(is_fit, narrow,
+                      [=](auto& row) { return made_of(row, row.sums(RareLane(), names, square, along), false); });
   }
 }
 
-// Two of them, of a row less its mean.
-struct RowMeans {
-  double value, along;
+// And of layer norm's: its moments, the means of grad weight and of that times the normalised x, in two passes.
+struct RowNormGradient {
+  double mean, rstd, value, along;
   bool is_within;
 };
-template <class Row, class Names, class F, class G>
-__device__ __forceinline__ RowMeans means_of_row(Row& row, const Names& names, const RowMoments& moments, const F& f,
-                                                 const G& g) {
-  const auto means_in = [=](auto& row, auto d, bool is_within) -> RowMeans {
-    const auto sums = row.sums(d, names, f, g);
-    return {row.mean_of(sums.first), row.mean_of(sums.second), is_within};
+template <class Row, int of_grad, int of_x, int of_weight>
+__device__ __forceinline__ RowNormGradient norm_gradient_of_row(Row& row, RowNames<of_grad, of_x, of_weight> names,
+                                                                double eps) {
+  const auto grad_weight = [](auto, auto grad, auto, auto w) { return formula::Mul(grad, w); };
+  const auto mean_in = [=](auto& row, auto d) {
+    return row.mean_of(row.sum(d, RowNames<of_x>(), [](auto, auto v) { return v; }));
   };
-  if constexpr (Row::kHalf) {
-    const auto is_small = [](double x) { return x > -0x1p20 && x < 0x1p20; };
-    const RowMeans narrow = means_in(row, Lane<float>(), true);
-    return row.fit_or(moments.is_within && moments.rstd <= 0x1p10 && is_small(narrow.value) && is_small(narrow.along),
-                      narrow, [=](auto& row) { return means_in(row, RareLane(), false); });
+  const auto gradient_in = [=](auto& row, auto d, double mean, bool is_within) -> RowNormGradient {
+    const auto sums = row.sums(
+        d, names,
+        [mean](auto d, auto, auto v, auto) {
+          const auto difference = formula::less_mean(d, v, mean);
+          return formula::Mul(difference, difference);
+        },
+        grad_weight,
+        [mean](auto d, auto grad, auto v, auto w) {
+          return formula::Mul(formula::Mul(grad, w), formula::less_mean(d, v, mean));
+        });
+    const double variance = row.mean_of(sums.first), rstd = inverse_root(variance + eps);
+    const bool is_fit = is_finite(variance) && (variance > 0x1p-90 || eps > 0x1p-90);
+    return {mean, rstd, row.mean_of(sums.second), row.mean_of(sums.third) * rstd, is_within && is_fit};
+  };
+  if constexpr (Row::kLong) {
+    const RowMoments m = moments_of_row(row, RowNames<of_x>(), eps);
+    const auto sums = row.sums(Lane<double>(), names, grad_weight, [=](auto d, auto grad, auto v, auto w) {
+      return formula::Mul(formula::Mul(grad, w), formula::normal_of(d, v, m.mean, m.rstd));
+    });
+    return {m.mean, m.rstd, row.mean_of(sums.first), row.mean_of(sums.second), false};
   } else {
-    return means_in(row, Lane<double>(), false);
+    const auto is_small = [](double x) { return x > -0x1p20 && x < 0x1p20; };
+    const double mean = mean_in(row, Lane<float>());
+    const RowNormGradient narrow = gradient_in(row, Lane<float>(), mean, true);
+    const bool is_fit = narrow.is_within && narrow.rstd <= 0x1p10 && is_small(narrow.value) && is_small(narrow.along);
+    return row.fit_or(is_fit, narrow,
+                      [=](auto& row) { return gradient_in(row, RareLane(), mean_in(row, RareLane()), false); });
   }
 }
 

@@ -49,10 +49,10 @@
 #define RLK_SIMT_ROWS_NUMBER(name) [[maybe_unused]] const double name = *rlk_number++;
 #define RLK_SIMT_ROWS_LIST(...) __VA_ARGS__
 
-#define RLK_SIMT_ROWS_KERNEL(OP, suffix, A)                                                         \
-  RLK_SIMT_KERNEL(rlk::simt::kRowThreads, rlk::simt::row_blocks<rlk::formula::OP##Rows>())          \
-  RLK_SIMT_CAT(RLK_SIMT_IMAGE, _rows_##OP##_##suffix)(RLK_SIMT_ARGUMENT(rlk::simt::RowArgs) args) { \
-    rlk::simt::rows<rlk::formula::OP##Rows, A>(args);                                               \
+#define RLK_SIMT_ROWS_KERNEL(OP, suffix, A)                                                                          \
+  RLK_SIMT_KERNEL(rlk::simt::row_threads<rlk::formula::OP##Rows>(), rlk::simt::row_blocks<rlk::formula::OP##Rows>()) \
+  RLK_SIMT_CAT(RLK_SIMT_IMAGE, _rows_##OP##_##suffix)(RLK_SIMT_ARGUMENT(rlk::simt::RowArgs) args) {                  \
+    rlk::simt::rows<rlk::formula::OP##Rows, A>(args);                                                                \
   }
 // numbers: declarations that read them, more: other members, in parentheses both. holds_itself: its text says when what
 // is kept in registers is loaded.

@@ -21,7 +21,7 @@ class RowPacks {
 public:
   using A = Accumulator<T>;
   static constexpr int kSize = Pack<T>::kSize;
-  static constexpr int kTensors = Op::kTensors, kHeld = row_held(row_matrices<Op>(), row_vectors<Op>());
+  static constexpr int kTensors = Op::kTensors, kHeld = row_held_of<Op>(static_cast<int>(sizeof(T)));
   __device__ __forceinline__ explicit RowPacks(const RowArgs& args)
       : args_(args), packs_((args.columns + kSize - 1) / kSize), seen_packs_(packs_), seen_(args.columns) {}
 
@@ -34,11 +34,11 @@ public:
     if constexpr (kPacks) {
 #pragma unroll
       for (int i = 0; i < kTensors; ++i) {
-        if (Op::kind(i) == RowKind::in) keep(i);
+        if (Op::kind(i) == RowKind::in) load_first(i, held_[i]);
       }
 #pragma unroll
       for (int i = 0; i < kTensors; ++i) {
-        if (kVectors && is_vector(Op::kind(i))) keep(i);
+        if (kVectors && is_vector(Op::kind(i))) load_first(i, held_[i]);
       }
     }
   }
@@ -273,10 +273,8 @@ protected:
   int64_t block_ = 0, own_ = 0;  // the row's block of rows, and its place there
   int left_ = 0;                 // from this thread's first pack to the end of those that are held
 
-private:
-  static constexpr int kNoPlace = 1 << 30;
-
-  __device__ __forceinline__ void keep(int i) {
+  // The first kHeld packs of this thread.
+  __device__ __forceinline__ void load_first(int i, Pack<T> (&to)[kHeld]) const {
     A number[kSize];
 #pragma unroll
     for (int e = 0; e < kSize; ++e) number[e] = Op::kind(i) == RowKind::or_one ? 1 : 0;
@@ -287,12 +285,15 @@ private:
     const uint4* const own = reinterpret_cast<const uint4*>(data + at(i)) + place_;
 #pragma unroll
     for (int p = 0; p < kHeld; ++p) {
-      held_[i][p] = absent;
-      if (p * args_.group < left) held_[i][p].bits = own[p * args_.group];
+      to[p] = absent;
+      if (p * args_.group < left) to[p].bits = own[p * args_.group];
     }
   }
 
   Pack<T> held_[kTensors][kHeld];
+
+private:
+  static constexpr int kNoPlace = 1 << 30;
 };
 
 }  // namespace rlk::simt

@@ -32,6 +32,7 @@ enum class RowKind {
 
 struct RowDefaults {
   static constexpr bool kCausal = false;  // row s of a block of S rows ends at column s + columns - S
+  static constexpr int kSums = 0;         // over rows
 };
 
 // A matrix that is read.
@@ -55,11 +56,20 @@ constexpr __device__ __host__ int row_vectors() {
   for (int i = 0; i < Op::kTensors; ++i) vectors += is_vector(Op::kind(i)) ? 1 : 0;
   return vectors;
 }
+template <class Op>
+constexpr int row_held_of(int bytes) {
+  return Op::kSums > 0 ? row_held_for_sums(bytes) : row_held(row_matrices<Op>(), row_vectors<Op>());
+}
+template <class Op>
+constexpr __device__ __host__ int row_threads() {
+  return Op::kSums > 0 ? kRowMostThreads : kRowThreads;
+}
 // Blocks that a multiprocessor is to hold: those that map a row need registers for what they make of a pack, but where
 // little of it is kept because one matrix streams through. Beside vectors row_held() is as small for few tensors as for
 // many, and few of them leave registers for more threads, which have more of the memory under way.
 template <class Op>
 constexpr __device__ __host__ int row_blocks() {
+  if (Op::kSums > 0) return 1;
   int written = 0, streamed = 0;
   for (int i = 0; i < Op::kTensors; ++i) {
     written += Op::kind(i) == RowKind::out || Op::kind(i) == RowKind::wide_out ? 1 : 0;
@@ -182,6 +192,23 @@ struct RowSum {
     return other;
   }
   __device__ __forceinline__ double value() const { return kLong && is_finite(sum) ? sum + lost : sum; }
+};
+
+// Several of them.
+template <bool kLong, int count>
+struct RowSumList {
+  RowSum<kLong> of[count];
+
+  __device__ __forceinline__ void add(const RowSumList& other) {
+#pragma unroll
+    for (int i = 0; i < count; ++i) of[i].add(other.of[i]);
+  }
+  __device__ __forceinline__ RowSumList of_lane(int lanes) const {
+    RowSumList other;
+#pragma unroll
+    for (int i = 0; i < count; ++i) other.of[i] = of[i].of_lane(lanes);
+    return other;
+  }
 };
 
 // A NaN is the largest.

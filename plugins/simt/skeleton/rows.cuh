@@ -22,7 +22,7 @@
 // In what is done, d is a Lane of the dtype's accumulator and Lane<double> is as good: passes compute in its type.
 //
 //   row.sum(d, from(...), f)       the sum of f(d, ...) over the columns, in fp64, for fp64 itself compensated
-//   row.sums(d, from(...), f, g)   two of them in one pass
+//   row.sums(d, from(...), f, g)   two of them in one pass, or three
 //   row.largest(d, from(...), f)   a NaN is the largest
 //   row.first_place(d, from(x))    which number of x comes first by rank (RowPlace), and where it stands;
 //   row.next_place(d, from(x), p)  which one after p
@@ -55,6 +55,8 @@ namespace rlk::simt {
 template <class Op, class T, bool kPacks, bool kVectors = false>
 class Row : public RowPacks<Op, T, kPacks, kVectors> {
   using Packs = RowPacks<Op, T, kPacks, kVectors>;
+
+protected:
   using Packs::args_, Packs::n_, Packs::packs_, Packs::place_, Packs::seen_packs_;
 
 public:
@@ -85,16 +87,14 @@ public:
   }
   template <class D, int... in, class F, class G>
   __device__ __forceinline__ formula::Two<double> sums(D d, RowNames<in...> names, const F& f, const G& g) {
-    using V = formula::TFromD<D>;
-    RowSum<kLong> of_f, of_g;
-    Packs::template each<D>(names, [&](auto, int64_t, int count, auto& x) {
-      V term[kSize];
-      terms(count, V(0), term, [&](int e) { return f(d, x[in][e]...); });
-      add_terms(of_f, term);
-      terms(count, V(0), term, [&](int e) { return g(d, x[in][e]...); });
-      add_terms(of_g, term);
-    });
-    return {reduce(of_f).value(), reduce(of_g).value()};
+    const auto all = sum_list(d, names, f, g);
+    return {all.of[0].value(), all.of[1].value()};
+  }
+  template <class D, int... in, class F, class G, class H>
+  __device__ __forceinline__ formula::Three<double> sums(D d, RowNames<in...> names, const F& f, const G& g,
+                                                         const H& h) {
+    const auto all = sum_list(d, names, f, g, h);
+    return {all.of[0].value(), all.of[1].value(), all.of[2].value()};
   }
   template <class D, int... in, class F>
   __device__ __forceinline__ formula::TFromD<D> largest(D d, RowNames<in...> names, const F& f) {
@@ -246,14 +246,13 @@ public:
     this->hold();  // again: else the compiler keeps it in memory, for the sake of a call, from the first load on
     return is_fit ? value : rare;
   }
-  // What is done in fp64, but for rows of 16 bits, where their numbers allow it, in fp32: calls f with what to compute
-  // in.
+  // What is done in fp64, but where a row's numbers allow it in fp32: calls f with what to compute in.
   template <class F>
   __device__ __forceinline__ void wide_unless(bool is_within, const F& f) {
-    if constexpr (kHalf) {
-      is_within ? f(Lane<float>()) : f(RareLane());
-    } else {
+    if constexpr (kLong) {
       f(Lane<double>());
+    } else {
+      is_within ? f(Lane<float>()) : f(RareLane());
     }
   }
   template <int i, class Number>
@@ -348,27 +347,52 @@ public:
   // next but one writes.
   template <class State>
   __device__ __forceinline__ State reduce(State mine) {
+    if (args_.group < kWave) {
 #pragma unroll
-    for (int lanes = kWave / 2; lanes > 0; lanes /= 2) {
-      if (lanes < args_.group) mine.add(mine.of_lane(lanes));
+      for (int lanes = kWave / 2; lanes > 0; lanes /= 2) {
+        if (lanes < args_.group) mine.add(mine.of_lane(lanes));
+      }
+      return mine;
     }
-    if (args_.group <= kWave) return mine;
-    __shared__ unsigned char part[2][kRowThreads / kRowSmallestWave][sizeof(State)];
+#pragma unroll
+    for (int lanes = kWave / 2; lanes > 0; lanes /= 2) mine.add(mine.of_lane(lanes));
+    if (args_.group == kWave) return mine;
+    constexpr int kWaves = row_threads<Op>() / kRowSmallestWave;
+    struct alignas(sizeof(State) % 16 == 0 ? 16 : sizeof(State) % 8 == 0 ? 8 : 4) Part {
+      unsigned char bytes[sizeof(State)];
+    };
+    __shared__ Part part[2][kWaves];
     const int wave = static_cast<int>(threadIdx.x) / kWave, waves = args_.group / kWave;
-    if (static_cast<int>(threadIdx.x) % kWave == 0) __builtin_memcpy(part[turn_][wave], &mine, sizeof(State));
+    const int lane = static_cast<int>(threadIdx.x) % kWave;
+    if (lane == 0) __builtin_memcpy(&part[turn_][wave], &mine, sizeof(State));
     __syncthreads();
-    __builtin_memcpy(&mine, part[turn_][0], sizeof(State));
-#pragma unroll 1
-    for (int w = 1; w < waves; ++w) {
-      State other = mine;
-      __builtin_memcpy(&other, part[turn_][w], sizeof(State));
-      mine.add(other);
+    __builtin_memcpy(&mine, &part[turn_][lane & (waves - 1)], sizeof(State));
+#pragma unroll
+    for (int lanes = kWaves / 2; lanes > 0; lanes /= 2) {
+      if (lanes < waves) mine.add(mine.of_lane(lanes));
     }
     turn_ ^= 1;
     return mine;
   }
 
 private:
+  // Each f's terms are of the type that it makes of d's numbers.
+  template <class D, int... in, class... F>
+  __device__ __forceinline__ auto sum_list(D d, RowNames<in...> names, const F&... f) {
+    using V = formula::TFromD<D>;
+    RowSumList<kLong, sizeof...(F)> total;
+    Packs::template each<D>(names, [&](auto, int64_t, int count, auto& x) {
+      int k = 0;
+      const auto add = [&](const auto& own) {
+        using Term = decltype(own(d, ((void)in, V())...));
+        Term term[kSize];
+        terms(count, Term(0), term, [&](int e) { return own(d, x[in][e]...); });
+        add_terms(total.of[k++], term);
+      };
+      (add(f), ...);
+    });
+    return reduce(total);
+  }
   // f(row n), of which nothing is kept in registers.
   template <class F>
   static RLK_SIMT_APART auto apart(const RowArgs& args, int64_t n, F f) {

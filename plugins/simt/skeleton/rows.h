@@ -9,8 +9,9 @@ namespace rlk::simt {
 constexpr int kRowTensors = 18;  // arguments of an operator, in the order in which its file names them
 constexpr int kRowNumbers = 16;
 constexpr int kRowThreads = 256;      // of a block where a wave has a row, and the most where a block has one
+constexpr int kRowMostThreads = 512;  // of a block that has a row, where its operator has sums over rows
 constexpr int kRowSumThreads = 128;   // of a block that sums packs of columns over a chunk of rows
-constexpr int kRowTotalColumns = 32;  // of a block of kRowThreads that sums chunks
+constexpr int kRowTotalColumns = 16;  // of a block of kRowThreads that sums chunks
 constexpr int kRowAllThreads = 512;   // of the block that has all rows
 constexpr int kRowKeptOnce = 4;       // numbers of the call that one kernel leaves the other
 constexpr int kRowSmallestWave = 32;  // of any device
@@ -19,6 +20,11 @@ constexpr int kRowSmallestWave = 32;  // of any device
 // share the cost of a sum over threads, and take registers.
 constexpr int row_held(int matrices, int vectors) {
   return matrices + vectors <= 1 ? 8 : 4;
+}
+// Where there are sums over rows, a thread has those of the columns that it keeps in registers too, but for fp64.
+constexpr int kRowSumColumns = 16;
+constexpr int row_held_for_sums(int bytes) {
+  return bytes == 8 ? 4 : kRowSumColumns * bytes / 16;
 }
 // By a thread of less than a wave, whose accesses to memory reach over several rows.
 constexpr int kRowHeldInWave = 4;
