@@ -1,4 +1,4 @@
-// What the last kernel of sample does with a row (sample.cuh): a block of at most kOrderWideThreads has it.
+// What the last kernel of sample does with a row (sample.cuh): a block of at most kPeakThreads has it.
 #pragma once
 
 #include "sample.cuh"
@@ -15,7 +15,7 @@ struct SampleCut {
 constexpr uint64_t kSampleAll = ~uint64_t{0};
 
 struct SampleShared {
-  uint64_t of_wave[kOrderWideThreads / 32];
+  uint64_t of_wave[kPeakThreads / 32];
   uint64_t rest, number;
   long long found;
   SampleCut cut;
@@ -86,38 +86,70 @@ public:
   __device__ __forceinline__ SampledRow(const MoveArgs& args, int64_t n)
       : row_(args, n),
         work_(args, n),
-        weight_{work_.state.max, row_.temperature()},
         shared_(sample_shared()),
         tokens_(shared_places<ShortPlace>()),
         sums_(reinterpret_cast<uint64_t*>(tokens_ + kSampleList)),
         me_(static_cast<int>(threadIdx.x)),
         threads_(static_cast<int>(blockDim.x)),
-        segments_(args.divisor[kBySampleSegments].size),
+        segments_(row_.rules.segments),
         vocab_(row_.rules.vocab) {}
 
   __device__ __forceinline__ void answer() {
-    int64_t id = -1;
-    int32_t status = work_.state.status;
-    double processed = NAN;
+    const int32_t status = list();
     if (status == kSampleGreedy) {
-      id = lowest_of_largest();
-      processed = 0;
+      const int64_t id = lowest_of_largest();
       if (me_ == 0 && row_.has_mask()) *row_.mask(id) = 1;
-    } else if (status == kSampleDrawn) {
-      settle();
-      const SampleCut cut = shared_.cut;
-      put_mask(cut);
-      id = row_.has_rounds() ? drawn_in_rounds(cut) : drawn(cut);
-      if (id < 0) status = kSampleNoRound;
-      if (me_ == 0 && id >= 0) {
-        const double below = static_cast<double>(score_of(id)) - static_cast<double>(weight_.max);
-        processed = below / static_cast<double>(weight_.temperature) - ::log(static_cast<double>(cut.sum) * 0x1p-40);
+      return put(id, status, 0);
+    }
+    if (status != kSampleDrawn) {
+      if (status == kSampleNoFinite && me_ == 0) {
+        report_data_error(row_.args.errors, kDataNoFiniteLogit, row_.n, 0);
       }
+      return put(-1, status, NAN);
+    }
+    settle();
+    const SampleCut cut = shared_.cut;
+    put_mask(cut);
+    const int64_t id = row_.has_rounds() ? drawn_in_rounds(cut) : drawn(cut);
+    if (id < 0) return put(id, kSampleNoRound, NAN);
+    double processed = 0;
+    if (me_ == 0 && row_.args.tensor[kSampleProcessed].data != nullptr) {
+      const double below = static_cast<double>(score_of(id)) - static_cast<double>(weight_.max);
+      processed = below / static_cast<double>(weight_.temperature) - ::log(static_cast<double>(cut.sum) * 0x1p-40);
     }
     put(id, status, processed);
   }
 
 private:
+  // Lists the tokens up to a bound, mostly at least as many as are needed, in any order. The row's status.
+  __device__ __forceinline__ int32_t list() {
+    const int64_t peaks = row_.args.divisor[kBySampleStretches].size * kPeakLanes, length = row_.rules.stretch;
+    PeakedRow<uint32_t> peaked(work_.peaks, peaks, row_.wanted(), kSampleNothing);
+    const int32_t status = row_.status_of(peaked.first());
+    if (status == kSampleNan || status == kSampleNoFinite) return status;
+    weight_ = {sample_score(peaked.first()), row_.temperature()};
+    const uint32_t bound = peaked.bound();
+    is_complete_ = bound >= kSampleNothing;
+    auto* const shares = reinterpret_cast<uint32_t*>(sums_);
+    const int64_t listed = peaked.list_shares(bound, shares);
+    unsigned& count = peak_shared().places;
+    if (listed <= kSampleList) {
+      const int unit = row_.unit();
+      each_listed_pack(shares, listed, length, unit, [&](int64_t v) {
+        row_.each<1>(v, v + unit < vocab_ ? v + unit : vocab_, 0, 1, [&](int64_t at, float x, auto) {
+          const uint64_t own = token(x, at);
+          if (sample_order(x) > bound || !is_active(own)) return;
+          const unsigned place = atomicAdd(&count, 1u);
+          if (place < static_cast<unsigned>(kSampleList)) tokens_[place] = {own};
+        });
+      });
+    }
+    __syncthreads();
+    listed_ = listed <= kSampleList && count <= static_cast<unsigned>(kSampleList) ? static_cast<int>(count) : 0;
+    sort_list(tokens_, listed_);
+    return status;
+  }
+
   __device__ __forceinline__ uint32_t order_at(int64_t i) const { return static_cast<uint32_t>(tokens_[i].word >> 32); }
   __device__ __forceinline__ uint64_t weight_at(int64_t i) const { return sums_[i] - (i > 0 ? sums_[i - 1] : 0); }
   __attribute__((noinline)) __device__ float score_of(int64_t v) const { return row_.score(v); }
@@ -132,24 +164,8 @@ private:
     return is_active(token) && token <= cut.last && w >= cut.least;
   }
 
-  // The list, sorted, if it has all tokens up to the bound.
-  __device__ __forceinline__ int64_t sort_list() {
-    const auto count = static_cast<int64_t>(work_.state.count);
-    if (count > kSampleList) return -1;
-    const int padded = power_of_two(count);
-    for (int i = me_; i < padded; i += threads_) {
-      tokens_[i] = i < count ? ShortPlace{work_.list[i]} : ShortPlace::last();
-    }
-    sort_places(tokens_, padded);
-    return count;
-  }
-
   __device__ __forceinline__ int64_t lowest_of_largest() {
-    if (sort_list() > 0) {
-      const int64_t id = tokens_[0].place();
-      __syncthreads();
-      return id;
-    }
+    if (listed_ > 0) return tokens_[0].place();
     if (me_ == 0) shared_.found = vocab_;
     __syncthreads();
     walk({kLowest, {}, 0, 0, 0});
@@ -168,11 +184,10 @@ private:
       all = sum_of_block(all);
       heavy = sum_of_block(heavy);
     }
-    const int64_t count = sort_list();
     if (me_ == 0) shared_.is_settled = 0;
-    if (count > 0) {
-      sum_list(count);
-      if (me_ == 0) settle_by_list(count, all, heavy);
+    if (listed_ > 0) {
+      sum_list(listed_);
+      if (me_ == 0) settle_by_list(listed_, all, heavy);
     }
     __syncthreads();
     if (shared_.is_settled == 0) settle_by_row();
@@ -180,7 +195,7 @@ private:
   }
 
   __device__ __forceinline__ void sum_list(int64_t count) {
-    for (int i = me_; i < count; i += threads_) sums_[i] = weight_of(tokens_[i].place());
+    for (int i = me_; i < count; i += threads_) sums_[i] = weight_(sample_score(order_at(i)));
     __syncthreads();
     const int64_t each = (count + threads_ - 1) / threads_, begin = me_ * each;
     const int64_t end = begin + each < count ? begin + each : count;
@@ -218,7 +233,7 @@ private:
   __device__ __forceinline__ void settle_by_list(int64_t count, uint64_t all, uint64_t heavy) {
     constexpr int64_t kEveryone = int64_t{1} << 62;
     const SampleRules& rules = row_.rules;
-    const bool is_complete = work_.state.bound >= kSampleNothing, asks_all = row_.asks_all();
+    const bool is_complete = is_complete_, asks_all = row_.asks_all();
     const uint64_t least = row_.least(), listed = sums_[count - 1];
     if (is_complete) all = listed;
     int64_t heavy_ones = kEveryone;
@@ -289,7 +304,7 @@ private:
     auto* const mass = reinterpret_cast<unsigned long long*>(sums_);
     const int above = by.low + by.bits;
     uint64_t sum = 0;
-    row_.each(0, vocab_, me_, threads_, [&](int64_t v, float x, auto) {
+    row_.each<1>(0, vocab_, me_, threads_, [&](int64_t v, float x, auto) {
       const uint64_t own = token(x, v);
       if (!is_active(own)) return;
       if (by.question == kLowest) {
@@ -384,12 +399,10 @@ private:
     uint64_t rest;
     if (kept > 0) {  // of the list, by rising id
       __syncthreads();
-      const int padded = power_of_two(kept);
-      for (int i = me_; i < padded; i += threads_) {
-        tokens_[i] = i < kept ? ShortPlace{static_cast<uint64_t>(tokens_[i].place()) << 32 | static_cast<uint64_t>(i)}
-                              : ShortPlace::last();
+      for (int i = me_; i < kept; i += threads_) {
+        tokens_[i] = {static_cast<uint64_t>(tokens_[i].place()) << 32 | static_cast<uint64_t>(i)};
       }
-      sort_places(tokens_, padded);
+      sort_list(tokens_, kept);
       const int64_t at = first_beyond(
           kept, target, [&](int64_t i) { return weight_at(tokens_[i].place()); }, &rest);
       return static_cast<int64_t>(tokens_[at].word >> 32);
@@ -424,11 +437,8 @@ private:
     const MoveArgs& args = row_.args;
     const MoveTensor* const tensor = args.tensor;
     double raw_sum = 0;
-    if (tensor[kSampleLogp].data != nullptr && id >= 0) {  // by one thread of each row, in the order of segments
-      if (me_ == 0) {
-        for (int64_t s = 0; s < segments_; ++s) raw_sum = formula::Add(raw_sum, work_.segments[s].raw_sum);
-      }
-    }
+    double raw_max = -INFINITY;
+    if (tensor[kSampleLogp].data != nullptr && id >= 0) raw_sum = sum_of_raw(raw_max);
     if (me_ != 0) return;
     const auto at = [&](int t) { return row_.n * tensor[t].stride[0]; };
     if (tensor[kSampleIds].dtype == kMapI64) {
@@ -444,13 +454,43 @@ private:
     }
     move_put(tensor[kSampleProcessed], at(kSampleProcessed), processed);
     if (tensor[kSampleLogp].data == nullptr) return;
-    const double logp = id < 0 ? NAN : row_.logit(id) - work_.state.raw_max - ::log(raw_sum);
+    const double logp = id < 0 ? NAN : row_.logit(id) - raw_max - ::log(raw_sum);
     move_put(tensor[kSampleLogp], at(kSampleLogp), logp);
+  }
+
+  // Of all tokens as given, to the first thread; sums of threads, lanes and waves in the order of their numbers.
+  __device__ __forceinline__ double sum_of_raw(double& raw_max) const {
+    auto* const of_wave = reinterpret_cast<double*>(sums_);
+    auto* const max_of_wave = of_wave + kPeakThreads / 32;
+    double sum = 0;
+    for (int64_t s = me_; s < row_.args.divisor[kBySampleStretches].size; s += threads_) {
+      const double raw = work_.stretches[s].raw_max;
+      raw_max = raw > raw_max ? raw : raw_max;
+    }
+    for (int64_t s = me_; s < segments_; s += threads_) sum = formula::Add(sum, work_.segments[s].raw_sum);
+    for (int lanes = kWave / 2; lanes > 0; lanes /= 2) {
+      const double raw = wave_xor(raw_max, lanes);
+      raw_max = raw > raw_max ? raw : raw_max;
+      sum = formula::Add(sum, wave_xor(sum, lanes));
+    }
+    __syncthreads();
+    if (me_ % kWave == 0) {
+      of_wave[me_ / kWave] = sum;
+      max_of_wave[me_ / kWave] = raw_max;
+    }
+    __syncthreads();
+    for (int w = 0; w < threads_ / kWave; ++w) {
+      raw_max = max_of_wave[w] > raw_max ? max_of_wave[w] : raw_max;
+      sum = w == 0 ? of_wave[0] : formula::Add(sum, of_wave[w]);
+    }
+    return sum;
   }
 
   const SampleRow row_;
   const SampleWork work_;
-  const SampleWeights weight_;
+  SampleWeights weight_{};    // of the row, once it is listed
+  bool is_complete_ = false;  // the list has all active tokens
+  int listed_ = 0;            // 0: too many
   SampleShared& shared_;
   ShortPlace* const tokens_;
   uint64_t* const sums_;

@@ -24,12 +24,9 @@ void sort_moves_count(rlk::simt::MoveArgs);
 void sort_moves_offset(rlk::simt::MoveArgs);
 void sort_moves_scatter(rlk::simt::MoveArgs);
 void sort_moves_peaks(rlk::simt::MoveArgs);
-void sort_moves_bound(rlk::simt::MoveArgs);
-void sort_moves_gather(rlk::simt::MoveArgs);
 void sort_moves_first(rlk::simt::MoveArgs);
 void sample_moves_peaks(rlk::simt::MoveArgs);
-void sample_moves_bound(rlk::simt::MoveArgs);
-void sample_moves_gather(rlk::simt::MoveArgs);
+void sample_moves_weigh(rlk::simt::MoveArgs);
 void sample_moves_draw(rlk::simt::MoveArgs);
 }
 
@@ -200,7 +197,7 @@ struct SampleCase {
     MoveCall cut = moves::sampled(call);
     if (rows > 0) cut.part_rows = rows;
     std::vector<char> written;
-    run(cut, {&sample_moves_peaks, &sample_moves_bound, &sample_moves_gather, &sample_moves_draw}, 3);
+    run(cut, {&sample_moves_peaks, &sample_moves_weigh, &sample_moves_draw}, 3);
     for (const Tensor* tensor : {&ids, &logp, &keep_mask}) {
       expect_nothing_else_is_written(*tensor);
       written.insert(written.end(), tensor->memory.begin(), tensor->memory.end());
@@ -239,7 +236,7 @@ TEST(MoveTest, RowsInPartsAreInOrder) {
       call.part_rows = 2;
       run(call,
           {&sort_moves_chunks, &sort_moves_count, &sort_moves_offset, &sort_moves_scatter, &sort_moves_peaks,
-           &sort_moves_bound, &sort_moves_gather, &sort_moves_first},
+           &sort_moves_first},
           3);
       expect_nothing_else_is_written(y);
       expect_nothing_else_is_written(index);
