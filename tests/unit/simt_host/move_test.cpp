@@ -255,6 +255,35 @@ TEST(MoveTest, RowsInPartsAreInOrder) {
   }
 }
 
+// Few and many first places, of numbers that are all different, of which many are equal, and of one alone.
+TEST(MoveTest, FirstPlacesOfALongRowAreThoseOfTheRowInOrder) {
+  constexpr int64_t kColumns = 180003;  // more shares than groups of peaks
+  for (const int64_t values : {int64_t{1}, int64_t{300}, kColumns}) {
+    const Tensor x(Dtype::f32, {1, kColumns});
+    std::vector<float> numbers(kColumns);
+    for (int64_t c = 0; c < kColumns; ++c) {
+      numbers[static_cast<size_t>(c)] = static_cast<float>(c * 7919 % kColumns % values);
+      put(x.at({0, c}), Dtype::f32, numbers[static_cast<size_t>(c)]);
+    }
+    std::vector<int64_t> places(kColumns);
+    std::iota(places.begin(), places.end(), 0);
+    std::stable_sort(places.begin(), places.end(), [&](int64_t a, int64_t b) {
+      return numbers[static_cast<size_t>(a)] > numbers[static_cast<size_t>(b)];
+    });
+    for (const int64_t count : {int64_t{1}, int64_t{50}, int64_t{kOrderList}}) {
+      const Tensor y(Dtype::f32, {1, count}), index(Dtype::i32, {1, count});
+      run(moves::in_order(&y.abi, &index.abi, &x.abi, count, true, true),
+          {&sort_moves_chunks, &sort_moves_count, &sort_moves_offset, &sort_moves_scatter, &sort_moves_peaks,
+           &sort_moves_first},
+          3);
+      for (int64_t j = 0; j < count; ++j) {
+        ASSERT_EQ(element(index.at({0, j}), Dtype::i32), static_cast<double>(places[static_cast<size_t>(j)]))
+            << values << " values, place " << j << " of " << count;
+      }
+    }
+  }
+}
+
 // Whatever the number of rows.
 TEST(MoveCallInParts, TakesLittleWorkspace) {
   constexpr int64_t kRows = 56516175, kVocab = 38, kMost = int64_t{257} << 20;
