@@ -86,13 +86,13 @@ MoveCall by_packs(int64_t rows, int64_t columns, std::initializer_list<const rlk
 MoveCall cached(const sdk::Arguments<sdk::ops::ReshapeAndCache>& call);
 // One kernel: pairs of every head are turned by the cosines and sines of the token's position.
 MoveCall turned_by_position(const sdk::Arguments<sdk::ops::RotaryEmbedding>& call);
-// Kernels chunks, count, offset, scatter, and, of top_k, peaks, bound, gather, first: the first `count` numbers of each
-// row of x in order, and where they were.
+// Kernels chunks, count, offset, scatter, and, of top_k, peaks, first: the first `count` numbers of each row of x in
+// order, and where they were.
 MoveCall in_order(const rlk_tensor* y, const rlk_tensor* index, const rlk_tensor* x, int64_t count, bool descending,
                   bool may_select);
 // Kernels sort, rank, plan, fill: places of ids by id, with each id's padded to whole blocks.
 MoveCall aligned_to_blocks(const sdk::Arguments<sdk::ops::MoeAlignBlockSize>& call);
-// Kernels peaks, bound, gather, draw: a token of each row.
+// Kernels peaks, weigh, draw: a token of each row.
 MoveCall sampled(const sdk::Arguments<sdk::ops::Sample>& call);
 
 }  // namespace moves

@@ -10,12 +10,19 @@ namespace rlk::simt::host::moves {
 namespace {
 
 // The kernels of in_order.
-enum { kChunks, kCount, kOffset, kScatter, kPeaks, kBound, kGather, kFirst };
+enum { kChunks, kCount, kOffset, kScatter, kPeaks, kFirst };
+// And of sampled.
+enum { kSamplePeaks, kWeigh, kDraw };
 
 // The lowest bit in which the orders of two numbers of the dtype differ: an order is that of the number as fp32 or
 // fp64.
 int64_t order_shift(sdk::Dtype dtype) {
   return dtype == sdk::Dtype::bf16 ? 16 : dtype == sdk::Dtype::f16 ? 8 : 0;
+}
+
+// Of the block that has a row's peaks: few have little to do for many threads.
+int peak_threads(int64_t columns) {
+  return columns > 16384 ? simt::kPeakThreads : columns > 512 ? 256 : 64;
 }
 
 // A long row: digit by digit.
@@ -47,21 +54,13 @@ MoveCall in_order(const rlk_tensor* y, const rlk_tensor* index, const rlk_tensor
   if (columns >= int64_t{1} << 31) call.refusal = sdk::Support::no("SIZE", "a place in a row is a number of 31 bits");
   const int64_t chunks = ceil_divide(columns, simt::kOrderChunk);
   const int64_t place_bytes = sdk::dtype_of(*x) == sdk::Dtype::f64 ? 16 : 8;
-  call.args.divisor[simt::kByOrderChunks] = divisor_of(chunks);
   if (may_select && chunks > 1 && count <= simt::kOrderList) {
-    // Four segments for each wanted place, if they are long enough for a wave to read them at once.
-    const int64_t segment = std::max<int64_t>(
-        {128, ceil_divide(columns, simt::kOrderMostSegments), std::min<int64_t>(512, columns / (4 * count))});
-    const int64_t segments = ceil_divide(columns, segment);
-    call.args.size[simt::kOrderSegment] = segment;
-    call.args.divisor[simt::kByOrderSegments] = divisor_of(segments);
-    call.work_bytes[0] = static_cast<uint64_t>(segments * place_bytes);
-    call.work_bytes[1] = static_cast<uint64_t>(place_bytes + 16);
-    call.work_bytes[2] = static_cast<uint64_t>(simt::kOrderList * place_bytes);
-    call.add({kPeaks, segments, simt::kMoveThreads / 64});  // waves of any width have their segment
-    call.add({kBound, 1, 1});
-    call.add({kGather, chunks, 1});
-    call.add({kFirst, 1, 1, columns > 16384 ? simt::kOrderWideThreads : 256});
+    const int64_t stretch = simt::peak_stretch(columns), stretches = ceil_divide(columns, stretch);
+    call.args.size[simt::kOrderStretch] = stretch;
+    call.args.divisor[simt::kByOrderStretches] = divisor_of(stretches);
+    call.work_bytes[0] = static_cast<uint64_t>(stretches * simt::kPeakLanes * place_bytes / 2);
+    call.add({kPeaks, stretches, simt::kMoveThreads / simt::kPeakLanes});
+    call.add({kFirst, 1, 1, peak_threads(columns)});
     return in_parts(call, rows, simt::kOrderFirst);
   }
   if (chunks > 1) {
@@ -78,11 +77,15 @@ MoveCall sampled(const sdk::Arguments<sdk::ops::Sample>& call) {
   const auto& params = call.params;
   constexpr int64_t kSegment = 512;    // tokens that a wave reads at once, or in a few steps
   constexpr int64_t kVocab = 1 << 24;  // of which the weights' sum is below 2^64
-  const int64_t segment = std::max(kSegment, ceil_divide(call.V, simt::kOrderMostSegments));
-  const int64_t segments = ceil_divide(call.V, segment);
+  constexpr int64_t kMostSegments = 2048;
+  const int64_t stretch = simt::peak_stretch(call.V), stretches = ceil_divide(call.V, stretch);
+  const int64_t segment = std::max(kSegment, ceil_divide(call.V, kMostSegments));
+  const int64_t segments = ceil_divide(call.V, segment), parts = ceil_divide(segments, simt::kSampleSegmentsOfPart);
   simt::SampleRules rules{};
   rules.vocab = call.V;
+  rules.stretch = stretch;
   rules.segment = segment;
+  rules.segments = segments;
   rules.rounds = call.uniform_samples != nullptr ? call.uniform_samples->shape[0] : 0;
   rules.top_k = params.top_k;
   rules.seed = params.seed;
@@ -127,19 +130,21 @@ MoveCall sampled(const sdk::Arguments<sdk::ops::Sample>& call) {
                             rules);
   if (call.V > kVocab) out.refusal = sdk::Support::no("SIZE", "the weights of 2^24 tokens fill 64 bits");
   if (call.logp == nullptr && call.processed_logp == nullptr) out.numerics |= RLK_NUMERICS_PORTABLE;
-  out.bytes *= 2;
   out.may_work = true;
-  out.args.divisor[simt::kBySampleSegments] = divisor_of(segments);
-  out.work_bytes[0] = static_cast<uint64_t>(segments * simt::kSampleSegmentBytes);
-  out.work_bytes[1] = static_cast<uint64_t>(simt::kSampleStateBytes);
-  out.work_bytes[2] = static_cast<uint64_t>(simt::sample_list(call.V)) * sizeof(uint64_t);
+  out.args.divisor[simt::kBySampleStretches] = divisor_of(stretches);
+  out.args.divisor[simt::kBySampleParts] = divisor_of(parts);
+  out.work_bytes[0] = static_cast<uint64_t>(stretches * simt::kPeakLanes) * sizeof(uint32_t);
+  out.work_bytes[1] = static_cast<uint64_t>(stretches * simt::kSampleStretchBytes);
   out.count = 0;
-  const int64_t waves = simt::kMoveThreads / 64;  // of any device
-  out.add({0, segments, waves});
-  out.add({1, 1, 1});
-  out.add({2, segments, waves});
-  // Few tokens are few threads' work.
-  out.add({3, 1, 1, call.V > 16384 ? simt::kOrderWideThreads : call.V > 512 ? 256 : 64});
+  out.add({kSamplePeaks, stretches, simt::kMoveThreads / simt::kPeakLanes});
+  // Of all rows' tokens, unless what top_k keeps is all that counts.
+  const bool all_by_k = call.top_ks == nullptr && params.top_k > 0 && params.top_k < call.V;
+  if (!all_by_k || rules.is_joint != 0 || rules.has_rounds != 0 || call.logp != nullptr) {
+    out.bytes *= 2;
+    out.work_bytes[2] = static_cast<uint64_t>(segments * simt::kSampleSegmentBytes);
+    out.add({kWeigh, parts, 1});
+  }
+  out.add({kDraw, 1, 1, peak_threads(call.V)});
   return in_parts(out, call.N, simt::kOrderFirst);
 }
 

@@ -2,7 +2,6 @@
 #include "../skeleton/sample_rows.cuh"
 
 RLK_SIMT_MOVES_KERNEL(peaks, sample_peaks(args);)
-RLK_SIMT_MOVES_KERNEL(bound, sample_bound(args);)
-RLK_SIMT_MOVES_KERNEL(gather, sample_gather(args);)
-RLK_SIMT_MOVES_KERNEL_OF(draw, kOrderWideThreads, sample_draw(args);)
-RLK_SIMT_MOVES(Sample, ("peaks", "bound", "gather", "draw"), sampled(call))
+RLK_SIMT_MOVES_KERNEL(weigh, sample_weigh(args);)
+RLK_SIMT_MOVES_KERNEL_OF(draw, kPeakThreads, sample_draw(args);)
+RLK_SIMT_MOVES(Sample, ("peaks", "weigh", "draw"), sampled(call))

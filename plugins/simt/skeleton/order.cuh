@@ -3,18 +3,16 @@
 //
 //   chunks   a block sorts a row that is no longer than a chunk; longer ones are sorted by their digits (radix.cuh)
 //
-// and where few of a long row are wanted:
+// and where few of a long row are wanted (peaks.cuh):
 //
-//   peaks    the first place of every segment of a row
-//   bound    a block sorts a row's peaks: no less places than wanted come before or at the peak of that number
-//   gather   those places of a row, which are mostly not many more, are collected in any order
-//   first    a block sorts them; where they did not fit their list, it finds the wanted ones by their digits
+//   peaks    the first order of every share of a row
+//   first    a block collects at least the wanted places and sorts them; where they do not fit its list, it finds the
+//            wanted ones by their digits
 //
-// A long row is read twice. Tensors: y, index (row, column), x.
+// Tensors: y, index (row, column), x.
 #pragma once
 
-#include "move.cuh"
-#include "order.h"
+#include "peaks.cuh"
 
 #if defined(RLK_SIMT_MOVES_ON_DEVICE)
 
@@ -126,26 +124,23 @@ struct OrderedRow {
   __device__ __forceinline__ Place operator[](int64_t column) const {
     return place_of(widen(from[column * stride]), column);
   }
+  // Columns that are read at once.
+  __device__ __forceinline__ int unit() const { return stride == 1 ? Pack<T>::kSize : 1; }
   // function(place) for the columns of [begin, end) that are this one's of `workers`, a pack at a time where they are
   // contiguous.
-  template <class Function>
+  template <int batch, class Function>
   __device__ __forceinline__ void each(int64_t begin, int64_t end, int worker, int workers,
                                        const Function& function) const {
-    constexpr int kSize = Pack<T>::kSize;
     if (stride != 1) {
       for (int64_t c = begin + worker; c < end; c += workers) function((*this)[c]);
       return;
     }
-#pragma unroll 2
-    for (int64_t c = begin + worker * kSize; c < end; c += workers * kSize) {
-      const Pack<T> pack = load_pack(from, c, columns, T{});
-      Accumulator<T> x[kSize];
-      pack.unpack(x);
+    each_pack<batch>(from, columns, begin, end, worker, workers, [&](int64_t c, const auto& x, int count) {
 #pragma unroll
-      for (int e = 0; e < kSize; ++e) {
-        if (c + e < end) function(place_of(x[e], c + e));
+      for (int e = 0; e < Pack<T>::kSize; ++e) {
+        if (e < count) function(place_of(x[e], c + e));
       }
-    }
+    });
   }
 };
 
@@ -172,6 +167,28 @@ __device__ __forceinline__ int power_of_two(int64_t count) {
   int padded = 1;
   while (padded < count) padded *= 2;
   return padded;
+}
+// Sorts `count` of a block's, of which no two are equal; there is room for the next power of two. Of few, each thread
+// counts those before its own.
+template <class Place>
+__device__ __forceinline__ void sort_list(Place* places, int count) {
+  constexpr int kFew = 192;
+  const int me = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
+  __syncthreads();
+  if (count > kFew || count > threads) {
+    const int padded = power_of_two(count);
+    for (int i = count + me; i < padded; i += threads) places[i] = Place::last();
+    return sort_places(places, padded);
+  }
+  const Place own = places[me < count ? me : 0];
+  int before = 0;
+  if (me < count) {
+#pragma unroll 4
+    for (int i = 0; i < count; ++i) before += places[i] < own ? 1 : 0;
+  }
+  __syncthreads();
+  if (me < count) places[before] = own;
+  __syncthreads();
 }
 
 // The answer number j of a row is the number at `place`.
@@ -221,91 +238,28 @@ __device__ __forceinline__ void order_chunks(const MoveArgs& args) {
   for (int64_t row = blockIdx.x; row < args.units; row += gridDim.x) {
     for (int i = static_cast<int>(columns) + me; i < padded; i += threads) places[i] = Place::last();
     const OrderedRow<T> from(args, row);
-    from.each(0, columns, me, threads, [&](const Place& place) { places[place.place()] = place; });
+    from.template each<1>(0, columns, me, threads, [&](const Place& place) { places[place.place()] = place; });
     sort_places(places, padded);
     for (int j = me; j < count; j += threads) put_in_order<T>(args, row, j, places[j].place());
     __syncthreads();
   }
 }
 
-// What is known of a row whose first places are collected, before the list of them.
-struct CollectedRow {
-  unsigned long long count;
-};
-template <class Place>
-struct Collected {
-  Place bound;
-  CollectedRow row;
-  uint64_t reserved;
-};
-template <class Place>
-__device__ __forceinline__ Collected<Place>& collected_of(const MoveArgs& args, int64_t row) {
-  return static_cast<Collected<Place>*>(args.work[1])[row];
-}
-template <class Place>
-__device__ __forceinline__ Place* list_of_row(const MoveArgs& args, int64_t row) {
-  return static_cast<Place*>(args.work[2]) + row * kOrderList;
-}
-
-// A wave has a segment.
 template <class T>
 __device__ __forceinline__ void order_peaks(const MoveArgs& args) {
   using Place = typename PlaceOf<T>::type;
-  const int64_t columns = args.size[kOrderColumns], segment = args.size[kOrderSegment];
-  const int64_t segments = args.divisor[kByOrderSegments].size;
-  const int lane = static_cast<int>(threadIdx.x) % kWave;
-  constexpr int kWaves = kMoveThreads / kWave;
-  for (int64_t at = static_cast<int64_t>(blockIdx.x) * kWaves + threadIdx.x / kWave; at < args.units;
-       at += static_cast<int64_t>(gridDim.x) * kWaves) {
-    const int64_t row = move_divide(args.divisor[kByOrderSegments], at), begin = (at - row * segments) * segment;
-    const int64_t end = begin + segment < columns ? begin + segment : columns;
-    Place first = Place::last();
-    const OrderedRow<T> from(args, row);
-    from.each(begin, end, lane, kWave, [&](const Place& place) {
-      if (place < first) first = place;
-    });
-#pragma unroll
-    for (int lanes = kWave / 2; lanes > 0; lanes /= 2) {
-      const Place other = first.of_lane(lanes);
-      if (other < first) first = other;
-    }
-    if (lane == 0) static_cast<Place*>(args.work[0])[at] = first;
-  }
-}
-
-template <class T>
-__device__ __forceinline__ void order_bound(const MoveArgs& args) {
-  using Place = typename PlaceOf<T>::type;
-  Place* const places = shared_places<Place>();
-  const int me = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
-  const int64_t segments = args.divisor[kByOrderSegments].size, count = args.size[kOrderCount];
-  const int padded = power_of_two(segments);
-  for (int64_t row = blockIdx.x; row < args.units; row += gridDim.x) {
-    const Place* const peaks = static_cast<const Place*>(args.work[0]) + row * segments;
-    for (int i = me; i < padded; i += threads) places[i] = i < segments ? peaks[i] : Place::last();
-    sort_places(places, padded);
-    if (me == 0) collected_of<Place>(args, row) = {count <= segments ? places[count - 1] : Place::last(), {0}, 0};
-    __syncthreads();
-  }
-}
-
-template <class T>
-__device__ __forceinline__ void order_gather(const MoveArgs& args) {
-  using Place = typename PlaceOf<T>::type;
-  const int64_t columns = args.size[kOrderColumns], chunks = args.divisor[kByOrderChunks].size;
-  for (int64_t block = blockIdx.x; block < args.units; block += gridDim.x) {
-    const int64_t row = move_divide(args.divisor[kByOrderChunks], block), begin = (block - row * chunks) * kOrderChunk;
-    const int64_t end = begin + kOrderChunk < columns ? begin + kOrderChunk : columns;
-    auto& collected = collected_of<Place>(args, row);
-    const Place bound = collected.bound;
-    Place* const list = list_of_row<Place>(args, row);
-    const OrderedRow<T> from(args, row);
-    from.each(begin, end, static_cast<int>(threadIdx.x), static_cast<int>(blockDim.x), [&](const Place& place) {
-      if (bound < place) return;
-      const auto at = atomicAdd(&collected.row.count, 1ull);
-      if (at < static_cast<unsigned long long>(kOrderList)) list[at] = place;
-    });
-  }
+  using Order = typename Place::Order;
+  const MoveDivisor& stretches = args.divisor[kByOrderStretches];
+  each_stretch(args, stretches, args.size[kOrderStretch], args.size[kOrderColumns],
+               [&](int64_t row, int64_t stretch, int64_t begin, int64_t end, int lane) {
+                 if (begin == end) return;
+                 Order first = ~Order{0};
+                 OrderedRow<T>(args, row).template each<4>(begin, end, lane, kPeakLanes, [&](const Place& place) {
+                   const Order order = place.order();
+                   first = order < first ? order : first;
+                 });
+                 static_cast<Order*>(args.work[0])[(row * stretches.size + stretch) * kPeakLanes + lane] = first;
+               });
 }
 
 struct DigitCounts {
@@ -339,7 +293,7 @@ __device__ __forceinline__ typename PlaceOf<T>::type place_number(const OrderedR
   for (int d = 0; d < Place::kDigits; ++d) {
     for (int i = me; i < 2048; i += threads) histogram[i] = 0;
     __syncthreads();
-    row.each(0, row.columns, me, threads, [&](const Place& place) {
+    row.template each<1>(0, row.columns, me, threads, [&](const Place& place) {
       if (compare(place, d) == 0) atomicAdd(&histogram[place.digit(d)], 1u);
     });
     __syncthreads();
@@ -351,7 +305,7 @@ __device__ __forceinline__ typename PlaceOf<T>::type place_number(const OrderedR
     __syncthreads();
   }
   Place& found = *shared_places<Place>();
-  row.each(0, row.columns, me, threads, [&](const Place& place) {
+  row.template each<1>(0, row.columns, me, threads, [&](const Place& place) {
     if (compare(place, Place::kDigits) == 0) found = place;
   });
   __syncthreads();
@@ -363,29 +317,45 @@ __device__ __forceinline__ typename PlaceOf<T>::type place_number(const OrderedR
 template <class T>
 __device__ __forceinline__ void order_first(const MoveArgs& args) {
   using Place = typename PlaceOf<T>::type;
+  using Order = typename Place::Order;
   Place* const places = shared_places<Place>();
-  __shared__ unsigned listed;
+  unsigned* const shares = shared_counts().histogram;
   const int me = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
-  const int64_t wanted = args.size[kOrderCount];
+  const int64_t wanted = args.size[kOrderCount], length = args.size[kOrderStretch];
+  const int64_t peaks = args.divisor[kByOrderStretches].size * kPeakLanes;
   for (int64_t row = blockIdx.x; row < args.units; row += gridDim.x) {
-    int64_t count = static_cast<int64_t>(collected_of<Place>(args, row).row.count);
-    if (count <= kOrderList) {
-      const Place* const list = list_of_row<Place>(args, row);
-      for (int i = me; i < count; i += threads) places[i] = list[i];
-    } else {
-      const OrderedRow<T> from(args, row);
-      const Place bound = place_number(from, wanted);
-      if (me == 0) listed = 0;
-      __syncthreads();
-      from.each(0, from.columns, me, threads, [&](const Place& place) {
-        if (!(bound < place)) places[atomicAdd(&listed, 1u)] = place;
+    const OrderedRow<T> from(args, row);
+    PeakedRow<Order> peaked(static_cast<const Order*>(args.work[0]) + row * peaks, peaks, wanted, ~Order{0});
+    const Order bound = peaked.bound();
+    const int64_t listed = peaked.list_shares(bound, shares);
+    unsigned& collected = peak_shared().places;
+    const auto collect = [&](const Place& place) {
+      const unsigned at = atomicAdd(&collected, 1u);
+      if (at < static_cast<unsigned>(kOrderList)) places[at] = place;
+    };
+    if (listed <= kOrderList) {
+      each_listed_pack(shares, listed, length, from.unit(), [&](int64_t column) {
+        const int64_t end = column + from.unit();
+        from.template each<1>(column, end < from.columns ? end : from.columns, 0, 1, [&](const Place& place) {
+          if (place.order() <= bound) collect(place);
+        });
       });
-      count = wanted;
     }
-    const int padded = power_of_two(count);
-    for (int i = static_cast<int>(count) + me; i < padded; i += threads) places[i] = Place::last();
-    sort_places(places, padded);
-    for (int j = me; j < wanted; j += threads) put_in_order<T>(args, row, j, places[j].place());
+    __syncthreads();
+    if (listed > kOrderList || collected > static_cast<unsigned>(kOrderList)) {
+      const Place last = place_number(from, wanted);
+      if (me == 0) collected = 0;
+      __syncthreads();
+      from.template each<1>(0, from.columns, me, threads, [&](const Place& place) {
+        if (!(last < place)) collect(place);
+      });
+      __syncthreads();
+    }
+    sort_list(places, static_cast<int>(collected));
+    for (int j = me; j < wanted; j += threads) {
+      const Order order = places[j].order();
+      put_in_order<T>(args, row, j, places[j].place(), from.descending ? ~order : order);
+    }
     __syncthreads();
   }
 }

@@ -1,14 +1,13 @@
 // One token per row, drawn from filtered and tempered logits: integers that are the declaration's to the bit.
 //
-//   peaks    a wave finds the first token of a segment of a row, by falling score and rising id
-//   bound    a block sorts a row's peaks: at least as many tokens as wanted come before or at the peak of that number,
-//            and mostly not many more; it knows the largest score, too
-//   gather   those tokens are listed in any order. Where sums over all tokens are asked for, a wave adds the weights of
-//            its segment
-//   draw     a block sorts the list. The filters keep its first tokens, whose number is looked for in their running sum
+//   peaks    the first order of every share of a row (peaks.cuh), by falling score, and of every stretch
+//   weigh    where sums over all tokens are asked for, a wave adds the weights of its segment
+//   draw     a block lists at least as many of a row's first tokens as are wanted, and sorts them. The filters keep the
+//            first ones of the list, whose number is looked for in their running sum
 //
-// A row is read twice. What the list cannot answer (more equal scores than it holds, a top_p of more tokens than that)
-// a block finds out in the row itself, by the digits of scores and ids (sample_rows.cuh).
+// A row is read once, and again for sums over all tokens. What the list cannot answer (more equal scores than it holds,
+// a top_p of more tokens than that) a block finds out in the row itself, by the digits of scores and ids
+// (sample_rows.cuh).
 //
 // Sums of integers are the same in any order, so atomics and lists in any order change nothing.
 #pragma once
@@ -30,19 +29,15 @@ __device__ __forceinline__ const SampleRules& sample_rules(const MoveArgs& args)
 }
 
 // What the kernels tell each other of a row. Orders are those of scores, inverted: the largest comes first.
-struct SampleState {
-  float max;
-  uint32_t bound;            // tokens up to this order are listed
-  unsigned long long count;  // of them
+struct SampleStretch {
   double raw_max;            // of the logits as given
-  int32_t status, reserved;
+  uint32_t first, reserved;  // order
 };
 struct SampleSegment {
   uint64_t all, heavy;  // sums of weights, and of those that min_p keeps
-  double raw_max, raw_sum;
-  uint32_t first, reserved;  // order
+  double raw_sum;
 };
-static_assert(sizeof(SampleState) == kSampleStateBytes && sizeof(SampleSegment) == kSampleSegmentBytes,
+static_assert(sizeof(SampleStretch) == kSampleStretchBytes && sizeof(SampleSegment) == kSampleSegmentBytes,
               "as the host has it");
 constexpr uint32_t kSampleNothing = 0xff800000;  // the order of -inf, inverted: such a token is not active
 constexpr uint32_t kSampleStrange = 0x007fffff;  // the order of +inf; a NaN is before it
@@ -52,15 +47,20 @@ __device__ __forceinline__ uint32_t sample_order(float x) {
   return ~order_of(x);
 }
 
+// The score of an order, 0 of -0.
+__device__ __forceinline__ float sample_score(uint32_t order) {
+  return number_of(~order);
+}
+
 struct SampleWork {
-  SampleState& state;
+  uint32_t* peaks;
+  SampleStretch* stretches;
   SampleSegment* segments;
-  uint64_t* list;
 
   __device__ __forceinline__ SampleWork(const MoveArgs& args, int64_t row)
-      : state(static_cast<SampleState*>(args.work[1])[row]),
-        segments(static_cast<SampleSegment*>(args.work[0]) + row * args.divisor[kBySampleSegments].size),
-        list(static_cast<uint64_t*>(args.work[2]) + row * sample_list(sample_rules(args).vocab)) {}
+      : peaks(static_cast<uint32_t*>(args.work[0]) + row * args.divisor[kBySampleStretches].size * kPeakLanes),
+        stretches(static_cast<SampleStretch*>(args.work[1]) + row * args.divisor[kBySampleStretches].size),
+        segments(static_cast<SampleSegment*>(args.work[2]) + row * sample_rules(args).segments) {}
 };
 
 // The settings of a row of the launch, and its scores.
@@ -92,6 +92,18 @@ struct SampleRow {
   __device__ __forceinline__ bool has_rounds() const { return rules.has_rounds != 0; }
   // Whether sums over all tokens are asked for: else what top_k keeps is all that counts.
   __device__ __forceinline__ bool asks_all() const { return !by_k() || rules.is_joint != 0 || has_rounds(); }
+  __device__ __forceinline__ int32_t status_of(uint32_t first) const {
+    const float t = temperature();
+    if (first <= kSampleStrange || t != t) return kSampleNan;
+    if (first >= kSampleNothing) return kSampleNoFinite;
+    return t < 1e-5f ? kSampleGreedy : kSampleDrawn;
+  }
+  // How many of its first tokens a row mostly needs.
+  __device__ __forceinline__ int64_t wanted() const {
+    if (temperature() < 1e-5f) return 1;
+    const int64_t of_k = by_k() ? top_k() : 1;
+    return asks_all() && (by_p() || least() > 0) && of_k < kSampleWanted ? kSampleWanted : of_k;
+  }
 
   // The penalties of a row.
   struct Penalties {
@@ -127,38 +139,49 @@ struct SampleRow {
   }
 
   // function(v, score, logit) for the tokens of [begin, end) that are this one's of `workers`.
-  template <class T, class Function>
+  template <int batch, bool plain, class T, class Function>
   __device__ __forceinline__ void each_as(int64_t begin, int64_t end, int worker, int workers,
                                           const Function& function) const {
-    constexpr int kSize = Pack<T>::kSize;
     const MoveTensor& logits = args.tensor[kSampleLogits];
     const T* const from = static_cast<const T*>(logits.data) + n * logits.stride[0];
     const Penalties by = penalties();
-    const bool plain = is_plain();
     const auto one = [&](int64_t v, Accumulator<T> a) {
       const auto x = static_cast<float>(a);
-      function(v, plain ? x : penalised(by, x, v), a);
+      if constexpr (plain) {
+        function(v, x, a);
+      } else {
+        function(v, penalised(by, x, v), a);
+      }
     };
     if (logits.stride[1] != 1) {
       for (int64_t v = begin + worker; v < end; v += workers) one(v, widen(from[v * logits.stride[1]]));
       return;
     }
-#pragma unroll 2
-    for (int64_t v = begin + worker * kSize; v < end; v += workers * kSize) {
-      const Pack<T> pack = load_pack(from, v, rules.vocab, T{});
-      Accumulator<T> a[kSize];
-      pack.unpack(a);
+    each_pack<batch>(from, rules.vocab, begin, end, worker, workers, [&](int64_t v, const auto& a, int count) {
 #pragma unroll
-      for (int e = 0; e < kSize; ++e) {
-        if (v + e < end) one(v + e, a[e]);
+      for (int e = 0; e < Pack<T>::kSize; ++e) {
+        if (e < count) one(v + e, a[e]);
       }
-    }
+    });
   }
-  template <class Function>
+  template <int batch, class Function>
   __device__ __forceinline__ void each(int64_t begin, int64_t end, int worker, int workers,
                                        const Function& function) const {
-    with_move_type(args.tensor[kSampleLogits].dtype,
-                   [&](auto type) { each_as<decltype(type)>(begin, end, worker, workers, function); });
+    const bool plain = is_plain();
+    with_move_type(args.tensor[kSampleLogits].dtype, [&](auto type) {
+      using T = decltype(type);
+      if (plain) {
+        each_as<batch, true, T>(begin, end, worker, workers, function);
+      } else {
+        each_as<1, false, T>(begin, end, worker, workers, function);
+      }
+    });
+  }
+  // Tokens that are read at once.
+  __device__ __forceinline__ int unit() const {
+    const MoveTensor& logits = args.tensor[kSampleLogits];
+    if (logits.stride[1] != 1) return 1;
+    return logits.dtype == kMapF64 ? 2 : logits.dtype == kMapF32 ? 4 : 8;
   }
   __device__ __forceinline__ double logit(int64_t v) const {
     const MoveTensor& logits = args.tensor[kSampleLogits];
@@ -186,138 +209,106 @@ struct SampleWeights {
   }
 };
 
-// A wave's segments: function(row, segment's number, its tokens).
-template <class Function>
-__device__ __forceinline__ void each_segment(const MoveArgs& args, const Function& function) {
-  constexpr int kWaves = kMoveThreads / kWave;
-  const int64_t segments = args.divisor[kBySampleSegments].size;
-  const SampleRules& rules = sample_rules(args);
-  for (int64_t at = static_cast<int64_t>(blockIdx.x) * kWaves + threadIdx.x / kWave; at < args.units;
-       at += static_cast<int64_t>(gridDim.x) * kWaves) {
-    const int64_t row = move_divide(args.divisor[kBySampleSegments], at), segment = at - row * segments;
-    const int64_t begin = segment * rules.segment, end = begin + rules.segment;
-    function(row, segment, begin, end < rules.vocab ? end : rules.vocab);
-  }
-}
-
 __device__ __forceinline__ void sample_peaks(const MoveArgs& args) {
-  const int lane = static_cast<int>(threadIdx.x) % kWave;
   const bool asks_raw = args.tensor[kSampleLogp].data != nullptr;
-  each_segment(args, [&](int64_t n, int64_t segment, int64_t begin, int64_t end) {
-    uint32_t first = ~uint32_t{0};
-    double raw_max = -INFINITY;
-    SampleRow(args, n).each(begin, end, lane, kWave, [&](int64_t, float x, auto a) {
-      const uint32_t order = sample_order(x);
-      first = order < first ? order : first;
-      if (asks_raw) raw_max = a > raw_max ? a : raw_max;
-    });
+  const SampleRules& rules = sample_rules(args);
+  each_stretch(args, args.divisor[kBySampleStretches], rules.stretch, rules.vocab,
+               [&](int64_t n, int64_t stretch, int64_t begin, int64_t end, int lane) {
+                 uint32_t first = ~uint32_t{0};
+                 double raw_max = -INFINITY;
+                 const SampleRow row(args, n);
+                 row.each<4>(begin, end, lane, kPeakLanes, [&](int64_t, float x, auto a) {
+                   const uint32_t order = sample_order(x);
+                   first = order < first ? order : first;
+                   if (asks_raw) raw_max = a > raw_max ? a : raw_max;
+                 });
+                 if (row.has_mask()) {
+                   for (int64_t v = begin + lane; v < end; v += kPeakLanes) *row.mask(v) = 0;
+                 }
+                 const SampleWork work(args, n);
+                 if (begin < end) work.peaks[stretch * kPeakLanes + lane] = first;
 #pragma unroll
-    for (int lanes = kWave / 2; lanes > 0; lanes /= 2) {
-      const uint32_t other = wave_xor(first, lanes);
-      first = other < first ? other : first;
-      if (!asks_raw) continue;
-      const double raw = wave_xor(raw_max, lanes);
-      raw_max = raw > raw_max ? raw : raw_max;
-    }
-    if (lane == 0) SampleWork(args, n).segments[segment] = {0, 0, raw_max, 0, first, 0};
-  });
+                 for (int lanes = kPeakLanes / 2; lanes > 0; lanes /= 2) {
+                   const uint32_t other = wave_xor(first, lanes);
+                   first = other < first ? other : first;
+                   if (!asks_raw) continue;
+                   const double raw = wave_xor(raw_max, lanes);
+                   raw_max = raw > raw_max ? raw : raw_max;
+                 }
+                 if (lane == 0 && begin < end) work.stretches[stretch] = {raw_max, first, 0};
+               });
 }
 
-__device__ __forceinline__ void sample_bound(const MoveArgs& args) {
-  ShortPlace* const places = shared_places<ShortPlace>();
-  __shared__ double raw[kMoveThreads / 32];
+// The first order of a row and the largest of its logits as given, to all threads of a block.
+struct SampleFirst {
+  uint32_t order;
+  double raw_max;
+};
+__device__ inline SampleFirst sample_first(const MoveArgs& args, const SampleWork& work, bool asks_raw) {
+  __shared__ uint32_t order_of_wave[kMoveThreads / 32];
+  __shared__ double raw_of_wave[kMoveThreads / 32];
   const int me = static_cast<int>(threadIdx.x);
-  const int64_t segments = args.divisor[kBySampleSegments].size;
-  const int padded = power_of_two(segments);
-  for (int64_t n = blockIdx.x; n < args.units; n += gridDim.x) {
-    const SampleWork work(args, n);
-    double raw_max = -INFINITY;
-    for (int i = me; i < padded; i += kMoveThreads) {
-      places[i] = i < segments ? ShortPlace::of(work.segments[i].first, i) : ShortPlace::last();
-      if (i < segments && work.segments[i].raw_max > raw_max) raw_max = work.segments[i].raw_max;
-    }
-    for (int lanes = kWave / 2; lanes > 0; lanes /= 2) {
-      const double other = wave_xor(raw_max, lanes);
-      raw_max = other > raw_max ? other : raw_max;
-    }
-    if (me % kWave == 0) raw[me / kWave] = raw_max;
-    sort_places(places, padded);
-    if (me == 0) {
-      for (int w = 1; w < kMoveThreads / kWave; ++w) raw[0] = raw[w] > raw[0] ? raw[w] : raw[0];
-      const auto order_at = [&](int64_t i) { return static_cast<uint32_t>(places[i].word >> 32); };
-      const SampleRow row(args, n);
-      const float temperature = row.temperature();
-      SampleState state{};
-      state.raw_max = raw[0];
-      const uint32_t first = order_at(0);
-      // The score of that order.
-      const uint32_t bits = ~first >> 31 != 0 ? ~first & 0x7fffffffu : first;
-      __builtin_memcpy(&state.max, &bits, sizeof(bits));
-      state.status = first <= kSampleStrange || temperature != temperature ? kSampleNan
-                     : first >= kSampleNothing                             ? kSampleNoFinite
-                     : temperature < 1e-5f                                 ? kSampleGreedy
-                                                                           : kSampleDrawn;
-      int64_t wanted = 1;
-      if (state.status == kSampleDrawn) {
-        // Where no number is asked for, as many as the list mostly holds.
-        wanted = row.by_k() ? row.top_k() : 0;
-        if (row.asks_all() && wanted < (segments + 1) / 2) wanted = (segments + 1) / 2;
-      }
-      state.bound = wanted <= segments && segments > 1 ? order_at(wanted - 1) : ~uint32_t{0};
-      if (state.bound >= kSampleNothing) state.bound = kSampleNothing;
-      work.state = state;
-      if (state.status == kSampleNoFinite) report_data_error(args.errors, kDataNoFiniteLogit, row.n, 0);
-    }
-    __syncthreads();
+  SampleFirst first = {~uint32_t{0}, -INFINITY};
+  const auto take = [&](uint32_t order, double raw) {
+    first.order = order < first.order ? order : first.order;
+    first.raw_max = raw > first.raw_max ? raw : first.raw_max;
+  };
+  for (int64_t s = me; s < args.divisor[kBySampleStretches].size; s += kMoveThreads) {
+    take(work.stretches[s].first, asks_raw ? work.stretches[s].raw_max : -INFINITY);
   }
+  for (int lanes = kWave / 2; lanes > 0; lanes /= 2) {
+    take(wave_xor(first.order, lanes), asks_raw ? wave_xor(first.raw_max, lanes) : -INFINITY);
+  }
+  if (me % kWave == 0) {
+    order_of_wave[me / kWave] = first.order;
+    raw_of_wave[me / kWave] = first.raw_max;
+  }
+  __syncthreads();
+  for (int w = 0; w < kMoveThreads / kWave; ++w) take(order_of_wave[w], raw_of_wave[w]);
+  __syncthreads();
+  return first;
 }
 
-__device__ __forceinline__ void sample_gather(const MoveArgs& args) {
-  const int lane = static_cast<int>(threadIdx.x) % kWave;
+__device__ __forceinline__ void sample_weigh(const MoveArgs& args) {
+  const int lane = static_cast<int>(threadIdx.x) % kWave, wave = static_cast<int>(threadIdx.x) / kWave;
   const bool asks_raw = args.tensor[kSampleLogp].data != nullptr;
-  each_segment(args, [&](int64_t n, int64_t segment, int64_t begin, int64_t end) {
+  const SampleRules& rules = sample_rules(args);
+  const MoveDivisor& parts = args.divisor[kBySampleParts];
+  for (int64_t block = blockIdx.x; block < args.units; block += gridDim.x) {
+    const int64_t n = move_divide(parts, block), from = (block - n * parts.size) * kSampleSegmentsOfPart;
     const SampleRow row(args, n);
+    if (!asks_raw && !row.asks_all()) continue;
     const SampleWork work(args, n);
-    const int32_t status = work.state.status;
-    if (row.has_mask()) {
-      for (int64_t v = begin + lane; v < end; v += kWave) *row.mask(v) = 0;
-    }
-    if (status == kSampleNan || status == kSampleNoFinite) return;
-    const uint32_t bound = work.state.bound;
+    const SampleFirst first = sample_first(args, work, asks_raw);
+    const int32_t status = row.status_of(first.order);
+    if (status == kSampleNan || status == kSampleNoFinite) continue;
     const bool adds = status == kSampleDrawn && row.asks_all();
-    const SampleWeights weight = {work.state.max, row.temperature()};
-    const double raw_max = work.state.raw_max;
+    if (!adds && !asks_raw) continue;
+    const SampleWeights weight = {sample_score(first.order), row.temperature()};
     const uint64_t least = row.least();
-    unsigned long long all = 0, heavy = 0;
-    double raw_sum = 0;
-    row.each(begin, end, lane, kWave, [&](int64_t v, float x, auto a) {
-      const uint32_t order = sample_order(x);
-      if (order <= bound && order < kSampleNothing) {
-        const auto at = atomicAdd(&work.state.count, 1ull);
-        if (at < static_cast<unsigned long long>(kSampleList)) {
-          work.list[at] = static_cast<uint64_t>(order) << 32 | static_cast<uint64_t>(v);
+    for (int64_t s = from + wave; s < from + kSampleSegmentsOfPart && s < rules.segments; s += kMoveThreads / kWave) {
+      const int64_t begin = s * rules.segment, end = begin + rules.segment;
+      unsigned long long all = 0, heavy = 0;
+      double raw_sum = 0;
+      row.each<1>(begin, end < rules.vocab ? end : rules.vocab, lane, kWave, [&](int64_t, float x, auto a) {
+        if (adds) {
+          const uint64_t w = weight(x);
+          all += w;
+          heavy += w >= least ? w : 0;
         }
-      }
-      if (adds) {
-        const uint64_t w = weight(x);
-        all += w;
-        heavy += w >= least ? w : 0;
-      }
-      if (asks_raw) raw_sum += formula::exp(formula::Lane<decltype(a)>(), static_cast<decltype(a)>(a - raw_max));
-    });
-    if (!adds && !asks_raw) return;
+        if (asks_raw) {
+          raw_sum += formula::exp(formula::Lane<decltype(a)>(), static_cast<decltype(a)>(a - first.raw_max));
+        }
+      });
 #pragma unroll
-    for (int lanes = kWave / 2; lanes > 0; lanes /= 2) {
-      all += wave_xor(all, lanes);
-      heavy += wave_xor(heavy, lanes);
-      raw_sum = formula::Add(raw_sum, wave_xor(raw_sum, lanes));
+      for (int lanes = kWave / 2; lanes > 0; lanes /= 2) {
+        all += wave_xor(all, lanes);
+        heavy += wave_xor(heavy, lanes);
+        raw_sum = formula::Add(raw_sum, wave_xor(raw_sum, lanes));
+      }
+      if (lane == 0) work.segments[s] = {all, heavy, raw_sum};
     }
-    if (lane != 0) return;
-    SampleSegment& to = work.segments[segment];
-    to.all = all;
-    to.heavy = heavy;
-    to.raw_sum = raw_sum;
-  });
+  }
 }
 
 }  // namespace rlk::simt

@@ -1,7 +1,6 @@
 // What the host tells the kernels of sample (sample.cuh).
 #pragma once
 
-#include "../tiling.h"
 #include "order.h"
 
 namespace rlk::simt {
@@ -13,17 +12,15 @@ constexpr int kSampleLogits = 6, kSampleRowIds = 7, kSampleTemperatures = 8, kSa
               kSampleMinPs = 11, kSampleRepetition = 12, kSampleFrequency = 13, kSamplePresence = 14,
               kSamplePrompt = 15, kSampleCounts = 16, kSampleAllowed = 17, kSampleSeeds = 18, kSampleSteps = 19,
               kSampleUniform = 20;
-constexpr int kBySampleSegments = 0;  // of a row
+constexpr int kBySampleStretches = 0, kBySampleParts = 1;  // of a row
 constexpr int kSampleList = kOrderList;
-// Of the list in memory: a row has no more tokens than its vocabulary.
-RLK_SIMT_BOTH constexpr int64_t sample_list(int64_t vocab) {
-  return vocab < kSampleList ? vocab : kSampleList;
-}
-constexpr int64_t kSampleSegmentBytes = 40, kSampleStateBytes = 32;
+constexpr int64_t kSampleWanted = 256;    // tokens that are listed where a filter keeps an unknown number
+constexpr int kSampleSegmentsOfPart = 8;  // whose sums a block has
+constexpr int64_t kSampleStretchBytes = 16, kSampleSegmentBytes = 24;
 
 // Parameters, where no tensor has them of each row.
 struct SampleRules {
-  int64_t vocab, segment, rounds;
+  int64_t vocab, stretch, segment, segments, rounds;
   int64_t top_k, seed, step;
   float temperature, top_p, min_p, repetition, frequency, presence;
   int8_t has_rounds, is_joint, keeps_k_ties, exceeds_p, keeps_p_ties, min_p_last;

@@ -1,123 +1,85 @@
-// What the last kernel of sample does with a row (sample.cuh): a block of at most kOrderWideThreads has it.
+// What the last kernel of sample does with a row (sample.cuh): a block of at most kPeakThreads has it.
 #pragma once
 
-#include "sample.cuh"
+#include "sample_sums.cuh"
 
 #if defined(RLK_SIMT_MOVES_ON_DEVICE)
 
 namespace rlk::simt {
 
-// Tokens in the order of the filters are a score's order, inverted, over an id. A row keeps those up to `last` that
-// weigh `least`; `sum` is their weight.
-struct SampleCut {
-  uint64_t last, least, sum;
-};
-constexpr uint64_t kSampleAll = ~uint64_t{0};
-
-struct SampleShared {
-  uint64_t of_wave[kOrderWideThreads / 32];
-  uint64_t rest, number;
-  long long found;
-  SampleCut cut;
-  int kept, is_settled;  // of the list; whether it answers
-};
-__device__ __forceinline__ SampleShared& sample_shared() {
-  __shared__ SampleShared shared;
-  return shared;
-}
-
-// The sum of what the threads before this one have, and of all.
-__device__ inline uint64_t sum_before(uint64_t own, uint64_t& total) {
-  SampleShared& shared = sample_shared();
-  const int waves = static_cast<int>(blockDim.x) / kWave;
-  const int me = static_cast<int>(threadIdx.x), lane = me % kWave;
-  uint64_t sum = own;
-#pragma unroll
-  for (int lanes = 1; lanes < kWave; lanes *= 2) {
-    const uint64_t before = wave_read(sum, lane >= lanes ? lane - lanes : lane);
-    if (lane >= lanes) sum += before;
-  }
-  if (lane == kWave - 1) shared.of_wave[me / kWave] = sum;
-  __syncthreads();
-  uint64_t before = 0;
-  total = 0;
-  for (int w = 0; w < waves; ++w) {
-    if (w == me / kWave) before = total;
-    total += shared.of_wave[w];
-  }
-  __syncthreads();
-  return before + sum - own;
-}
-__device__ __forceinline__ uint64_t sum_of_block(uint64_t own) {
-  uint64_t total;
-  sum_before(own, total);
-  return total;
-}
-
-// The first i at which the sum of value(0) .. value(i) exceeds the target, which the sum of all does; *rest is what is
-// left of the target before it.
-template <class Value>
-__device__ __forceinline__ int64_t first_beyond(int64_t count, uint64_t target, const Value& value, uint64_t* rest) {
-  SampleShared& shared = sample_shared();
-  const int64_t threads = blockDim.x, each = (count + threads - 1) / threads, begin = threadIdx.x * each;
-  const int64_t end = begin + each < count ? begin + each : count;
-  uint64_t own = 0, total;
-  for (int64_t i = begin; i < end; ++i) own += value(i);
-  uint64_t before = sum_before(own, total);
-  if (before <= target && target - before < own) {
-    int64_t i = begin;
-    for (uint64_t next = value(i); next <= target - before; next = value(i)) {
-      before += next;
-      ++i;
-    }
-    shared.found = i;
-    shared.rest = target - before;
-  }
-  __syncthreads();
-  const int64_t found = shared.found;
-  *rest = shared.rest;
-  __syncthreads();
-  return found;
-}
-
 // One row in the hands of a block: the list of its first tokens, sorted, with the running sum of their weights.
 class SampledRow {
 public:
-  __device__ __forceinline__ SampledRow(const MoveArgs& args, int64_t n)
-      : row_(args, n),
+  __device__ __forceinline__ SampledRow(const MoveArgs& args, int64_t n, const SampleWeights& weight = {})
+      : n_(n),
+        row_(args, n),
         work_(args, n),
-        weight_{work_.state.max, row_.temperature()},
         shared_(sample_shared()),
         tokens_(shared_places<ShortPlace>()),
         sums_(reinterpret_cast<uint64_t*>(tokens_ + kSampleList)),
         me_(static_cast<int>(threadIdx.x)),
         threads_(static_cast<int>(blockDim.x)),
-        segments_(args.divisor[kBySampleSegments].size),
-        vocab_(row_.rules.vocab) {}
+        segments_(row_.rules.segments),
+        vocab_(row_.rules.vocab),
+        weight_(weight) {}
 
   __device__ __forceinline__ void answer() {
-    int64_t id = -1;
-    int32_t status = work_.state.status;
-    double processed = NAN;
+    const int32_t status = list();
     if (status == kSampleGreedy) {
-      id = lowest_of_largest();
-      processed = 0;
+      const int64_t id = lowest_of_largest();
       if (me_ == 0 && row_.has_mask()) *row_.mask(id) = 1;
-    } else if (status == kSampleDrawn) {
-      settle();
-      const SampleCut cut = shared_.cut;
-      put_mask(cut);
-      id = row_.has_rounds() ? drawn_in_rounds(cut) : drawn(cut);
-      if (id < 0) status = kSampleNoRound;
-      if (me_ == 0 && id >= 0) {
-        const double below = static_cast<double>(score_of(id)) - static_cast<double>(weight_.max);
-        processed = below / static_cast<double>(weight_.temperature) - ::log(static_cast<double>(cut.sum) * 0x1p-40);
+      return put(id, status, 0);
+    }
+    if (status != kSampleDrawn) {
+      if (status == kSampleNoFinite && me_ == 0) {
+        report_data_error(row_.args.errors, kDataNoFiniteLogit, row_.n, 0);
       }
+      return put(-1, status, NAN);
+    }
+    settle();
+    const SampleCut cut = shared_.cut;
+    put_mask(cut);
+    const bool is_listed = shared_.kept > 0 && !row_.has_rounds();
+    const int64_t id = is_listed ? drawn_of_list(cut) : drawn_of_row(row_.args, n_, weight_, cut);
+    if (id < 0) return put(id, kSampleNoRound, NAN);
+    double processed = 0;
+    if (me_ == 0 && row_.args.tensor[kSampleProcessed].data != nullptr) {
+      const double below = static_cast<double>(row_.score(id)) - static_cast<double>(weight_.max);
+      processed = below / static_cast<double>(weight_.temperature) - ::log(static_cast<double>(cut.sum) * 0x1p-40);
     }
     put(id, status, processed);
   }
 
 private:
+  // Lists the tokens up to a bound, mostly at least as many as are needed, in any order. The row's status.
+  __device__ __forceinline__ int32_t list() {
+    const int64_t peaks = row_.args.divisor[kBySampleStretches].size * kPeakLanes, length = row_.rules.stretch;
+    PeakedRow<uint32_t> peaked(work_.peaks, peaks, row_.wanted(), kSampleNothing);
+    const int32_t status = row_.status_of(peaked.first());
+    if (status == kSampleNan || status == kSampleNoFinite) return status;
+    weight_ = {sample_score(peaked.first()), row_.temperature()};
+    const uint32_t bound = peaked.bound();
+    is_complete_ = bound >= kSampleNothing;
+    auto* const shares = reinterpret_cast<uint32_t*>(sums_);
+    const int64_t listed = peaked.list_shares(bound, shares);
+    unsigned& count = peak_shared().places;
+    if (listed <= kSampleList) {
+      const int unit = row_.unit();
+      each_listed_pack(shares, listed, length, unit, [&](int64_t v) {
+        row_.each<1>(v, v + unit < vocab_ ? v + unit : vocab_, 0, 1, [&](int64_t at, float x, auto) {
+          const uint64_t own = token(x, at);
+          if (sample_order(x) > bound || !is_active(own)) return;
+          const unsigned place = atomicAdd(&count, 1u);
+          if (place < static_cast<unsigned>(kSampleList)) tokens_[place] = {own};
+        });
+      });
+    }
+    __syncthreads();
+    listed_ = listed <= kSampleList && count <= static_cast<unsigned>(kSampleList) ? static_cast<int>(count) : 0;
+    sort_list(tokens_, listed_);
+    return status;
+  }
+
   __device__ __forceinline__ uint32_t order_at(int64_t i) const { return static_cast<uint32_t>(tokens_[i].word >> 32); }
   __device__ __forceinline__ uint64_t weight_at(int64_t i) const { return sums_[i] - (i > 0 ? sums_[i - 1] : 0); }
   __attribute__((noinline)) __device__ float score_of(int64_t v) const { return row_.score(v); }
@@ -132,29 +94,8 @@ private:
     return is_active(token) && token <= cut.last && w >= cut.least;
   }
 
-  // The list, sorted, if it has all tokens up to the bound.
-  __device__ __forceinline__ int64_t sort_list() {
-    const auto count = static_cast<int64_t>(work_.state.count);
-    if (count > kSampleList) return -1;
-    const int padded = power_of_two(count);
-    for (int i = me_; i < padded; i += threads_) {
-      tokens_[i] = i < count ? ShortPlace{work_.list[i]} : ShortPlace::last();
-    }
-    sort_places(tokens_, padded);
-    return count;
-  }
-
   __device__ __forceinline__ int64_t lowest_of_largest() {
-    if (sort_list() > 0) {
-      const int64_t id = tokens_[0].place();
-      __syncthreads();
-      return id;
-    }
-    if (me_ == 0) shared_.found = vocab_;
-    __syncthreads();
-    walk({kLowest, {}, 0, 0, 0});
-    __syncthreads();
-    return shared_.found;
+    return listed_ > 0 ? tokens_[0].place() : lowest_of_row(row_.args, n_, weight_);
   }
 
   // What the filters keep.
@@ -168,19 +109,18 @@ private:
       all = sum_of_block(all);
       heavy = sum_of_block(heavy);
     }
-    const int64_t count = sort_list();
     if (me_ == 0) shared_.is_settled = 0;
-    if (count > 0) {
-      sum_list(count);
-      if (me_ == 0) settle_by_list(count, all, heavy);
+    if (listed_ > 0) {
+      sum_list(listed_);
+      if (me_ == 0) settle_by_list(listed_, all, heavy);
     }
     __syncthreads();
-    if (shared_.is_settled == 0) settle_by_row();
+    if (shared_.is_settled == 0) settle_by_row(row_.args, n_, weight_);
     __syncthreads();
   }
 
   __device__ __forceinline__ void sum_list(int64_t count) {
-    for (int i = me_; i < count; i += threads_) sums_[i] = weight_of(tokens_[i].place());
+    for (int i = me_; i < count; i += threads_) sums_[i] = weight_(sample_score(order_at(i)));
     __syncthreads();
     const int64_t each = (count + threads_ - 1) / threads_, begin = me_ * each;
     const int64_t end = begin + each < count ? begin + each : count;
@@ -218,7 +158,7 @@ private:
   __device__ __forceinline__ void settle_by_list(int64_t count, uint64_t all, uint64_t heavy) {
     constexpr int64_t kEveryone = int64_t{1} << 62;
     const SampleRules& rules = row_.rules;
-    const bool is_complete = work_.state.bound >= kSampleNothing, asks_all = row_.asks_all();
+    const bool is_complete = is_complete_, asks_all = row_.asks_all();
     const uint64_t least = row_.least(), listed = sums_[count - 1];
     if (is_complete) all = listed;
     int64_t heavy_ones = kEveryone;
@@ -286,10 +226,9 @@ private:
     int low, bits;   // of the digit
   };
   __attribute__((noinline)) __device__ uint64_t walk(const Walk& by) const {
-    auto* const mass = reinterpret_cast<unsigned long long*>(sums_);
     const int above = by.low + by.bits;
     uint64_t sum = 0;
-    row_.each(0, vocab_, me_, threads_, [&](int64_t v, float x, auto) {
+    row_.each<1>(0, vocab_, me_, threads_, [&](int64_t v, float x, auto) {
       const uint64_t own = token(x, v);
       if (!is_active(own)) return;
       if (by.question == kLowest) {
@@ -300,7 +239,7 @@ private:
       if (of_mass && above < 64 && own >> above != by.known >> above) return;
       const uint64_t w = by.question == kMass ? 1 : weight_(x);
       if (of_mass) {
-        if (w > 0) atomicAdd(&mass[own >> by.low & ((1u << by.bits) - 1)], static_cast<unsigned long long>(w));
+        add_mass(static_cast<int>(own >> by.low & ((1u << by.bits) - 1)), w);
       } else if (is_kept(by.cut, own, w)) {
         sum += w;
         if (by.question == kMark) *row_.mask(v) = 1;
@@ -312,34 +251,51 @@ private:
     return sum_of_block(walk({kSum, cut, 0, 0, 0}));
   }
 
+  // The mass of each digit, in the memory of the list, which no longer counts. Where a row is short its weights are
+  // added in pieces whose sums fit 32 bits: atomics of 64 bits in shared memory are loops.
+  static constexpr int kPieceBits = 14;
+  static constexpr int64_t kShort = int64_t{1} << (32 - kPieceBits);
+  __device__ __forceinline__ void add_mass(int digit, uint64_t w) const {
+    if (vocab_ > kShort) {
+      if (w > 0) atomicAdd(reinterpret_cast<unsigned long long*>(tokens_) + digit, static_cast<unsigned long long>(w));
+      return;
+    }
+    auto* at = reinterpret_cast<unsigned*>(tokens_) + digit;
+    for (; w > 0; w >>= kPieceBits, at += kSampleDigits) {
+      const auto piece = static_cast<unsigned>(w & ((1u << kPieceBits) - 1));
+      if (piece > 0) atomicAdd(at, piece);
+    }
+  }
+  __device__ __forceinline__ uint64_t mass_of(int64_t digit) const {
+    if (vocab_ > kShort) return reinterpret_cast<const uint64_t*>(tokens_)[digit];
+    const auto* const at = reinterpret_cast<const unsigned*>(tokens_) + digit;
+    return at[0] + (static_cast<uint64_t>(at[kSampleDigits]) << kPieceBits) +
+           (static_cast<uint64_t>(at[2 * kSampleDigits]) << (2 * kPieceBits));
+  }
+
   // The token with which the mass, of tokens or of weight, reaches the limit, found by its digits; kSampleAll where
   // there is less. With ties, the last of its score.
   __attribute__((noinline)) __device__ uint64_t token_at(bool of_weight, uint64_t limit, bool with_ties) const {
-    auto* const mass = reinterpret_cast<unsigned long long*>(sums_);
-    constexpr int kDigits = ShortPlace::kDigits, kBits = 11, kLowest = 64 - kBits * (kDigits - 1);
+    constexpr int kDigits = ShortPlace::kDigits, kBits = 11, kLastBits = 64 - kBits * (kDigits - 1);
     uint64_t known = 0, before = 0;
     for (int d = 0; d < kDigits; ++d) {
-      const int shift = 64 - kBits * (d + 1), low = shift > 0 ? shift : 0, bits = d < kDigits - 1 ? kBits : kLowest;
-      for (int i = me_; i < 2048; i += threads_) mass[i] = 0;
+      const int shift = 64 - kBits * (d + 1), low = shift > 0 ? shift : 0, bits = d < kDigits - 1 ? kBits : kLastBits;
+      for (int i = me_; i < 3 * kSampleDigits; i += threads_) reinterpret_cast<unsigned*>(tokens_)[i] = 0;
       __syncthreads();
       walk({of_weight ? kWeightMass : kMass, {}, known, low, bits});
       __syncthreads();
-      if (me_ == 0) {
-        int digit = 0;
-        while (digit < 1 << bits && before + mass[digit] < limit) before += mass[digit++];
-        shared_.rest = before;
-        shared_.number = digit == 1 << bits ? kSampleAll : known | static_cast<uint64_t>(digit) << low;
-      }
-      __syncthreads();
-      known = shared_.number;
-      before = shared_.rest;
-      __syncthreads();
-      if (known == kSampleAll) return known;
+      uint64_t rest;
+      const int64_t digits = int64_t{1} << bits;
+      const int64_t digit = first_beyond(
+          digits, limit - before - 1, [&](int64_t i) { return mass_of(i); }, &rest);
+      if (digit == digits) return kSampleAll;
+      known |= static_cast<uint64_t>(digit) << low;
+      before = limit - 1 - rest;
     }
     return with_ties ? known | 0xffffffffu : known;
   }
 
-  __device__ __forceinline__ void settle_by_row() {
+  __device__ __forceinline__ void settle_by_digits() {
     const SampleRules& rules = row_.rules;
     const uint64_t least = row_.least(), of_given = rules.min_p_last != 0 ? 0 : least;
     SampleCut cut = {kSampleAll, least, 0};
@@ -363,7 +319,7 @@ private:
       for (int i = me_; i < kept; i += threads_) *row_.mask(tokens_[i].place()) = 1;
       return;
     }
-    walk({kMark, cut, 0, 0, 0});
+    mark_row(row_.args, n_, weight_, cut);
   }
 
   __device__ __forceinline__ int64_t drawn_of_all(uint64_t target) const {
@@ -375,26 +331,30 @@ private:
                                 [&](int64_t i) { return weight_of(begin + i); }, &rest);
   }
 
-  __device__ __forceinline__ int64_t drawn(const SampleCut& cut) const {
+  __device__ __forceinline__ uint64_t target_of(const SampleCut& cut) const {
     const uint64_t random = formula::sample_random(static_cast<uint64_t>(row_.integer(kSampleSeeds, row_.rules.seed)),
                                                    static_cast<uint64_t>(row_.integer(kSampleRowIds, 0)),
                                                    static_cast<uint64_t>(row_.integer(kSampleSteps, row_.rules.step)));
-    const uint64_t target = formula::multiply_high(random, cut.sum);
+    return formula::multiply_high(random, cut.sum);
+  }
+  // By rising id.
+  __device__ __forceinline__ int64_t drawn_of_list(const SampleCut& cut) const {
     const int kept = shared_.kept;
+    const uint64_t target = target_of(cut);
     uint64_t rest;
-    if (kept > 0) {  // of the list, by rising id
-      __syncthreads();
-      const int padded = power_of_two(kept);
-      for (int i = me_; i < padded; i += threads_) {
-        tokens_[i] = i < kept ? ShortPlace{static_cast<uint64_t>(tokens_[i].place()) << 32 | static_cast<uint64_t>(i)}
-                              : ShortPlace::last();
-      }
-      sort_places(tokens_, padded);
-      const int64_t at = first_beyond(
-          kept, target, [&](int64_t i) { return weight_at(tokens_[i].place()); }, &rest);
-      return static_cast<int64_t>(tokens_[at].word >> 32);
+    __syncthreads();
+    for (int i = me_; i < kept; i += threads_) {
+      tokens_[i] = {static_cast<uint64_t>(tokens_[i].place()) << 32 | static_cast<uint64_t>(i)};
     }
+    sort_list(tokens_, kept);
+    const int64_t at = first_beyond(
+        kept, target, [&](int64_t i) { return weight_at(tokens_[i].place()); }, &rest);
+    return static_cast<int64_t>(tokens_[at].word >> 32);
+  }
+  __device__ __forceinline__ int64_t drawn(const SampleCut& cut) const {
+    const uint64_t target = target_of(cut);
     if (cut.last == kSampleAll && cut.least == 0 && row_.asks_all()) return drawn_of_all(target);
+    uint64_t rest;
     return first_beyond(
         vocab_, target,
         [&](int64_t v) {
@@ -420,15 +380,36 @@ private:
     return -1;
   }
 
+  // What the list does not answer. Each function makes a row of its own, so that the caller's may stay in registers.
+  static __attribute__((noinline)) __device__ int64_t lowest_of_row(const MoveArgs& args, int64_t n,
+                                                                    SampleWeights weight) {
+    const SampledRow row(args, n, weight);
+    if (row.me_ == 0) row.shared_.found = row.vocab_;
+    __syncthreads();
+    row.walk({kLowest, {}, 0, 0, 0});
+    __syncthreads();
+    return row.shared_.found;
+  }
+  static __attribute__((noinline)) __device__ void settle_by_row(const MoveArgs& args, int64_t n,
+                                                                 SampleWeights weight) {
+    SampledRow(args, n, weight).settle_by_digits();
+  }
+  static __attribute__((noinline)) __device__ void mark_row(const MoveArgs& args, int64_t n, SampleWeights weight,
+                                                            SampleCut cut) {
+    SampledRow(args, n, weight).walk({kMark, cut, 0, 0, 0});
+  }
+  static __attribute__((noinline)) __device__ int64_t drawn_of_row(const MoveArgs& args, int64_t n,
+                                                                   SampleWeights weight, SampleCut cut) {
+    const SampledRow row(args, n, weight);
+    return row.row_.has_rounds() ? row.drawn_in_rounds(cut) : row.drawn(cut);
+  }
+
   __device__ __forceinline__ void put(int64_t id, int32_t status, double processed) const {
     const MoveArgs& args = row_.args;
     const MoveTensor* const tensor = args.tensor;
     double raw_sum = 0;
-    if (tensor[kSampleLogp].data != nullptr && id >= 0) {  // by one thread of each row, in the order of segments
-      if (me_ == 0) {
-        for (int64_t s = 0; s < segments_; ++s) raw_sum = formula::Add(raw_sum, work_.segments[s].raw_sum);
-      }
-    }
+    double raw_max = -INFINITY;
+    if (tensor[kSampleLogp].data != nullptr && id >= 0) raw_sum = sum_of_raw(raw_max);
     if (me_ != 0) return;
     const auto at = [&](int t) { return row_.n * tensor[t].stride[0]; };
     if (tensor[kSampleIds].dtype == kMapI64) {
@@ -444,18 +425,49 @@ private:
     }
     move_put(tensor[kSampleProcessed], at(kSampleProcessed), processed);
     if (tensor[kSampleLogp].data == nullptr) return;
-    const double logp = id < 0 ? NAN : row_.logit(id) - work_.state.raw_max - ::log(raw_sum);
+    const double logp = id < 0 ? NAN : row_.logit(id) - raw_max - ::log(raw_sum);
     move_put(tensor[kSampleLogp], at(kSampleLogp), logp);
   }
 
+  // Of all tokens as given, to the first thread; sums of threads, lanes and waves in the order of their numbers.
+  __device__ __forceinline__ double sum_of_raw(double& raw_max) const {
+    auto* const of_wave = reinterpret_cast<double*>(sums_);
+    auto* const max_of_wave = of_wave + kPeakThreads / 32;
+    double sum = 0;
+    for (int64_t s = me_; s < row_.args.divisor[kBySampleStretches].size; s += threads_) {
+      const double raw = work_.stretches[s].raw_max;
+      raw_max = raw > raw_max ? raw : raw_max;
+    }
+    for (int64_t s = me_; s < segments_; s += threads_) sum = formula::Add(sum, work_.segments[s].raw_sum);
+    for (int lanes = kWave / 2; lanes > 0; lanes /= 2) {
+      const double raw = wave_xor(raw_max, lanes);
+      raw_max = raw > raw_max ? raw : raw_max;
+      sum = formula::Add(sum, wave_xor(sum, lanes));
+    }
+    __syncthreads();
+    if (me_ % kWave == 0) {
+      of_wave[me_ / kWave] = sum;
+      max_of_wave[me_ / kWave] = raw_max;
+    }
+    __syncthreads();
+    for (int w = 0; w < threads_ / kWave; ++w) {
+      raw_max = max_of_wave[w] > raw_max ? max_of_wave[w] : raw_max;
+      sum = w == 0 ? of_wave[0] : formula::Add(sum, of_wave[w]);
+    }
+    return sum;
+  }
+
+  const int64_t n_;  // of the launch
   const SampleRow row_;
   const SampleWork work_;
-  const SampleWeights weight_;
   SampleShared& shared_;
   ShortPlace* const tokens_;
   uint64_t* const sums_;
   const int me_, threads_;
   const int64_t segments_, vocab_;
+  SampleWeights weight_;      // of the row, once it is listed
+  bool is_complete_ = false;  // the list has all active tokens
+  int listed_ = 0;            // 0: too many
 };
 
 __device__ __forceinline__ void sample_draw(const MoveArgs& args) {

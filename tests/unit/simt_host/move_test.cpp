@@ -24,12 +24,9 @@ void sort_moves_count(rlk::simt::MoveArgs);
 void sort_moves_offset(rlk::simt::MoveArgs);
 void sort_moves_scatter(rlk::simt::MoveArgs);
 void sort_moves_peaks(rlk::simt::MoveArgs);
-void sort_moves_bound(rlk::simt::MoveArgs);
-void sort_moves_gather(rlk::simt::MoveArgs);
 void sort_moves_first(rlk::simt::MoveArgs);
 void sample_moves_peaks(rlk::simt::MoveArgs);
-void sample_moves_bound(rlk::simt::MoveArgs);
-void sample_moves_gather(rlk::simt::MoveArgs);
+void sample_moves_weigh(rlk::simt::MoveArgs);
 void sample_moves_draw(rlk::simt::MoveArgs);
 }
 
@@ -200,7 +197,7 @@ struct SampleCase {
     MoveCall cut = moves::sampled(call);
     if (rows > 0) cut.part_rows = rows;
     std::vector<char> written;
-    run(cut, {&sample_moves_peaks, &sample_moves_bound, &sample_moves_gather, &sample_moves_draw}, 3);
+    run(cut, {&sample_moves_peaks, &sample_moves_weigh, &sample_moves_draw}, 3);
     for (const Tensor* tensor : {&ids, &logp, &keep_mask}) {
       expect_nothing_else_is_written(*tensor);
       written.insert(written.end(), tensor->memory.begin(), tensor->memory.end());
@@ -239,7 +236,7 @@ TEST(MoveTest, RowsInPartsAreInOrder) {
       call.part_rows = 2;
       run(call,
           {&sort_moves_chunks, &sort_moves_count, &sort_moves_offset, &sort_moves_scatter, &sort_moves_peaks,
-           &sort_moves_bound, &sort_moves_gather, &sort_moves_first},
+           &sort_moves_first},
           3);
       expect_nothing_else_is_written(y);
       expect_nothing_else_is_written(index);
@@ -253,6 +250,35 @@ TEST(MoveTest, RowsInPartsAreInOrder) {
           ASSERT_EQ(element(index.at({n, j}), Dtype::i32), static_cast<double>(places[static_cast<size_t>(j)]));
           ASSERT_EQ(element(y.at({n, j}), dtype), element(x.at({n, places[static_cast<size_t>(j)]}), dtype));
         }
+      }
+    }
+  }
+}
+
+// Few and many first places, of numbers that are all different, of which many are equal, and of one alone.
+TEST(MoveTest, FirstPlacesOfALongRowAreThoseOfTheRowInOrder) {
+  constexpr int64_t kColumns = 180003;  // more shares than groups of peaks
+  for (const int64_t values : {int64_t{1}, int64_t{300}, kColumns}) {
+    const Tensor x(Dtype::f32, {1, kColumns});
+    std::vector<float> numbers(kColumns);
+    for (int64_t c = 0; c < kColumns; ++c) {
+      numbers[static_cast<size_t>(c)] = static_cast<float>(c * 7919 % kColumns % values);
+      put(x.at({0, c}), Dtype::f32, numbers[static_cast<size_t>(c)]);
+    }
+    std::vector<int64_t> places(kColumns);
+    std::iota(places.begin(), places.end(), 0);
+    std::stable_sort(places.begin(), places.end(), [&](int64_t a, int64_t b) {
+      return numbers[static_cast<size_t>(a)] > numbers[static_cast<size_t>(b)];
+    });
+    for (const int64_t count : {int64_t{1}, int64_t{50}, int64_t{kOrderList}}) {
+      const Tensor y(Dtype::f32, {1, count}), index(Dtype::i32, {1, count});
+      run(moves::in_order(&y.abi, &index.abi, &x.abi, count, true, true),
+          {&sort_moves_chunks, &sort_moves_count, &sort_moves_offset, &sort_moves_scatter, &sort_moves_peaks,
+           &sort_moves_first},
+          3);
+      for (int64_t j = 0; j < count; ++j) {
+        ASSERT_EQ(element(index.at({0, j}), Dtype::i32), static_cast<double>(places[static_cast<size_t>(j)]))
+            << values << " values, place " << j << " of " << count;
       }
     }
   }

@@ -38,20 +38,21 @@ RLK_FORMULA_OF_SAMPLES uint64_t least_weight(float min_p) {
 RLK_FORMULA_OF_SAMPLES uint64_t sample_weight(float u) {
   if (!(u > -28.0f)) return 0;
   constexpr uint64_t kTopExponent = uint64_t{40} << 56;  // of the maximum
-  const uint64_t spent = static_cast<uint64_t>(-u * 67108864.0f) * 1549082005u;
+  const uint64_t spent = static_cast<uint64_t>(static_cast<uint32_t>(-u * 67108864.0f)) * 1549082005u;
   if (spent > kTopExponent) return 0;
   const uint64_t distance = kTopExponent - spent;
   const auto g = static_cast<uint32_t>(distance >> 24);
-  // 2^g on [0, 1) in units of 2^-31, highest power first.
-  uint64_t h = 44521;
-  h = 313739u + (h * g >> 32);
-  h = 2875277u + (h * g >> 32);
-  h = 20650546u + (h * g >> 32);
-  h = 119194876u + (h * g >> 32);
-  h = 515882451u + (h * g >> 32);
-  h = 1488522236u + (h * g >> 32);
-  h = 2147483648u + (h * g >> 32);
-  return h << 9 >> (40 - (distance >> 56));
+  // 2^g on [0, 1) in units of 2^-31, highest power first; below 2^32.
+  const auto scaled = [g](uint32_t h) { return static_cast<uint32_t>(static_cast<uint64_t>(h) * g >> 32); };
+  uint32_t h = 44521;
+  h = 313739u + scaled(h);
+  h = 2875277u + scaled(h);
+  h = 20650546u + scaled(h);
+  h = 119194876u + scaled(h);
+  h = 515882451u + scaled(h);
+  h = 1488522236u + scaled(h);
+  h = 2147483648u + scaled(h);
+  return static_cast<uint64_t>(h) << 9 >> (40 - (distance >> 56));
 }
 
 // 64 random bits of Philox4x32-10: key `seed`, counter (row_id, step), the first two of its four words.
