@@ -116,7 +116,7 @@ class Maca(simt_vendor.Vendor):
             ("mcModuleLoadData:1:209", "(209)")))
 
     def test_a_failure_on_the_stream_is_told_by_it(self):
-        self.expect_failures("fake_maca", "RLK_FAKE_MACA_ASYNC_FAIL", (("arithmetic_map_Add_f32:2:700", "DEVICE_LOST"),))
+        self.expect_failures("fake_maca", "RLK_FAKE_MACA_ASYNC_FAIL", (("arithmetic_map_Add_f32_line:2:700", "DEVICE_LOST"),))
 
 
 if __name__ == "__main__":
