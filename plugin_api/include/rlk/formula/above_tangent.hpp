@@ -30,7 +30,7 @@ RLK_FORMULA V above_tangent(D d, V x, V exp_minus_one) {
 }
 
 RLK_FORMULA_END
-#if !defined(HWY_TARGET_TOGGLE)
+#if defined(RLK_FORMULA_LANES)
 namespace rlk::formula {
 
 // 2^n, where n is in the low bits of 1.5 2^52 + n.

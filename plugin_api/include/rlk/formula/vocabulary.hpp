@@ -41,6 +41,7 @@
 #endif
 #define RLK_FORMULA_BEGIN namespace rlk::formula {
 #define RLK_FORMULA_END }
+#define RLK_FORMULA_LANES  // a lane is one number: the tags below are there
 
 namespace rlk::formula {
 
