@@ -27,12 +27,24 @@ The strongest of these, for each operator and plugin:
 - **hardware**: a report of the conformance suite, passed on the vendor's hardware (`REPORTS.md`); the plugin is `active`
 - **real runtime**: the vendor's own runtime ran it, without a card
 - **simulated**: a test runs it on a simulated runtime of the vendor's names; of the hardware this shows nothing. With
-  `RLK_TEST_LONG=1`: in that test's long run alone
+  `RLK_TEST_LONG=1`: the long run has it; an ordinary run has at most one dtype of it
 - **compiled only**: it is built, and no test runs it
 - **declined**: it is built and declines every call, with a reason
 
+An empty cell: the plugin has no such operator, and the CPU serves the call. Of Ascend and Cambricon the end of this page
+says why.
+
 A plugin without a report from hardware is `experimental`. What rlk uses on your machine is what it has verified there,
 whatever stands here: `rlk-plugins scope ID`.
+
+"""
+
+PROGRAMS = """
+## Ascend and Cambricon: programs and the vendors' own calls
+
+There an operator is a program of the vendor's primitives (`composed/README.md`) unless this table says otherwise. The table
+above says how each is known. `rlk-plugins conformance PLUGIN --op NAME` shows which implementation takes or declines each
+feature, and why.
 
 """
 
@@ -61,6 +73,16 @@ def classes_of(text):
     return names
 
 
+def mapped():
+    """The operators of plugins/simt/operators."""
+    files = (path.read_text() for path in sorted((SIMT / "operators").glob("*.cuh")))
+    return {snake(name) for source in files for name in re.findall(PATTERN, source, re.M)}
+
+
+def snake(name):
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
+
+
 def implementations(vendor, known):
     """{operator} of the implementations in plugin.cpp; AttentionSimt is one of attention."""
     source = (PLUGINS / vendor / "plugin.cpp").read_text()
@@ -69,8 +91,7 @@ def implementations(vendor, known):
         raise SystemExit(f"support.py: {vendor}/plugin.cpp has no `using Implementations = ...;`")
     names = set()
     for word in classes_of(found.group(1)):
-        snake = re.sub(r"(?<!^)(?=[A-Z])", "_", word.strip().split("::")[-1]).lower()
-        parts = snake.split("_")
+        parts = snake(word.strip().split("::")[-1]).split("_")
         matches = ["_".join(parts[:n]) for n in range(len(parts), 0, -1) if "_".join(parts[:n]) in known]
         if not matches:
             raise SystemExit(f"support.py: {vendor} has {word.strip()}, which is no operator of plugin_api/ops")
@@ -109,8 +130,9 @@ def levels():
             tiers.append(f"| `{vendor}` | {fact['name']} | no plugin yet | | |")
             continue
         counted = reports(vendor)
+        stories = {op: fact["mapped"] for op in mapped()} if "mapped" in fact else {}
         for op in implementations(vendor, known):
-            level = "compiled only"
+            level = f"simulated (`{stories[op]}`, `RLK_TEST_LONG=1`)" if op in stories else "compiled only"
             for run, mark in (("long", ", `RLK_TEST_LONG=1`"), ("simulated", "")):
                 for test, shown in fact.get(run, {}).items():
                     is_long = run == "simulated" and op in fact.get("long", {}).get(test, [])
@@ -130,6 +152,48 @@ def levels():
     return rows, tiers, [v for v in facts if any(v in row for row in rows.values())]
 
 
+def own_calls(vendor):
+    """[(class, implementation)] of a vendor whose operators are programs: its own, beside or in place of them."""
+    source = (PLUGINS / vendor / "plugin.cpp").read_text()
+    found = re.search(r"composed::Implementations<([^<>]*)>", source)
+    text = "".join(path.read_text() for path in sorted((PLUGINS / vendor).glob("*.hpp")))
+    names = dict(re.findall(r"struct (\w+) {[^}]*?kName = \"(\w+)\";", text))
+    names.update((op + "Fused", name) for op, name in re.findall(r"^RLK_\w+_FUSED\((\w+), \"(\w+)\"\)", text, re.M))
+    return [(word.strip(), names[word.strip()]) for word in found.group(1).split(",")[1:]] if found else []
+
+
+def programs():
+    """The table of operators that are not programs on every vendor of primitives, with the reasons."""
+    known = operators()
+    facts = tomllib.loads((PLUGINS / "support.toml").read_text())
+    vendors = [vendor for vendor in facts if own_calls(vendor)]
+    composed = {snake(name) for name in classes_of("composed::Implementations<>") if name}
+    cells, counts, reasons = {}, [], {}
+    for vendor in vendors:
+        own, fact = {}, facts[vendor]
+        for word, name in own_calls(vendor):
+            if name not in fact["own"]:
+                raise SystemExit(f"support.py: support.toml says nothing of {name} of {vendor}")
+            own.setdefault(snake(word.removesuffix("Fused")), []).append(f"`{name}`: {fact['own'][name]}")
+        why = {op: reason for reason, ops in fact["without"].items() for op in ops}
+        for reason in fact["without"]:
+            reasons.setdefault(reason, chr(ord("a") + len(reasons)))
+        for op in known:
+            parts = (["program"] if op in composed else []) + own.get(op, [])
+            if bool(parts) == (op in why):
+                raise SystemExit(f"support.py: {op} of {vendor}: either it is there or support.toml says why not (without)")
+            mark = parts or [f"no ({reasons[why[op]]})"]
+            cells.setdefault(op, {})[vendor] = "; ".join(mark)
+        counts.append(f"`{vendor}`: {len(known) - len(why)} of {len(known)} operators, {len(composed)} of them as programs; "
+                      f"{len(own_calls(vendor))} implementations are its own.")
+    lines = [[f"`{op}`", *(row[vendor] for vendor in vendors)] for op, row in sorted(cells.items())
+             if any(text != "program" for text in row.values())]
+    text = PROGRAMS + table(["operator", *(f"`{vendor}`" for vendor in vendors)], lines) + "\n" + "\n".join(counts) + "\n\n"
+    text += "".join(f"- ({letter}) {reason}\n" for reason, letter in reasons.items())
+    text += "\nCalls of the vendors that are not used, or not always:\n\n"
+    return text + table(["call", "why"], [[*one] for vendor in vendors for one in facts[vendor]["unused"].items()])
+
+
 def table(head, rows):
     return "".join("| " + " | ".join(row) + " |\n" for row in (head, *rows)).replace("\n", "\n|" + "---|" * len(head) + "\n", 1)
 
@@ -139,7 +203,7 @@ def page():
     head = "| plugin | vendor | tier | on a simulated runtime | the real runtime, without a card |\n|---|---|---|---|---|\n"
     lines = table(["operator", *(f"`{v}`" for v in vendors)],
                   [[f"`{op}`", *(rows[op].get(v, "") for v in vendors)] for op in sorted(rows)])
-    return HEAD + head + "\n".join(tiers) + "\n\n" + lines + "\nThe other operators are on the CPU alone.\n"
+    return HEAD + head + "\n".join(tiers) + "\n\n" + lines + programs()
 
 
 def family_of(op):

@@ -79,6 +79,13 @@ class Page(unittest.TestCase):
                         for op in shown:
                             self.assertIn('"%s"' % op, text)
 
+    def test_the_stories_whose_long_runs_have_every_shared_operator_ask_for_them(self):
+        for vendor, fact in FACTS.items():
+            if "mapped" in fact:
+                with self.subTest(vendor=vendor):
+                    (story,) = sources_of(fact["mapped"])
+                    self.assertIn("self.expect_operators_verified(", story.read_text())
+
     def test_the_operators_are_those_of_the_built_plugins(self):
         compared = 0
         for vendor in FACTS:
