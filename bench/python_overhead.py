@@ -20,7 +20,7 @@ COMPILED = "--compiled" in sys.argv
 
 
 def microseconds(function, calls=200, rounds=40):
-    """The best of the rounds: what is slower was somebody else's doing."""
+    """The best of the rounds: slower rounds were disturbed by other processes."""
     for _ in range(10):
         function()
     best = float("inf")

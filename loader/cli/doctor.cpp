@@ -78,7 +78,7 @@ std::string hint_of_seed(const Environment& environment, const std::string& note
   const std::string path = environment.path("RLK_CACHE_SEED").value_or("");
   if (says("does not start with /")) return "give the whole path of the file";
   if (says("another user could replace it"))
-    return "make root or yourself the owner of the file and its folders, and let nobody else write them: chmod go-w";
+    return "make root or yourself the owner of the file and its folders, and let no other user write them: chmod go-w";
   if (says("it is damaged")) return "write it anew: rlk-plugins cache export FILE";
   if (is_folder(path)) return "name the file in the folder, as rlk-plugins cache export FILE wrote it";
   struct stat status = {};

@@ -53,7 +53,7 @@ void print(const OpCall& call, const std::string& backend, const ordered_json& e
       arguments += (axis == 0 ? " " : "x") + std::to_string(call.inputs[i]->shape[axis]);
   }
   std::fprintf(output(), "%s on %s: %s\nchosen: %s\n\n", call.decl->name, backend.c_str(), arguments.c_str(),
-               chosen.empty() ? "nobody: the call is refused" : chosen.c_str());
+               chosen.empty() ? "no implementation: the call is refused" : chosen.c_str());
   Table table({"candidate", "verdict", "numerics", "cost us", "why"});
   for (const auto& candidate : explained.at("candidates")) {
     const std::string verdict = candidate.value("verdict", "");
@@ -190,7 +190,7 @@ Verb verb_explain() {
       "Sizes and dtypes that are not given are the first that the operator's declaration names. The environment\n"
       "(RLK_FALLBACK, RLK_BACKEND, RLK_OP_<NAME>, RLK_CONFIG) counts as for the call. Implementations on other devices "
       "and\n"
-      "plugins that are not used stand last; a pinned call has only those of its device. Exit code 1: nobody takes it.",
+      "plugins that are not used stand last; a pinned call has only those of its device. Exit code 1: none takes it.",
       "rlk-plugins explain logp --dtype bf16 --shape N=4096,V=151936 --with entropy",
       {{"OP", true}},
       std::move(options),

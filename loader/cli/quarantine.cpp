@@ -113,7 +113,7 @@ Verb verb_quarantine() {
       "quarantine",
       "Lists what failed at run time and is switched off, or uses it again.",
       "An implementation, or a whole plugin, that failed in a running process stays off in later ones: a day, a week\n"
-      "when it fails again, an hour where a card or somebody who ended the process may be at fault. It is known by\n"
+      "when it fails again, an hour where a card or a user who ended the process may be at fault. It is known by\n"
       "the content of its file, its libraries and its devices: another build is not concerned.",
       "rlk-plugins quarantine ls",
       {{"ls|clear", true}, {"ID", false}},

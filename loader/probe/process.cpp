@@ -329,7 +329,7 @@ private:
     if (info.si_code == CLD_EXITED)
       return end(ChildEnd::exited, fmt::format("ended with exit code {} {}", info.si_status, where()));
     std::string text = fmt::format("killed by {} {}", signal_name(info.si_status), where());
-    if (info.si_status == SIGKILL) text += " (not by rlk: by the kernel when memory ran out, or by somebody else)";
+    if (info.si_status == SIGKILL) text += " (not by rlk: by the kernel when memory ran out, or by another process)";
     end(ChildEnd::crashed, std::move(text));
   }
 

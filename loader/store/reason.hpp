@@ -40,7 +40,7 @@ struct Reason {
     "take the name out of the variable")                                                                              \
   X(kAllowListUnusable, "ALLOW_LIST_UNUSABLE", true, "The allow-list that was asked for cannot be believed.",         \
     "correct RLK_ALLOW_LIST (allow_list in the policy file), or mend the list: lines as `sha256sum FILE` prints "     \
-    "them, in a file of root's or your own that nobody else may write to")                                            \
+    "them, in a file of root's or your own that no other user may write to")                                          \
   /* screen */                                                                                                        \
   X(kNotRegularFile, "NOT_A_REGULAR_FILE", true, "The path is not a regular file.", "name the shared object itself")  \
   X(kFileUnreadable, "FILE_UNREADABLE", true, "The file cannot be read.",                                             \
@@ -56,7 +56,7 @@ struct Reason {
   X(kLibraryUntrusted, "LIBRARY_UNTRUSTED", true,                                                                     \
     "A library that the plugin needs could be replaced by another user.",                                             \
     "make root or the current user the owner of the library and of every folder above it, remove the write "          \
-    "permission of group and others, and link the plugin without folders that anybody may write to (readelf -d)")     \
+    "permission of group and others, and link the plugin without folders that any user may write to (readelf -d)")    \
   X(kWrongMachine, "WRONG_MACHINE", true, "The plugin is built for another kind of processor.",                       \
     "install the plugin that was built for this machine")                                                             \
   X(kEntrySymbolMissing, "ENTRY_SYMBOL_MISSING", true, "The file does not export rlk_plugin_entry_v1.",               \

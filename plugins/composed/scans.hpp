@@ -1,4 +1,4 @@
-// scans: numbers along a row that each hang on the one before, by doubling: after k steps each has taken in 2^k
+// scans: numbers along a row that each depend on the one before, by doubling: after k steps each has taken in 2^k
 // neighbours, so that a row of n takes log2(n) of them.
 #pragma once
 

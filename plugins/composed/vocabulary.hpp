@@ -1,7 +1,7 @@
 // The words of formulas (rlk/formula/vocabulary.hpp) over symbolic values: each leaves what it means in a recorder. To
 // be included before any formula.
 //
-// There is no fused product and sum, and NaN rules do not hang on a vendor's minimum or maximum: at_least and at_most
+// There is no fused product and sum, and NaN rules do not depend on a vendor's minimum or maximum: at_least and at_most
 // are selections, of which a NaN falls through.
 #pragma once
 

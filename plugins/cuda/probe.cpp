@@ -27,7 +27,7 @@ const std::vector<const char*>& nodes() {
   return all;
 }
 
-// A driver that reaches cards over a network has none of them here; who runs one says so.
+// A driver that reaches cards over a network has none of them here; its user says so.
 constexpr const char* kRemote = "RLK_CUDA_REMOTE";
 
 // "" when something on this machine is NVIDIA's, else what was looked for.
@@ -136,7 +136,7 @@ sdk::Verdict probe(sdk::Evidence& evidence) {
     }
     evidence.supports("simt_width", std::to_string(width));
   }
-  // Only now: what shows devices and has nothing of NVIDIA's beside it is somebody's look-alike.
+  // Only now: what shows devices and has nothing of NVIDIA's beside it is a look-alike.
   if (!missing.empty()) {
     return foreign(nullptr, "the driver at " + table.path +
                                 sdk::format(" shows %d devices, and nothing here is NVIDIA's: ", count) + missing);

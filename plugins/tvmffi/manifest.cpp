@@ -168,7 +168,7 @@ void read_arguments(const Table& table, Kernel* kernel) {
     const int32_t alias = op.outputs[i].alias;
     if (alias >= 0 && kernel->takes_input[static_cast<size_t>(alias)]) kernel->takes_output[i] = true;
     if (!kernel->takes_output[i] && !op.outputs[i].is_optional)
-      table.fail(std::string("arguments lacks the output ") + op.outputs[i].name + ", which nobody would write");
+      table.fail(std::string("arguments lacks the output ") + op.outputs[i].name + ", which no kernel would write");
   }
   for (const std::string& name : table.texts("requires")) {
     const int64_t i = find(op.inputs, op.n_inputs, name);

@@ -53,7 +53,7 @@ class Good(command.Case):
         self.assertIsNone(explained["chosen"])
         self.assertIn("RLK_FALLBACK=strict", explained["refused"])
         text = self.output("explain", "whiten", "--shape", "B=1,L=3", code=1, **strict)
-        self.assertIn("nobody: the call is refused", text)
+        self.assertIn("no implementation: the call is refused", text)
         command.write_npy(self.path("x.npy"), "<f4", (1, 3), [1, 2, 3])
         refused = self.run_command("run", "whiten", "--input", "x=x.npy", "--output", "y=y.npy", code=1, **strict)
         self.assertIn("RLK_FALLBACK=strict", refused.stderr)
@@ -345,7 +345,7 @@ class LaterFaults(command.Case):
         self.assertIn("has not returned", plugin["reason"])
         self.assertIn("cpu/", self.add(RLK_FAULT_UNDECLARED="raw_enqueue:stall").stdout)
         [entry] = self.json("quarantine", "ls")["entries"]
-        self.assertEqual(entry["times"], 1, "the crumb of the process that was killed tells of the same failure")
+        self.assertEqual(entry["times"], 1, "the breadcrumb of the process that was killed tells of the same failure")
         self.output("quarantine", "clear")
 
     @unittest.skipIf(os.geteuid() != 0, "needs a folder of root's that another user reads")

@@ -203,7 +203,7 @@ def test_what_a_call_asks_for_beyond_the_operator_is_refused(enabled):
 
 def test_a_device_without_a_plugin_is_refused_when_the_backend_is_made(enabled, monkeypatch):
     def nobody(*arguments):
-        _serve.require(False, "tensors on cuda: nobody here has paged_attention of such tensors on it")
+        _serve.require(False, "tensors on cuda: no implementation here has paged_attention of such tensors on it")
     monkeypatch.setattr("rlk.integrations._sglang_attention.call", lambda *inputs, **words: nobody())
-    with pytest.raises(rlk.Unsupported, match="nobody here has paged_attention.*another --attention-backend"):
+    with pytest.raises(rlk.Unsupported, match="no implementation here has paged_attention.*another --attention-backend"):
         registry.ATTENTION_BACKENDS["rlk"](runner_of(layer_of()))

@@ -232,7 +232,7 @@ def test_a_device_without_a_plugin_is_refused_when_the_builder_is_made(enabled, 
     layer, config = layer_of()
 
     def nobody(*inputs, **words):
-        _replace.require(False, "tensors on cuda: nobody here has paged_attention of such tensors on it")
+        _replace.require(False, "tensors on cuda: no implementation here has paged_attention of such tensors on it")
     monkeypatch.setattr(_vllm_attention, "call", nobody)
-    with pytest.raises(rlk.Unsupported, match="nobody here has paged_attention.*another --attention-backend"):
+    with pytest.raises(rlk.Unsupported, match="no implementation here has paged_attention.*another --attention-backend"):
         builder_of(layer, config, torch.float32)

@@ -73,8 +73,8 @@ def test_with_a_gradient_that_the_device_does_not_have_the_original_serves(monke
 
 
 @pytest.mark.parametrize("answer, reason", [
-    ([{"verdict": "taken", "staged": True}], "tensors on cuda: nobody here has logp of such tensors on it"),
-    ([], "tensors on cuda: nobody here has logp"),
+    ([{"verdict": "taken", "staged": True}], "tensors on cuda: no implementation here has logp of such tensors on it"),
+    ([], "tensors on cuda: no implementation here has logp"),
     (rlk.Unsupported("no plugin here serves that"), "tensors on cuda: no plugin here serves that"),
 ])
 def test_what_the_cpu_would_have_to_do_is_the_originals(monkeypatch, answer, reason):

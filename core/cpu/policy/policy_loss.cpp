@@ -1,5 +1,5 @@
 // The policy loss of a batch, its metrics, and its gradient, in fp64: one pass over memory, and one before it for each
-// of what hangs on whole sequences, on the batch, and in the backward on the number of tokens that a mask leaves.
+// of what depends on whole sequences, on the batch, and in the backward on the number of tokens that a mask leaves.
 //
 // Sums of chunks of sequences are added in their order: the bits do not depend on the number of threads, and those of
 // per_token on the own sequence alone, unless the parameters make it depend on the batch.

@@ -194,7 +194,7 @@ void batch_sums(const PolicyBatch& batch, PolicyBatchSums* of_batch, double* ent
         of.active += 1;
         if (next != nullptr) *next++ = entropy[i];
         if (!by_covariance) continue;
-        // Added in the order that the declaration has: what is taken hangs on their last bits.
+        // Added in the order that the declaration has: what is taken depends on their last bits.
         of.advantage += advantage[i];
         of.logp += logp[i];
       }

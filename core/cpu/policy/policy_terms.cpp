@@ -29,7 +29,7 @@ double quantile(double share, double* begin, double* end) {
   return *at;
 }
 
-// Sums of sequences are added in their order, as the declaration has it: what is taken hangs on their last bits.
+// Sums of sequences are added in their order, as the declaration has it: what is taken depends on their last bits.
 void choose_by_covariance(PolicyBatch& batch, PolicyBatchSums* own, CovarianceKey* keys, const ParallelFor& hook) {
   CovarianceTerms& terms = batch.terms.covariance;
   double advantage = 0, logp = 0;
@@ -50,7 +50,7 @@ void choose_by_covariance(PolicyBatch& batch, PolicyBatchSums* own, CovarianceKe
   terms.last = last_taken(batch.params, active, keys, keys + count);
 }
 
-// What hangs on all sequences: the mean of the weights, the quantile of the entropies, the choice by covariance.
+// What depends on all sequences: the mean of the weights, the quantile of the entropies, the choice by covariance.
 void find_batch_terms(PolicyBatch& batch, PolicyBatchSums* own, const ParallelFor& hook) {
   const PolicyParams& params = batch.params;
   const bool by_quantile = needs_quantile(params), by_covariance = takes_by_covariance(params.kind);

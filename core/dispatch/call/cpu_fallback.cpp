@@ -245,7 +245,7 @@ public:
   Transfer(const Call& call, Job& job)
       : call_(call), job_(job), device_(call.stream.device()), blocks_(call.inputs.size() + call.outputs.size()) {}
   ~Transfer() {
-    // In the order of the stream: the copies and the host function are behind the mark.
+    // In the order of the stream: the copies and the host function are before the fence.
     for (void* block : blocks_) {
       if (block != nullptr) device_.pinned.deallocate(block, call_.stream.fence(true), nullptr);
     }

@@ -76,7 +76,7 @@ public:
   rlk_status lease(bool capturing, rlk_plugin_plan** handle, Instance** instance, rlk_error* error);
   // The plan's own device memory, that of the instance unless it is shared.
   PersistentMemory& persistent(Instance* instance) { return instance != nullptr ? instance->persistent : persistent_; }
-  // The mark is the end of the execution; without one nothing was enqueued. [thread-safe]
+  // The fence is the end of the execution; without one nothing was enqueued. [thread-safe]
   void give_back(Instance* instance, Fence* end);
 
 private:

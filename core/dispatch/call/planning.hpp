@@ -61,7 +61,7 @@ enum class Ended {
   held_up,  // beyond its limit while another plan of the plugin was being made
 };
 
-// As within(), with a limit for each phase of the work.
+// Runs the work on a thread of its own, with a limit for each of its phases.
 Ended within_phases(const rlk_plugin& plugin, PhaseSeconds limits, std::function<void(PlanPhases&)> work);
 // A plan that ended as held_up is still inside the plugin: other plans would wait behind it. [thread-safe]
 bool is_held_up(const rlk_plugin& plugin);

@@ -226,7 +226,7 @@ rlk_status select(const Snapshot& snapshot, const Policy& policy, const CallRequ
       option.reason_code = pinned_away ? "PINNED" : required_away ? "PRIVATE_PARAMS" : "OFF";
       option.reason = pinned_away     ? "the call is pinned to " + pin.text()
                       : required_away ? "private parameters for " + std::string(request.required_plugin) + " alone"
-                                      : fmt::format("{} ({}; a wish for this operator by name turns it on)",
+                                      : fmt::format("{} ({}; a preference for this operator by name turns it on)",
                                                     exclusion->reason, exclusion->source);
       options.push_back(std::move(option));
       continue;
@@ -306,7 +306,8 @@ FallbackReason Selection::why_not_first(const Policy& policy, const CallRequest&
 }
 
 std::string describe_refusals(const CallRequest& request, const Selection& selection) {
-  std::string text = fmt::format("{}: nobody takes this call on {}.", request.call.decl->name, request.on->name());
+  std::string text =
+      fmt::format("{}: no implementation takes this call on {}.", request.call.decl->name, request.on->name());
   const char* between = " ";
   for (const Option& o : selection.options) {
     if (o.verdict == Verdict::willing) continue;

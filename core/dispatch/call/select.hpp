@@ -67,7 +67,7 @@ struct Selection {
 rlk_status select(const Snapshot& snapshot, const Policy& policy, const CallRequest& request, Selection* out,
                   rlk_error* error);
 
-// "logp: nobody takes this call on cuda:0. cuda/fused: DTYPE, ...; cpu/vector: ..."
+// "logp: no implementation takes this call on cuda:0. cuda/fused: DTYPE, ...; cpu/vector: ..."
 std::string describe_refusals(const CallRequest& request, const Selection& selection);
 
 }  // namespace rlk::core

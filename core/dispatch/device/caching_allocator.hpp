@@ -61,7 +61,7 @@ public:
   // `freed` is the end of the stream in whose order the block is freed. RLK_INVALID_ARGUMENT for a foreign pointer.
   // Needs no host memory.
   rlk_status deallocate(void* memory, Fence freed, rlk_error* error) noexcept;
-  // Another stream uses the block up to the mark.
+  // Another stream uses the block up to the fence.
   rlk_status record_use(void* memory, Fence use, rlk_error* error);
   bool owns(const void* memory) const;  // the address of a live block
   // Gives back to the device what no work uses any more; with wait, what in-flight work uses too.

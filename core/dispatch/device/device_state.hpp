@@ -69,7 +69,7 @@ public:
   std::atomic<bool> lost{false};  // a stream has reported that the device is lost
   // The largest workspace that any stream needed outside captures: a capture on any of them gets at most that.
   std::atomic<uint64_t> warm_workspace_bytes{0};
-  // The stream is gone; a wrapped one may have left work behind, which the mark ends and which may write the record.
+  // The stream is gone; a wrapped one may have left work behind, which the fence ends and which may write the record.
   // [thread-safe]
   void remove_stream(const std::shared_ptr<StreamClock>& clock, Fence end, rlk_data_error_record* record) noexcept;
   uint32_t live_streams() const;  // [thread-safe]

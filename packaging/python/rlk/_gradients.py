@@ -241,7 +241,7 @@ class Gradients:
         if not is_plain():
             return overload(*arguments, *lists, wanted, *who)
         try:
-            if torch.is_grad_enabled():  # somebody wants a second derivative, and is told
+            if torch.is_grad_enabled():  # the caller wants a second derivative, and is told
                 return overload(*arguments, *lists, wanted, *who)
             with below_autograd():
                 return overload(*arguments, *lists, wanted, *who)
@@ -251,7 +251,7 @@ class Gradients:
             _torch_library.raise_own(error)
 
     def zeros(self, name, ctx, inputs):
-        """A gradient of 0 for an output that nobody used, or nobody asked for."""
+        """A gradient of 0 for an output that was not used, or not asked for."""
         like = next(x for x in inputs if x is not None)
         sizes = {f"grad_{name}": size for name, size in zip(ctx.route.names, ctx.sizes)}
         if name in sizes:

@@ -47,7 +47,7 @@ def _dlpack_device(kind, index):
         number = Torch.device_of(sample)
     except Exception as e:
         raise errors.Unsupported(f"memory is on torch's device {name}:{index}, which has no number of DLPack's ({e}), and "
-                                 "nobody here serves that") from None
+                                 "no implementation here serves that") from None
     return number, sample.data_ptr()
 
 

@@ -102,7 +102,7 @@ public:
     const PlaceScope scope(place_);
     const StreamHandle handle = own(stream).handle();
     if (indexed) {
-      fill(args.owner, 0xff, layout.owner, handle);  // nobody owns a row yet
+      fill(args.owner, 0xff, layout.owner, handle);  // no row has an owner yet
     }
     launch(rows_, ceil_divide(args.tokens.rows, simt::kBackwardRowsThreads), simt::kBackwardRowsThreads, 0, handle,
            args);

@@ -86,7 +86,7 @@ struct Tokens {
   }
 
 private:
-  // The passes of a plan do not hang on sizes: those may change between its runs.
+  // The passes of a plan do not depend on sizes: those may change between its runs.
   class Plan final : public TokensPlan {
   public:
     Plan(Device& device, const sdk::Call<Op>& call)

@@ -20,7 +20,7 @@ class Hook(NamedTuple):
     module: str                 # where the package defines or uses it
     name: str                   # its name there: "function", "Class.method", or "REGISTRY[key]" of a mapping, set or list
     operator: str               # rlk's
-    sources: Tuple[str, ...]    # "file name" of the function and of what it hangs on, as known.json has them
+    sources: Tuple[str, ...]    # "file name" of the function and of what it depends on, as known.json has them
     make: Callable              # (the original's module) -> serve(original, *arguments)
     adds: bool = False          # a new entry of a registry: there is no original
     calls: Callable = None      # () -> calls by which an original of another source is tried (_trial.py); None: refused
@@ -104,7 +104,7 @@ class Enabled:
         expected = hook.sources[0].split(" ")[1].split(".")[-1]
         owner = getattr(found, "__self__", found)  # Function.apply belongs to its class
         if found is None or isinstance(found, Replacement) or getattr(owner, "__name__", "") != expected:
-            raise Unsupported(f"rlk.integrations: {hook.module}.{hook.name} is {found!r}, which somebody else put there; "
+            raise Unsupported(f"rlk.integrations: {hook.module}.{hook.name} is {found!r}, which another library put there; "
                               f"expected {expected} as the package has it. Nothing was replaced. Enable rlk before the "
                               "other, or not at all")
         return found

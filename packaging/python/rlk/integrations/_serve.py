@@ -49,7 +49,8 @@ def require_native(operator, device, inputs, arguments):
                 wait_for(operator, given)
                 candidates = explain(operator, *given, **arguments)["candidates"]
             taken = [c for c in candidates if c["verdict"] == "taken"]
-            _served[key] = "" if taken and not taken[0]["staged"] else f"nobody here has {operator} of such tensors on it"
+            _served[key] = ("" if taken and not taken[0]["staged"]
+                            else f"no implementation here has {operator} of such tensors on it")
             if gradient and not _served[key] and functions[operator].operator.backward is not None:
                 wait_for(functions[operator].operator.backward, given)
         except errors.Error as error:
