@@ -7,6 +7,7 @@ def call_header(op):
     out = [f"// {NOTE.format(name + '.toml')}", *folded("// " + op["summary"], "// "),
            f"// What it means: <rlk/ops/{name}.h>.", "#pragma once", "", f"#include <rlk/ops/{name}.h>",
            "#include <rlk/rlk.hpp>", "", "// clang-format off", "namespace rlk::ops {", "", f"struct {camel_name} {{"]
+    written = {a["name"] for a in op["output"] if a.get("must_alias") == a["name"]}  # where they are
     for kind, tag in (("input", "In"), ("output", "Out")):
         out.append(f"  struct {tag} {{")
         for a in op[kind]:
@@ -14,7 +15,8 @@ def call_header(op):
                 continue  # in-out: one tensor, among the inputs
             flags = ("optional, " if a.get("optional") else "") + (a["form"] + " only, " if "form" in a else "")
             flags += "in-out, " if a.get("inout") else ""
-            out += documented(f"    Tensor {a['name']} = {{}};",
+            view = "ConstTensor" if kind == "input" and a["name"] not in written else "Tensor"
+            out += documented(f"    {view} {a['name']} = {{}};",
                               f"{flags}{a['dtype']} {shape_text(a['shape'])}: {a['doc']}", c=False)
         out.append(f"  }} {tag.lower()} = {{}};")
     out += [f"  rlk_{name}_params params = RLK_{name.upper()}_PARAMS_INIT;", "",
@@ -28,7 +30,7 @@ def call_header(op):
             "    return found;", "  }"]
     for kind, tag in (("input", "in"), ("output", "out")):
         members = ", ".join(f"&{'in' if a.get('must_alias') == a['name'] else tag}.{a['name']}" for a in op[kind])
-        out.append(f"  std::array<const Tensor*, {len(op[kind])}> {kind}s() const {{")
+        out.append(f"  std::array<const ConstTensor*, {len(op[kind])}> {kind}s() const {{")
         out += folded(f"    return {{{members}}};", "    ") + ["  }"]
     out += ["};", "", "}  // namespace rlk::ops", ""]
     return "\n".join(out)

@@ -89,6 +89,8 @@ def parse(headers):
         for line in re.findall(r"typedef\s+([^;]+);", text):
             for name, kind in declaration(line):
                 typedefs[name] = kind
+        text = re.sub(r'extern\s+"C"\s*\{([^{}]*)\}', r"\1", text)
+        text = re.sub(r'__attribute__\(\(visibility\("default"\)\)\)[^;{}]+;', "", text)  # a prototype has no layout
         left = re.sub(r"typedef\s+[^;]+;", "", text).strip()
         if left:
             raise LayoutError(f"not a declaration this parser knows: {left.splitlines()[0]!r}")

@@ -8,7 +8,11 @@
 #include <functional>
 #include <rlk/ops/logp.hpp>
 #include <rlk/rlk.hpp>
+#include <set>
 #include <thread>
+#include <type_traits>
+#include <typeindex>
+#include <typeinfo>
 
 #include "tests/unit/api/api.hpp"
 
@@ -36,6 +40,30 @@ struct Inferred {
                              &error);
   }
 };
+
+// An output of memory that may not be written does not compile.
+static_assert(std::is_constructible_v<ConstTensor, const float*, rlk_dtype, Extents>);
+static_assert(!std::is_constructible_v<Tensor, const float*, rlk_dtype, Extents>);
+static_assert(std::is_assignable_v<decltype(ops::Logp::In::logits)&, Tensor>);
+static_assert(!std::is_assignable_v<decltype(ops::Logp::Out::logp)&, ConstTensor>);
+
+TEST(Api, EveryStatusHasAnExceptionOfItsOwn) {
+  const auto thrown = [](rlk_status status) -> const std::type_info* {
+    const rlk_error error = RLK_ERROR_INIT;
+    try {
+      detail::throw_status(status, error);
+    } catch (const Exception& e) {
+      EXPECT_EQ(e.status(), status);
+      return &typeid(e);
+    }
+  };
+  std::set<std::type_index> kinds;
+  for (rlk_status status = RLK_INVALID_ARGUMENT; status >= RLK_WRONG_RESULT; --status) {
+    EXPECT_TRUE(kinds.emplace(*thrown(status)).second) << status;
+    EXPECT_NE(*thrown(status), typeid(Exception)) << status;
+  }
+  EXPECT_EQ(*thrown(RLK_WRONG_RESULT - 1), typeid(Exception));
+}
 
 TEST(Api, OutputsAreInferredWithoutMemory) {
   const Tensor logits(nullptr, kBf16, {3, 5}), ids(nullptr, kI64, {3});

@@ -187,7 +187,7 @@ TEST(Api, ADataErrorNamesTheLengthsThatAreWrongAndTheNumberWhereTheyMustEnd) {
   std::vector<float> q(3 * 2 * 8, 0.5f), k(4 * 2 * 8, 0.25f), out(3 * 2 * 8);
   for (const bool is_q : {true, false}) {
     const std::vector<int64_t> q_ends = {0, 1, is_q ? 4711 : 3}, k_ends = {0, 2, is_q ? 4 : 4711};
-    std::vector<Tensor> inputs(RLK_ATTENTION_N_INPUTS);
+    std::vector<ConstTensor> inputs(RLK_ATTENTION_N_INPUTS);
     inputs[RLK_ATTENTION_IN_Q] = Tensor(q.data(), kF32, {3, 2, 8});
     inputs[RLK_ATTENTION_IN_K] = inputs[RLK_ATTENTION_IN_V] = Tensor(k.data(), kF32, {4, 2, 8});
     inputs[RLK_ATTENTION_IN_CU_SEQLENS_Q] = Tensor(q_ends.data(), kI64, {3});

@@ -3,8 +3,8 @@
 //   rlk::Runtime runtime;
 //   rlk::Stream stream = runtime.stream("cuda");
 //   rlk::ops::Logp logp;  // <rlk/ops/logp.hpp>
-//   logp.in.logits = rlk::Tensor(x, rlk::kBf16, {n, v});
-//   logp.in.ids = rlk::Tensor(ids, rlk::kI64, {n});
+//   logp.in.logits = rlk::ConstTensor(x, rlk::kBf16, {n, v});
+//   logp.in.ids = rlk::ConstTensor(ids, rlk::kI64, {n});
 //   logp.out.logp = rlk::Tensor(out, rlk::kF32, {n});
 //   logp.params.temperature = 0.7;
 //   logp(stream);
@@ -23,8 +23,8 @@
 
 namespace rlk {
 
-// Thrown for every status but RLK_OK (and RLK_NOT_READY of query), as the class below that is the status's own, where
-// it has one. what() is the text of the error.
+// Thrown for every status but RLK_OK (and RLK_NOT_READY of query), as the class below that is the status's own. what()
+// is the text of the error.
 class Exception : public std::runtime_error {
 public:
   Exception(rlk_status status, const rlk_error& error)
@@ -53,7 +53,12 @@ using DataError = ExceptionOf<RLK_DATA_ERROR>;
 using BackendError = ExceptionOf<RLK_BACKEND_ERROR>;
 using DeviceLost = ExceptionOf<RLK_DEVICE_LOST>;
 using Timeout = ExceptionOf<RLK_TIMEOUT>;
+using AbiMismatch = ExceptionOf<RLK_ABI_MISMATCH>;
+using Absent = ExceptionOf<RLK_ABSENT>;
+using PluginException = ExceptionOf<RLK_PLUGIN_EXCEPTION>;
 using CaptureForbids = ExceptionOf<RLK_CAPTURE_FORBIDS>;
+using Internal = ExceptionOf<RLK_INTERNAL>;
+using WrongResult = ExceptionOf<RLK_WRONG_RESULT>;
 
 inline constexpr rlk_dtype kF32 = {RLK_DTYPE_FLOAT, 32, 1};
 inline constexpr rlk_dtype kF16 = {RLK_DTYPE_FLOAT, 16, 1};
@@ -83,9 +88,19 @@ namespace detail {
       throw DeviceLost(error);
     case RLK_TIMEOUT:
       throw Timeout(error);
+    case RLK_ABI_MISMATCH:
+      throw AbiMismatch(error);
+    case RLK_ABSENT:
+      throw Absent(error);
+    case RLK_PLUGIN_EXCEPTION:
+      throw PluginException(error);
     case RLK_CAPTURE_FORBIDS:
       throw CaptureForbids(error);
-    default:
+    case RLK_INTERNAL:
+      throw Internal(error);
+    case RLK_WRONG_RESULT:
+      throw WrongResult(error);
+    default:  // of a library newer than this header
       throw Exception(status, error);
   }
 }
@@ -129,15 +144,16 @@ private:
   size_t size_ = 0;
 };
 
-// A view of memory that the caller owns; a default-constructed one is an absent optional argument.
-class Tensor {
+// A view of memory that the caller owns and an operator reads; a default-constructed one is an absent optional
+// argument.
+class ConstTensor {
 public:
-  Tensor() = default;
+  ConstTensor() = default;
   // Row-major without gaps.
-  Tensor(const void* data, rlk_dtype dtype, const Extents& shape) : Tensor(data, dtype, shape, Extents({})) {}
+  ConstTensor(const void* data, rlk_dtype dtype, const Extents& shape) : ConstTensor(data, dtype, shape, Extents({})) {}
   // strides in elements; empty means row-major. Throws std::invalid_argument for more than RLK_MAX_NDIM dimensions or
   // for strides of another length.
-  Tensor(const void* data, rlk_dtype dtype, const Extents& shape, const Extents& strides)
+  ConstTensor(const void* data, rlk_dtype dtype, const Extents& shape, const Extents& strides)
       : data_(const_cast<void*>(data)), dtype_(dtype), ndim_(static_cast<int32_t>(shape.size())), present_(true) {
     if (shape.size() > RLK_MAX_NDIM) throw std::invalid_argument("a tensor has at most 8 dimensions");
     if (!strides.empty() && strides.size() != shape.size()) {
@@ -151,7 +167,7 @@ public:
     }
   }
   bool present() const noexcept { return present_; }
-  // Valid while this Tensor lives and stays where it is.
+  // Valid while this object lives and stays where it is.
   rlk_tensor abi() const noexcept {
     const auto address = reinterpret_cast<uintptr_t>(data_);
     const uintptr_t lowest_bit = address & (~address + 1);
@@ -166,6 +182,15 @@ private:
   bool present_ = false;
   std::array<int64_t, RLK_MAX_NDIM> shape_{};
   std::array<int64_t, RLK_MAX_NDIM> strides_{};
+};
+
+// The same of memory that an operator may also write: what outputs are. An input may be one, too.
+class Tensor : public ConstTensor {
+public:
+  Tensor() = default;
+  Tensor(void* data, rlk_dtype dtype, const Extents& shape) : ConstTensor(data, dtype, shape) {}
+  Tensor(void* data, rlk_dtype dtype, const Extents& shape, const Extents& strides)
+      : ConstTensor(data, dtype, shape, strides) {}
 };
 
 // A point in a stream's work.
@@ -386,7 +411,7 @@ namespace detail {
 template <size_t Count>
 class Described {
 public:
-  explicit Described(const std::array<const Tensor*, Count>& list) {
+  explicit Described(const std::array<const ConstTensor*, Count>& list) {
     for (size_t i = 0; i < Count; ++i) {
       if (list[i]->present()) tensors_[i] = list[i]->abi();
       pointers_[i] = list[i]->present() ? &tensors_[i] : nullptr;
@@ -406,8 +431,9 @@ private:
 
 // Enqueues an operator with all its arguments in declared order, absent ones too. What <rlk/ops/NAME.hpp> calls.
 template <size_t Inputs, size_t Outputs>
-void call(const Stream& stream, const rlk_op* op, const void* params, const std::array<const Tensor*, Inputs>& inputs,
-          const std::array<const Tensor*, Outputs>& outputs, const rlk_call_options* options = nullptr) {
+void call(const Stream& stream, const rlk_op* op, const void* params,
+          const std::array<const ConstTensor*, Inputs>& inputs, const std::array<const ConstTensor*, Outputs>& outputs,
+          const rlk_call_options* options = nullptr) {
   const detail::Described<Inputs> in(inputs);
   const detail::Described<Outputs> out(outputs);
   detail::check(rlk_call, stream.get(), op, params, in.data(), in.size(), out.data(), out.size(), options);
@@ -416,8 +442,8 @@ void call(const Stream& stream, const rlk_op* op, const void* params, const std:
 // Where that call would go, and why: the document of rlk_explain_json.
 template <size_t Inputs, size_t Outputs>
 std::string explain(const Stream& stream, const rlk_op* op, const void* params,
-                    const std::array<const Tensor*, Inputs>& inputs, const std::array<const Tensor*, Outputs>& outputs,
-                    const rlk_call_options* options = nullptr) {
+                    const std::array<const ConstTensor*, Inputs>& inputs,
+                    const std::array<const ConstTensor*, Outputs>& outputs, const rlk_call_options* options = nullptr) {
   const detail::Described<Inputs> in(inputs);
   const detail::Described<Outputs> out(outputs);
   char* text = nullptr;
@@ -428,17 +454,17 @@ std::string explain(const Stream& stream, const rlk_op* op, const void* params,
 
 // Enqueues an operator that is known by name only at run time, with arguments in declared order; those left out at the
 // end are absent. It looks the name up every time.
-inline void call(const Stream& stream, const char* op, const void* params, const std::vector<Tensor>& inputs,
+inline void call(const Stream& stream, const char* op, const void* params, const std::vector<ConstTensor>& inputs,
                  const std::vector<Tensor>& outputs, const rlk_call_options* options = nullptr) {
   std::vector<rlk_tensor> tensors;
   std::vector<const rlk_tensor*> pointers;
   tensors.reserve(inputs.size() + outputs.size());  // the pointers stay valid
-  for (const std::vector<Tensor>* list : {&inputs, &outputs}) {
-    for (const Tensor& tensor : *list) {
-      if (tensor.present()) tensors.push_back(tensor.abi());
-      pointers.push_back(tensor.present() ? &tensors.back() : nullptr);
-    }
-  }
+  const auto add = [&](const ConstTensor& tensor) {
+    if (tensor.present()) tensors.push_back(tensor.abi());
+    pointers.push_back(tensor.present() ? &tensors.back() : nullptr);
+  };
+  for (const ConstTensor& input : inputs) add(input);
+  for (const Tensor& output : outputs) add(output);
   detail::check(rlk_call, stream.get(), find_op(op), params, pointers.data(), static_cast<uint32_t>(inputs.size()),
                 pointers.data() + inputs.size(), static_cast<uint32_t>(outputs.size()), options);
 }

@@ -95,5 +95,12 @@ typedef struct rlk_plugin {
    vendor runtime. */
 #define RLK_PLUGIN_ENTRY_SYMBOL "rlk_plugin_entry_v1"
 typedef const rlk_plugin* (*rlk_plugin_entry_v1_fn)(const rlk_host*, rlk_error*);
+#ifdef __cplusplus
+extern "C" {
+#endif
+__attribute__((visibility("default"))) const rlk_plugin* rlk_plugin_entry_v1(const rlk_host*, rlk_error*);
+#ifdef __cplusplus
+}
+#endif
 
 #endif

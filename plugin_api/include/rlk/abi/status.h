@@ -24,7 +24,8 @@ typedef int32_t rlk_status;
 #define RLK_WRONG_RESULT (-14)     /* an earlier call's result was compared and is wrong; its implementation is off */
 
 /* Caller-owned; every function that takes one accepts NULL. The callee fills it only when it returns a negative
-   status, and writes no byte beyond struct_size. Strings are UTF-8 and end in a 0 byte. */
+   status, and writes no byte beyond struct_size. Strings are UTF-8 and end in a 0 byte; the callee cuts one that does
+   not fit, here and in every array of char of the ABI, between two words where the array has 200 bytes or more. */
 typedef struct rlk_error {
   uint32_t struct_size; /* in: sizeof(rlk_error) of the caller */
   rlk_status status;

@@ -23,7 +23,8 @@ typedef struct rlk_stream_api {
   rlk_status (*wrap)(rlk_plugin_device*, void* native, rlk_plugin_stream** out, rlk_error*);
   /* Waits for the stream's work first, but for a wrapped stream. Ends the life of the handle in any case. [stream] */
   rlk_status (*destroy)(rlk_plugin_stream*, rlk_error*);
-  /* The vendor's handle, for operator plugins of the same backend. [thread-safe] */
+  /* The vendor's handle, for operator plugins of the same backend. One pointer is the whole answer, which cannot fail;
+     a device has several, and fills a struct (rlk_native_device). [thread-safe] */
   void* (*native)(rlk_plugin_stream*);
   /* RLK_OK: all work is done; RLK_NOT_READY; RLK_DATA_ERROR: done, and *data_error (may be NULL) tells the first data
      error since the last question, which is then forgotten; any other status is an asynchronous failure. Data errors
