@@ -190,8 +190,8 @@ TEST(Api, ADataErrorNamesTheLengthsThatAreWrongAndTheNumberWhereTheyMustEnd) {
     std::vector<ConstTensor> inputs(RLK_ATTENTION_N_INPUTS);
     inputs[RLK_ATTENTION_IN_Q] = Tensor(q.data(), kF32, {3, 2, 8});
     inputs[RLK_ATTENTION_IN_K] = inputs[RLK_ATTENTION_IN_V] = Tensor(k.data(), kF32, {4, 2, 8});
-    inputs[RLK_ATTENTION_IN_CU_SEQLENS_Q] = Tensor(q_ends.data(), kI64, {3});
-    inputs[RLK_ATTENTION_IN_CU_SEQLENS_K] = Tensor(k_ends.data(), kI64, {3});
+    inputs[RLK_ATTENTION_IN_CU_SEQLENS_Q] = ConstTensor(q_ends.data(), kI64, {3});
+    inputs[RLK_ATTENTION_IN_CU_SEQLENS_K] = ConstTensor(k_ends.data(), kI64, {3});
     rlk_attention_params params = RLK_ATTENTION_PARAMS_INIT;
     params.layout = RLK_ATTENTION_LAYOUT_PACKED;
     const Stream stream = runtime().stream("cpu");
@@ -298,7 +298,8 @@ TEST(Api, PackedAttentionReadsItsLengthsOnTheHost) {
   params.layout = RLK_ATTENTION_LAYOUT_PACKED;
   call(stream, "attention", &params,
        {Tensor(q.data(), kF32, {tokens, 1, 8}), Tensor(k.data(), kF32, {tokens, 1, 8}),
-        Tensor(v.data(), kF32, {tokens, 1, 8}), Tensor(lengths.data(), kI32, {3}), Tensor(lengths.data(), kI32, {3})},
+        ConstTensor(v.data(), kF32, {tokens, 1, 8}), ConstTensor(lengths.data(), kI32, {3}),
+        ConstTensor(lengths.data(), kI32, {3})},
        {Tensor(out.data(), kF32, {tokens, 1, 8})});
   stream.synchronize();
   EXPECT_NEAR(out[0], 0, 1e-6);

@@ -195,7 +195,8 @@ TEST_F(DeviceTest, LogpGivesWhatTheCpuGives) {
       std::vector<int64_t> chosen(static_cast<size_t>(rows));
       for (size_t i = 0; i < chosen.size(); ++i) chosen[i] = static_cast<int64_t>(i * 13 % 1031);
       std::vector<float> expected(static_cast<size_t>(rows));
-      call(cpu, "logp", nullptr, {Tensor(values.data(), kF32, {rows, 1031}), Tensor(chosen.data(), kI64, {rows})},
+      call(cpu, "logp", nullptr,
+           {ConstTensor(values.data(), kF32, {rows, 1031}), ConstTensor(chosen.data(), kI64, {rows})},
            {Tensor(expected.data(), kF32, {rows})});
       Array<float> logits(stream, values), logp(stream, std::vector<float>(static_cast<size_t>(rows), -1));
       Array<int64_t> ids(stream, chosen);
@@ -218,8 +219,8 @@ TEST_F(DeviceTest, PackedAttentionGivesWhatTheCpuGives) {
     params.causal = RLK_ATTENTION_CAUSAL_ON;
     const auto run = [&](const Stream& on, const void* dq, const void* dk, const void* dv, const void* dl, void* out) {
       call(on, "attention", &params,
-           {Tensor(dq, kF32, {11, 2, 64}), Tensor(dk, kF32, {11, 1, 64}), Tensor(dv, kF32, {11, 1, 64}),
-            Tensor(dl, kI32, {4}), Tensor(dl, kI32, {4})},
+           {ConstTensor(dq, kF32, {11, 2, 64}), ConstTensor(dk, kF32, {11, 1, 64}), ConstTensor(dv, kF32, {11, 1, 64}),
+            ConstTensor(dl, kI32, {4}), ConstTensor(dl, kI32, {4})},
            {Tensor(out, kF32, {11, 2, 64})});
     };
     run(cpu, q.data(), k.data(), v.data(), lengths.data(), expected.data());

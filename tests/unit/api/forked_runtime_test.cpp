@@ -24,7 +24,8 @@ bool adds(const Runtime& runtime) {
   std::vector<float> sum(kCount, -1.0f);
   const Stream stream = runtime.stream();
   call(stream, "add", static_cast<const rlk_add_params*>(nullptr),
-       {Tensor(a.data(), kF32, {kCount}), Tensor(b.data(), kF32, {kCount})}, {Tensor(sum.data(), kF32, {kCount})});
+       {ConstTensor(a.data(), kF32, {kCount}), ConstTensor(b.data(), kF32, {kCount})},
+       {Tensor(sum.data(), kF32, {kCount})});
   stream.synchronize();
   return sum == std::vector<float>(kCount, 3.5f);
 }

@@ -28,7 +28,8 @@ bool adds(const Stream& stream) {
   const std::vector<float> a(kCount, 1.5f), b(kCount, 2.0f);
   std::vector<float> sum(kCount, -1.0f);
   call(stream, "add", static_cast<const rlk_add_params*>(nullptr),
-       {Tensor(a.data(), kF32, {kCount}), Tensor(b.data(), kF32, {kCount})}, {Tensor(sum.data(), kF32, {kCount})});
+       {ConstTensor(a.data(), kF32, {kCount}), ConstTensor(b.data(), kF32, {kCount})},
+       {Tensor(sum.data(), kF32, {kCount})});
   return sum == std::vector<float>(kCount, 3.5f);
 }
 
