@@ -46,8 +46,8 @@ struct MapArgs {
   int32_t form;
   int32_t dtype;  // of the first tensor
   int32_t line;  // every tensor that is there is `pieces` whole packs, one behind the other, of which a thread takes so
-                 // many at once: of kMapOneDtype, and of kMapMixed where a formula of fp64 reads fp32 and bytes. Kernels
-                 // of lines ask nothing else of the form, the others do not ask this
+                 // many at once: of kMapOneDtype, and of kMapMixed where a formula of fp64 reads fp32 and bytes.
+                 // Kernels of lines ask nothing else of the form, the others do not ask this
   int32_t brief;  // of a formula of fp64: no output is
   int64_t pieces;
   void* begin[kMapTensors];    // of a line: tensor[...].data

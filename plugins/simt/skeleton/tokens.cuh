@@ -28,9 +28,9 @@
 // the first is computed.
 //
 // A pass of packs reads four neighbours of a tensor at once and computes one token after the other: it is for a token
-// that is little work. It says which tensors it looks at, kUses, a bit each, of which of them bytes are expected, kBytes,
-// and which are mostly absent, kAbsent; the others' numbers are 0. kBlocks: how many blocks a multiprocessor should hold.
-// One that has bytes(count, sums), too, only counts the bytes of one tensor that are not 0. No kStep:
+// that is little work. It says which tensors it looks at, kUses, a bit each, of which of them bytes are expected,
+// kBytes, and which are mostly absent, kAbsent; the others' numbers are 0. kBlocks: how many blocks a multiprocessor
+// should hold. One that has bytes(count, sums), too, only counts the bytes of one tensor that are not 0. No kStep:
 //
 //   RLK_SIMT_TOKEN_PACK_PASSES(BriefSquares)
 //
