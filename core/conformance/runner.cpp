@@ -85,6 +85,7 @@ public:
       : target_(target), subjects_(subjects), options_(options), found_(subjects.size()) {}
 
   void append_to(std::vector<UnitResult>& results) {
+    if (subjects_.empty()) return;  // the device may be broken: nothing is made on it
     on_threads(threads_for(options_), subjects_.size(), [this](const auto& next) { work(next); });
     for (std::vector<UnitResult>& list : found_) {
       fail_all(thrown_, list);

@@ -129,7 +129,7 @@ void add_other_devices(Session* session, const OpCall& call, const rlk_call_opti
     for (ordered_json candidate : there.at("candidates")) {
       const std::string plugin = candidate.at("plugin").get<std::string>();
       // What is said there of a plugin as a whole is about that device; it is left out for a plugin that stands here.
-      const bool is_whole_plugin = candidate.at("implementation") == "";
+      const bool is_whole_plugin = candidate.at("implementation").get_ref<const std::string&>().empty();
       if (candidate.at("staged") == true ||
           has_candidate(*explained, plugin, is_whole_plugin ? nullptr : &candidate.at("implementation")))
         continue;

@@ -17,7 +17,7 @@ uint32_t numerics_of(const RowsCall& call) {
 constexpr int64_t kFewestChunkRows = 16, kMostChunks = 1024, kMostWideChunks = 256, kChunkNumbers = int64_t{1} << 20;
 // Of sums over rows as they are held: threads of all chunks. A multiple of what the H100 and its successors have at
 // once, but the same everywhere, for sums depend on it.
-constexpr int64_t kSummedThreads = 132 * 512;
+constexpr int64_t kSummedThreads = int64_t{132} * 512;
 
 int64_t product(const int64_t* shape, int32_t ndim) {
   int64_t size = 1;
