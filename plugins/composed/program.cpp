@@ -352,7 +352,7 @@ private:
   }
   void store_rows(const Output& output) {
     const Node& own = node(output.value);
-    const Dims dims = {own.dims.empty() ? token_rows_of(output.view).dims[0] : own.dims[0], output.view.dims[2]};
+    const Dims dims = {own.dims[0], output.view.dims[2]};
     const Operand from = fitted(output.value, dims, false, false);
     each_piece(operand_of(output.view), output.first_row, from, [&](const Operand& piece, const Operand& part) {
       add(find(Word::copy, false, own.dtype, own.dtype), {part}, 0, piece);

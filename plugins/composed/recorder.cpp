@@ -375,6 +375,7 @@ void Recorder::output(const View& view, int value) {
 void Recorder::output_token_rows(const View& view, int value) {
   if (!view.is_present()) return;
   if (has_token_rows(view)) return output(token_rows_of(view), value);
+  if (is_number(value)) return output(view, value);
   if (pass_ == Pass::ahead || pass_ == Pass::last) return;
   outputs_.push_back({view, cast(value, view.dtype), pass_ == Pass::chunk ? window_.first : 0});
 }

@@ -31,6 +31,11 @@ GrpoOptions grpo_options(const Call& call, double at_bound) {
 }
 
 template <class Call>
+GrpoOptions grpo_gradient_options(const Call& call) {
+  return grpo_options(call, formula::gradient_at_bound(call.params.clamp_gradient));
+}
+
+template <class Call>
 sdk::Refusal refuse_grpo(const Call& call) {
   if (call.group_boundaries.is_present())
     return sdk::Support::no("PARAMETER", "groups by boundaries are not composed of primitives; grouping fixed is");
@@ -65,7 +70,7 @@ Targets targets_of_tokens(Recorder& recorder, const Call& call) {
 // What is made of all sequences before the first row: the advantage of each and the number of active tokens.
 template <class D>
 struct GrpoBatch {
-  D d;
+  D tag;
   Dims sizes;
   int64_t samples;
   Value advantages;  // [groups, samples]
@@ -74,7 +79,7 @@ struct GrpoBatch {
 
   template <class Call>
   GrpoBatch(D d, const Call& call)
-      : d(d),
+      : tag(d),
         sizes(call.ids.dims),
         samples(call.params.samples_per_prompt > 0 ? call.params.samples_per_prompt : call.B),
         advantages(advantages_of(call)),
@@ -97,12 +102,12 @@ struct GrpoBatch {
   // Of what is one for each row, over all active tokens.
   Value mean(Value of_row) const {
     const Value sum = sum_of_rows(row_sum(reshaped(collected(of_row), sizes)));
-    return IfThenZeroElse(Eq(count, Zero(d)), Div(sum, count));
+    return IfThenZeroElse(Eq(count, Zero(tag)), Div(sum, count));
   }
   PolicyTerm<Value> clipped(const PolicyRules& rules, Value logp, Value old_logp) const {
     const Value log_ratio = Sub(logp, old_logp);
-    return ppo(d, rules,
-               PolicyInput<Value>{logp, old_logp, advantage, log_ratio, exp(d, log_ratio), Lt(Zero(d), Zero(d))});
+    const Mask none = Lt(Zero(tag), Zero(tag));
+    return ppo(tag, rules, PolicyInput<Value>{logp, old_logp, advantage, log_ratio, exp(tag, log_ratio), none});
   }
 
 private:
@@ -110,6 +115,7 @@ private:
   template <class Call>
   Value advantages_of(const Call& call) const {
     const auto& params = call.params;
+    const D d = tag;
     const View view = in_groups(call.rewards, samples);
     const Value reward{d.recorder, d.recorder->cast(d.recorder->table(view), D::kDtype)};
     const Mask all{d.recorder, d.recorder->number(1, sdk::Dtype::boolean)};
@@ -152,32 +158,30 @@ RLK_COMPOSED_SCORES(GrpoLoss, grpo_options(call, 0), refuse_grpo(call), {
     out(in_groups(call.advantages, batch.samples), batch.advantages);
   });
 })
-RLK_COMPOSED_SCORES(GrpoLossBackward, grpo_options(call, formula::gradient_at_bound(call.params.clamp_gradient)),
-                    refuse_grpo(call), {
-                      const Targets targets = targets_of_tokens(recorder, call);
-                      const V x = in_rows(d, call.logits), temperature = number(d, terms.temperature);
-                      const Mask active = targets.active(), valid = targets.report(is_without_score(d, x));
-                      V gain = x, of_target = x;
-                      record_tokens(recorder, any_f64<Op>(call), [&](auto w) {
-                        const GrpoBatch<decltype(w)> batch(w, call);
-                        const Reader<decltype(w)> in_wide{recorder};
-                        const V logit = widened(w, at_column(x, targets.column()));
-                        const V z = Div(logit, number(w, terms.temperature));
-                        // Above 0 by what rounding gives, and no more where lse has no digits behind the point.
-                        const V own = at_most(w, 1.0 / 64, Sub(z, in_rows(w, call.lse)));
-                        V slope = batch.clipped(terms.rules, own, in_rows(w, call.old_logp)).d_log_ratio;
-                        if (terms.beta != 0) {
-                          const V away = Sub(in_rows(w, call.ref_logp), own);
-                          slope = NegMulAdd(number(w, terms.beta), exp_minus_one(w, away), slope);
-                        }
-                        const V share = ahead(Div(in_wide(of_columns(call.grad_loss)), batch.count));
-                        const V wide = Div(weighted(w, share, slope), number(w, terms.temperature));
-                        gain = widened(d, wide);
-                        of_target = widened(d, Mul(wide, exp_minus_one(w, own)));
-                      });
-                      const V log_p = at_most(d, 1.0 / 64, Sub(Div(x, temperature), in_rows(d, call.lse)));
-                      const V all = Mul(gain, exp(d, log_p));
-                      const V gradient = Neg(IfThenElse(targets.hits(d), of_target, all));
-                      out_rows(call.grad_logits,
-                               answer_of(d, active, valid, IfThenZeroElse(Eq(x, Neg(Inf(d))), gradient)));
-                    })
+RLK_COMPOSED_SCORES(GrpoLossBackward, grpo_gradient_options(call), refuse_grpo(call), {
+  const Targets targets = targets_of_tokens(recorder, call);
+  const V x = in_rows(d, call.logits), temperature = number(d, terms.temperature);
+  const Mask active = targets.active(), valid = targets.report(is_without_score(d, x));
+  V gain = x, of_target = x;
+  record_tokens(recorder, any_f64<Op>(call), [&](auto w) {
+    const GrpoBatch<decltype(w)> batch(w, call);
+    const Reader<decltype(w)> in_wide{recorder};
+    const V logit = widened(w, at_column(x, targets.column()));
+    const V z = Div(logit, number(w, terms.temperature));
+    // Above 0 by what rounding gives, and no more where lse has no digits behind the point.
+    const V own = at_most(w, 1.0 / 64, Sub(z, in_rows(w, call.lse)));
+    V slope = batch.clipped(terms.rules, own, in_rows(w, call.old_logp)).d_log_ratio;
+    if (terms.beta != 0) {
+      const V away = Sub(in_rows(w, call.ref_logp), own);
+      slope = NegMulAdd(number(w, terms.beta), exp_minus_one(w, away), slope);
+    }
+    const V share = ahead(Div(in_wide(of_columns(call.grad_loss)), batch.count));
+    const V wide = Div(weighted(w, share, slope), number(w, terms.temperature));
+    gain = widened(d, wide);
+    of_target = widened(d, Mul(wide, exp_minus_one(w, own)));
+  });
+  const V log_p = at_most(d, 1.0 / 64, Sub(Div(x, temperature), in_rows(d, call.lse)));
+  const V all = Mul(gain, exp(d, log_p));
+  const V gradient = Neg(IfThenElse(targets.hits(d), of_target, all));
+  out_rows(call.grad_logits, answer_of(d, active, valid, IfThenZeroElse(Eq(x, Neg(Inf(d))), gradient)));
+})
