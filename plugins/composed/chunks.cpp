@@ -18,9 +18,10 @@ Window window_of(const Recorder& whole) {
     return window;
   }
   for (const Output& output : whole.outputs()) {
-    if (output.view.dims.size() <= window.rank) continue;
-    window.rank = output.view.dims.size();
-    window.rows = output.view.dims[0];
+    const Dims dims = output.first_row < 0 ? output.view.dims : token_rows_of(output.view).dims;
+    if (dims.size() <= window.rank) continue;
+    window.rank = dims.size();
+    window.rows = dims[0];
   }
   return window;
 }

@@ -80,7 +80,8 @@ private:
       for (const int value : nodes_[i].from) {
         if (value < 0) continue;
         size_t& last = last_use_[static_cast<size_t>(value)];
-        last = std::max(last, nodes_[i].word == Word::part ? last_use_[i] : i);
+        const bool is_view = nodes_[i].word == Word::part || nodes_[i].word == Word::reshape;
+        last = std::max(last, is_view ? last_use_[i] : i);
       }
     }
   }
@@ -168,6 +169,8 @@ private:
       std::swap(from[0], from[1]);
     if (own.word == Word::shift) return shift(i);
     if (own.word == Word::part) return part(i);
+    if (own.word == Word::reshape) return reshape(i);
+    if (own.word == Word::rows) return rows(i);
     const size_t row = find(own.word, has_number, dtype, own.dtype);
     if (own.word == Word::positions && element_count(own.dims) > kMostPositions && unknown_.empty())
       unknown_ = "a range of more than 2^24 numbers in fp32";
@@ -198,6 +201,43 @@ private:
     operand.strides.insert(operand.strides.end() - 1, 1);
     operand.dims = own.dims;
     made_[i] = operand;
+  }
+
+  void reshape(size_t i) {
+    const Node& own = nodes_[i];
+    Operand operand = fitted(own.from[0], node(own.from[0]).dims, true, false);
+    operand.dims = own.dims;
+    operand.strides = dense_strides(own.dims);
+    made_[i] = with_rank(operand, own.dims.size());
+  }
+
+  // By copies, as no strides have the rows of all sequences.
+  void rows(size_t i) {
+    const Node& own = nodes_[i];
+    const Operand out = buffer(own.dtype, own.dims);
+    made_[i] = out;
+    each_piece(operand_of(node(own.from[0]).view), own.by, out, [&](const Operand& piece, const Operand& to) {
+      add(find(Word::copy, false, own.dtype, own.dtype), {piece}, 0, to);
+    });
+  }
+  // Pieces of [sequences, tokens, columns] from row `first` on that strides have, each beside its part of a matrix: the
+  // rest of a sequence, sequences as wholes, what has begun of one.
+  template <class Visit>
+  static void each_piece(const Operand& whole, int64_t first, const Operand& matrix, const Visit& visit) {
+    const int64_t tokens = whole.dims[1], columns = whole.dims[2], rows = matrix.dims[0];
+    const auto bytes = static_cast<int64_t>(sdk::bytes_of(whole.dtype));
+    for (int64_t row = 0; row < rows;) {
+      const int64_t token = (first + row) % tokens, sequence = (first + row) / tokens, left = rows - row;
+      const bool is_whole = token == 0 && left >= tokens;
+      const int64_t sequences = is_whole ? left / tokens : 1, each = is_whole ? tokens : std::min(tokens - token, left);
+      Operand piece = whole, part = matrix;
+      piece.byte_offset += (sequence * whole.strides[0] + token * whole.strides[1]) * bytes;
+      part.byte_offset += row * columns * static_cast<int64_t>(sdk::bytes_of(matrix.dtype));
+      piece.dims = part.dims = {sequences, each, columns};
+      part.strides = dense_strides(part.dims);
+      visit(with_rank(piece, 3), with_rank(part, 3));
+      row += sequences * each;
+    }
   }
 
   // What is not written over stays zero.
@@ -298,6 +338,7 @@ private:
   void store(const Output& output) {
     if (std::find(stored_.begin(), stored_.end(), &output) != stored_.end()) return;
     const Node& own = node(output.value);
+    if (output.first_row >= 0) return store_rows(output);
     const Operand out = with_rank(operand_of(output.view), output.view.dims.size());
     if (own.word == Word::number) {
       return write(Word::fill, out, [&](size_t row, const Operand& to) { add(row, {}, own.number, to); });
@@ -308,6 +349,14 @@ private:
     if (!expands) return add(find(Word::copy, false, own.dtype, own.dtype), {from}, 0, out);
     if (!is_dense(from.dims, from.strides)) from = fitted(output.value, own.dims, false, false);
     write(Word::expand, out, [&](size_t row, const Operand& to) { add(row, {from}, 0, to); });
+  }
+  void store_rows(const Output& output) {
+    const Node& own = node(output.value);
+    const Dims dims = {own.dims[0], output.view.dims[2]};
+    const Operand from = fitted(output.value, dims, false, false);
+    each_piece(operand_of(output.view), output.first_row, from, [&](const Operand& piece, const Operand& part) {
+      add(find(Word::copy, false, own.dtype, own.dtype), {part}, 0, piece);
+    });
   }
   // By way of a dense buffer where the primitive leaves no gaps.
   template <class Make>

@@ -80,6 +80,8 @@ const char* name_of(Word word) {
   constexpr const char* kNames[] = {"an input",
                                     "a number",
                                     "a part",
+                                    "other sizes",
+                                    "rows of tokens",
                                     "a cast",
                                     "a copy",
                                     "an expansion",
@@ -145,6 +147,17 @@ int Recorder::input(const View& view, Dtype number_dtype) {
   node.view = seen(view);
   node.dtype = view.dtype;
   node.dims = node.view.dims;
+  return add(std::move(node));
+}
+
+int Recorder::token_rows(const View& view) {
+  if (!view.is_present()) return input(view);
+  if (has_token_rows(view)) return input(token_rows_of(view));
+  Node node = node_of(Word::rows, view.dtype, {table(view), -1, -1}, token_rows_of(view).dims);
+  if (pass_ == Pass::chunk) {
+    node.dims[0] = window_.count;
+    node.by = window_.first;
+  }
   return add(std::move(node));
 }
 
@@ -297,6 +310,11 @@ int Recorder::for_heads(int value, int64_t first, int64_t count) {
   return add(std::move(node));
 }
 
+int Recorder::reshape(int value, const Dims& dims) {
+  if (is_number(value) || at(value).dims == dims) return value;
+  return add(node_of(Word::reshape, at(value).dtype, {value, -1, -1}, dims));
+}
+
 int Recorder::shift(int value, int64_t by) {
   if (is_number(value)) throw sdk::Error(RLK_INTERNAL, "a number has no row to be shifted in");
   Node node = node_of(Word::shift, at(value).dtype, {value, -1, -1}, at(value).dims);
@@ -329,11 +347,11 @@ View Recorder::keep(int value, bool is_of_rows) {
   return view;
 }
 
-int Recorder::ahead(int value) {
+int Recorder::ahead(int value, bool is_of_rows) {
   if (is_number(value)) return value;
-  const View view = keep(value, false);
+  const View view = keep(value, is_of_rows);
   if (pass_ == Pass::whole) return value;
-  if (pass_ != Pass::ahead) return table(view);
+  if (pass_ != Pass::ahead) return is_of_rows ? input(view) : table(view);
   outputs_.push_back({view, value});
   return value;
 }
@@ -352,6 +370,14 @@ void Recorder::output(const View& view, int value) {
   if (pass_ == Pass::chunk && !is_of_rows(view)) return;
   if (pass_ == Pass::last && is_of_rows(view)) return;
   outputs_.push_back({seen(view), cast(value, view.dtype)});
+}
+
+void Recorder::output_token_rows(const View& view, int value) {
+  if (!view.is_present()) return;
+  if (has_token_rows(view)) return output(token_rows_of(view), value);
+  if (is_number(value)) return output(view, value);
+  if (pass_ == Pass::ahead || pass_ == Pass::last) return;
+  outputs_.push_back({view, cast(value, view.dtype), pass_ == Pass::chunk ? window_.first : 0});
 }
 
 }  // namespace rlk::composed

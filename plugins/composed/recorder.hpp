@@ -25,14 +25,15 @@ struct Node {
   sdk::Dtype dtype = sdk::Dtype::f32;      // boolean: a mask
   std::array<int, 3> from = {-1, -1, -1};  // operands, of those that the word has
   double number = 0;                       // of Word::number, as the dtype keeps it; of Word::report the first row
-  int64_t by = 0;                          // of Word::shift; of Word::order how many places; of Word::part the first
-  View view;                               // of Word::input
+  int64_t by = 0;  // of Word::shift; of Word::order how many places; of Word::part, rows the first
+  View view;       // of Word::input
   Dims dims;
 };
 
 struct Output {
   View view;
   int value;
+  int64_t first_row = -1;  // of Word::rows: the value's first, else none
 };
 
 // Rows `first` and following of tensors with so many dimensions, of which the first is `rows`; others are seen whole.
@@ -61,6 +62,8 @@ public:
 
   // What is absent is its number.
   int input(const View& view, sdk::Dtype number_dtype = sdk::Dtype::f32);
+  // Of [sequences, tokens, columns] a matrix, of which each token is a row and chunks are divided from.
+  int token_rows(const View& view);
   // An input that no chunk divides, however many rows it has.
   int table(const View& view);
   int number(double value, sdk::Dtype dtype);
@@ -86,12 +89,17 @@ public:
   // A data error for the first row that a mask has, of one number for each: `unknown` has an id outside the vocabulary
   // (-1: there are no ids), `empty` no finite logit. Of a row in both it is the id.
   void report(int empty, int unknown = -1, int ids = -1);
-  // What rows share and is made of all of them: before the first chunk, where there are chunks.
-  int ahead(int value);
+  // The same numbers in other sizes, of a value that no chunk divides.
+  int reshape(int value, const Dims& dims);
+  // What rows share and is made of all of them: before the first chunk, where there are chunks. is_of_rows: each row
+  // has its own of it.
+  int ahead(int value, bool is_of_rows = false);
   // What is one for each row and asked for by all: all rows of it behind the last chunk.
   int collected(int value);
   // An absent output is not computed. The value is cast to the output's dtype, and repeated to its sizes.
   void output(const View& view, int value);
+  // To [sequences, tokens, columns], of a matrix with a row for each token.
+  void output_token_rows(const View& view, int value);
 
   const std::vector<Node>& nodes() const { return nodes_; }
   const std::vector<Output>& outputs() const { return outputs_; }

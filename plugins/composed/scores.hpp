@@ -37,13 +37,20 @@ inline Mask kept_rows(Recorder& recorder, const View& mask) {
 class Targets {
 public:
   Targets(Recorder& recorder, const View& ids, const View& mask, int64_t ignore_index, int64_t classes)
-      : ids_{&recorder, recorder.input(of_row(ids))},
-        active_(kept_rows(recorder, mask)),
+      : Targets({&recorder, recorder.input(of_row(ids))}, kept_rows(recorder, mask), ignore_index, classes) {}
+  // Of rows that are known already; kept: those that a mask keeps.
+  Targets(Value ids, Mask kept, int64_t ignore_index, int64_t classes)
+      : ids_(ids),
+        active_(without(kept, ids, ignore_index)),
         known_(And(Ge(ids_, detail::beside(ids_, 0)), Lt(ids_, detail::beside(ids_, static_cast<double>(classes))))),
-        column_{&recorder, recorder.select(known_.node, index_of(ids_).node, recorder.number(0, sdk::Dtype::i32))},
-        classes_(classes) {
-    const bool can_be = ids.dtype == sdk::Dtype::i64 || static_cast<int32_t>(ignore_index) == ignore_index;
-    if (can_be) active_ = And(active_, Ne(ids_, detail::beside(ids_, static_cast<double>(ignore_index))));
+        column_{ids.recorder,
+                ids.recorder->select(known_.node, index_of(ids_).node, ids.recorder->number(0, sdk::Dtype::i32))},
+        classes_(classes) {}
+  // Those of which the id is not the one that is ignored.
+  static Mask without(Mask kept, Value ids, int64_t ignore_index) {
+    const bool is_wide = ids.recorder->nodes()[static_cast<size_t>(ids.node)].dtype == sdk::Dtype::i64;
+    if (!is_wide && static_cast<int32_t>(ignore_index) != ignore_index) return kept;
+    return And(kept, Ne(ids, detail::beside(ids, static_cast<double>(ignore_index))));
   }
 
   Mask active() const { return active_; }
@@ -69,10 +76,24 @@ public:
 
 private:
   const Value ids_;
-  Mask active_;
+  const Mask active_;
   const Mask known_;
   const Value column_;
   const int64_t classes_;
+};
+
+// A row's scores less the largest, and what is to be taken from those for logarithms of probabilities.
+template <class D>
+struct DistributionOfRow {
+  Value largest, below, log_sum;
+
+  DistributionOfRow(D d, Value x, double temperature)
+      : largest(row_largest(x)),
+        below(Div(Sub(x, largest), number(d, temperature))),
+        log_sum(log(d, row_sum(exp(d, below)))) {}
+  // No probability is above 1, however the sum was rounded.
+  Value log_probability(D d) const { return at_most(d, 0, Sub(below, log_sum)); }
+  Value lse(D d, double temperature) const { return Add(Div(largest, number(d, temperature)), log_sum); }
 };
 
 template <class D>

@@ -83,6 +83,18 @@ View of_columns(View view) {
   return view;
 }
 
+bool has_token_rows(const View& view) {
+  return view.dims[0] <= 1 || view.dims[1] <= 1 || view.strides[0] == view.dims[1] * view.strides[1];
+}
+
+View token_rows_of(View view) {
+  if (!view.is_present()) return view;
+  const int64_t distance = view.dims[1] == 1 ? view.strides[0] : view.strides[1];
+  view.strides = {distance, view.strides[2]};
+  view.dims = {view.dims[0] * view.dims[1], view.dims[2]};
+  return view;
+}
+
 View column(View view, int64_t index) {
   if (!view.is_present()) return view;
   view.byte_offset += index * view.strides.back() * sdk::bytes_of(view.dtype);

@@ -44,6 +44,10 @@ View every_head(View view);
 // A vector that has a number for each row, and one for each column, as a matrix of one column or row.
 View of_row(View view);
 View of_columns(View view);
+// Of [sequences, tokens, columns], whether all tokens have one distance, and the matrix of one row each that it is
+// then.
+bool has_token_rows(const View& view);
+View token_rows_of(View view);
 // A column of a matrix, and `count` columns from `first` on.
 View column(View view, int64_t index);
 View columns(View view, int64_t first, int64_t count);

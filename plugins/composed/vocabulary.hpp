@@ -278,10 +278,18 @@ inline Value first_in_order(Value rows, int64_t count) {
   return {rows.recorder, rows.recorder->order(rows.node, count)};
 }
 
+// The same numbers in other sizes.
+inline Value reshaped(Value x, const Dims& dims) {
+  return {x.recorder, x.recorder->reshape(x.node, dims)};
+}
+
 // --- programs in chunks of rows --------------------------------------------------------------------------------------
 // What rows share, made of all of them before any is answered; and of each row, what is to be reduced over all.
 inline Value ahead(Value value) {
   return {value.recorder, value.recorder->ahead(value.node)};
+}
+inline Value ahead_of_rows(Value of_rows) {
+  return {of_rows.recorder, of_rows.recorder->ahead(of_rows.node, true)};
 }
 inline Value collected(Value of_row) {
   return {of_row.recorder, of_row.recorder->collected(of_row.node)};

@@ -6,9 +6,11 @@
 namespace rlk::composed {
 
 enum class Word : uint8_t {
-  input,   // a tensor of the call; no step
-  number,  // one number for all elements; no step
-  part,    // columns of a value; no step
+  input,    // a tensor of the call; no step
+  number,   // one number for all elements; no step
+  part,     // columns of a value; no step
+  reshape,  // the same numbers in other sizes; no step
+  rows,     // some rows of a tensor [sequences, tokens, columns], of which each token is one
   cast,
   copy,    // strides change
   expand,  // sizes of 1 repeat

@@ -13,20 +13,6 @@ struct DivergenceOptions {
   bool is_between() const { return beta > 0 && beta < 1; }
 };
 
-// A row's scores less the largest, and what is to be taken from those for logarithms of probabilities.
-template <class D>
-struct DistributionOfRow {
-  Value largest, below, log_sum;
-
-  DistributionOfRow(D d, Value x, double temperature)
-      : largest(row_largest(x)),
-        below(Div(Sub(x, largest), number(d, temperature))),
-        log_sum(log(d, row_sum(exp(d, below)))) {}
-  // No probability is above 1, however the sum was rounded.
-  Value log_probability(D d) const { return at_most(d, 0, Sub(below, log_sum)); }
-  Value lse(D d, double temperature) const { return Add(Div(largest, number(d, temperature)), log_sum); }
-};
-
 // A token of the student (q), of the teacher (p) and what they are compared with (m).
 struct ComparedToken {
   Value log_q, log_p, q, p, m, log_m;

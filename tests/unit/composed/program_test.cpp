@@ -125,6 +125,37 @@ TEST(ComposedProgram, WhatRowsShareComesBeforeTheChunksAndWhatIsMadeOfAllBehindT
   }
 }
 
+// Of 3 sequences of 5 tokens of 2 columns each, with gaps behind every sequence.
+TEST(ComposedProgram, TokensOfSequencesThatStandApartAreRowsInChunksToo) {
+  View x = in(0, {3, 5, 2}), y = out(0, {3, 5, 2});
+  x.strides = {12, 2, 1};
+  y.strides = {13, 2, 1};
+  std::vector<float> from = numbers(36);
+  const auto record = [&](Recorder& recorder) {
+    const Recording<float> d{&recorder};
+    const Value rows{&recorder, recorder.token_rows(x)};
+    // Of each sequence one number, for its tokens.
+    const Value first{&recorder, recorder.table(in(1, {3, 1}))}, each{&recorder, recorder.table(in(2, {3, 5}))};
+    const Value shared = ahead_of_rows(reshaped(Add(each, first), {15, 1}));
+    recorder.output_token_rows(y, Add(Mul(rows, number(d, 2)), shared).node);
+  };
+  for (const bool is_strict : {false, true}) {
+    const uint64_t whole = chunked_program_of(record, vendor(is_strict), {}).workspace_bytes;
+    for (const uint64_t bytes : {whole, whole / 2}) {
+      const Primitives primitives = vendor(is_strict, bytes);
+      const Program program = chunked_program_of(record, primitives, {});
+      ASSERT_FALSE(program.refusal);
+      std::vector<float> firsts = {100, 200, 300}, tokens = numbers(15), to(39, -1);
+      Interpreter(primitives, {&from, &firsts, &tokens}, {&to}).run(program);
+      for (size_t i = 0; i < 39; ++i) {
+        const size_t sequence = i / 13, at = i % 13, token = sequence * 5 + at / 2;
+        const float expected = at < 10 ? 2 * from[sequence * 12 + at] + tokens[token] + firsts[sequence] : -1;
+        EXPECT_EQ(to[i], expected) << i << " " << bytes;
+      }
+    }
+  }
+}
+
 TEST(ComposedProgram, WhatNoOutputNeedsIsNoStep) {
   const auto steps = [](const View& grad_gate, const View& grad_input) {
     Recorder recorder;
