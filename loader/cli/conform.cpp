@@ -125,6 +125,7 @@ PluginRecord run_conformance_here(const ConformanceRequest& request, const Confo
   options.suite.op = request.op;
   options.suite.dtype = request.dtype;
   options.suite.only = request.only;
+  options.suite.threads = request.one_thread || !request.only.empty() ? 1 : 0;
   Dump dump(request.dump);
   std::string undumped;
   if (!request.dump.empty()) {

@@ -17,7 +17,8 @@ struct ConformanceRequest {
   std::string only;           // cases in whose title this is; empty: all
   std::string dump;           // folder for cases to look at; empty: none
   bool full = false;
-  double seconds = 0;  // a step (loading, a case) may take; 0: as in a probe
+  bool one_thread = false;  // of a run in this process, for a debugger
+  double seconds = 0;       // a step (loading, a case) may take; 0: as in a probe
 
   std::string to_json() const;
   static ConformanceRequest from_json(const std::string& text);

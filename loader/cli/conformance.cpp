@@ -24,6 +24,7 @@
 #include "loader/host/progress.hpp"
 #include "loader/store/report.hpp"
 #include "loader/store/sha256.hpp"
+#include "loader/store/store.hpp"
 
 namespace rlk::cli {
 namespace {
@@ -80,8 +81,10 @@ std::string title_of(const core::UnitResult& unit) {
 }
 
 // What a plugin's author does next with the file that was named; hints of records speak of installed plugins.
-std::string hint_of(const PluginRecord& record, const std::string& during, const Arguments& arguments) {
+std::string hint_of(const PluginRecord& record, const std::string& under_way, const Arguments& arguments) {
   const std::string& code = record.reason_code;
+  // Of several threads' cases each may be the one: under a debugger, on one thread, the run finds which.
+  const std::string during = under_way.find(", or ") == std::string::npos ? under_way : std::string();
   if (code == loader::reason::kTimedOut.code && !during.empty())
     return "raise --timeout if the case is only slow; it alone, without a time limit: " + again(arguments, during);
   if (code == loader::reason::kTimedOut.code || code == loader::reason::kCrashed.code ||
@@ -151,7 +154,7 @@ std::string nothing_tested(const ConformanceRequest& request, const PluginRecord
 }
 
 int run_conformance_verb(const Arguments& arguments) {
-  const ConformanceRequest request = request_of(arguments);
+  ConformanceRequest request = request_of(arguments);
   const std::string report = arguments.value("report");
   const std::string junit = arguments.value("junit");
   if (!report.empty()) {
@@ -166,6 +169,7 @@ int run_conformance_verb(const Arguments& arguments) {
   const auto begin = std::chrono::steady_clock::now();
   ConformanceResult result;
   if (arguments.has("debug")) {
+    request.one_thread = true;
     result.record = run_under_debugger(request);
   } else {
     loader::Progress progress("starting");
