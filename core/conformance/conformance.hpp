@@ -89,8 +89,8 @@ struct ConformanceOptions {
   double budget_s = 0;
   bool one_failure = false;  // an implementation that has failed once is not tried further
   // That try operators and dtypes at the same time, each on a stream of its own. 0: as many as fit this machine where
-  // nothing speaks against it.
-  unsigned threads = 0;
+  // nothing speaks against it. A fault that shows between threads may then have the code of another one.
+  unsigned threads = 1;
   uint64_t seed = 1;
   // Called before every case ("logp fused bf16 softcap N=5,V=37"): heartbeat, breadcrumb. Of several threads at once it
   // names what each is at ("A, or B"), one call after the other. May be empty.

@@ -70,9 +70,9 @@ std::vector<UnitResult> untried(const Subject& subject, const std::string& code,
 // Each also has threads that compute golden answers ahead. A replay captures streams, which a device may forbid while
 // another thread allocates memory; large calls need the memory of all; and `picks` and `show` are one thread's.
 unsigned threads_for(const ConformanceOptions& options) {
-  if (options.threads > 0) return options.threads;
   const unsigned processors = std::thread::hardware_concurrency();
   if (options.canary) return std::min(processors, kMostThreads);
+  if (options.threads > 0) return options.threads;
   const bool alone = !options.smoke || options.graph_replay || options.large_elements > 0 || options.picks ||
                      options.show || options.one_failure;
   return alone ? 1 : std::clamp(processors / Examples::kMostThreads, 1u, kMostThreads);

@@ -166,6 +166,7 @@ bool decode_request(const std::string& text, PluginRecord* record, ExamineOption
   }
   options->smoke_seconds = request["smoke_seconds"].get<double>();
   options->suite.canary = request.value("canary", json()) == true;
+  options->suite.threads = 0;
   options->by_operator = request.value("by_operator", json()) == true;
   for (const auto& [name, list] : {std::pair("operators", &options->operators), {"wanted", &options->wanted}}) {
     for (const json& op : request.value(name, json::array()))
