@@ -72,7 +72,7 @@ void AcceptedCases::walk(size_t i, size_t form) {
 }
 
 // A walk depends on the switches and the answers alone: an implementation with those of the one before, as most rows
-// of a plugin have, is asked for the same cases. A different answer makes a new walk; no case is asked for twice.
+// of a plugin have, is asked for the same cases. A different answer makes a new walk; the walk offers no case twice.
 bool AcceptedCases::follows(size_t i, const Walked& walked) {
   const std::span<const rlk_switch* const> switches = switches_of(i);
   if (walked.steps.empty() ||
@@ -116,7 +116,7 @@ std::vector<std::string> AcceptedCases::ask(size_t i, size_t w) {
     Claim claim;
     for (const uint32_t demand : kDemands) {
       if ((demand & RLK_NUMERICS_PORTABLE) != 0 && !decl_.portable) continue;
-      // No implementation is asked for what needs no claim: dispatch does not pass it on either.
+      // The suite asks no implementation for what needs no claim: dispatch does not pass it on either.
       if ((demand & implied_numerics(decl_, work.call.dtypes[0])) != 0) continue;
       claim = harness_.query(*implementations_[i], work.call, demand);
       if (claim.kind != Claim::Kind::accepted) continue;

@@ -26,7 +26,7 @@ struct UnitResult {
   // larger; where terms cancel, in fp32 roundings of the intermediates: how many roundings away from golden.
   double worst_error_ulp = 0;
   // How far results that cannot cancel lean towards zero, in half ulps of the 16-bit dtype: 0.35 is the limit, 0.7 what
-  // truncation gives. For a person who reads a run's output: records do not keep it.
+  // truncation gives. For the reader of a run's output: records do not keep it.
   double worst_shrinkage = 0;
   int cases = 0;  // that were run: 0 where a canary stood for the unit
   // Of a verified unit: what was not tried whole here ("CONDUCT_IN_PART", kCanary, kReported), mostly empty.

@@ -351,7 +351,7 @@ void tell_staged_at_exit() {
 }  // namespace
 
 void tell_counters_at_exit(const Environment& environment) {
-  // In a privileged process the user who started it does not choose what is written where.
+  // In a privileged process its user does not choose what rlk writes where.
   tell_staged_at_exit();
   const std::string value = environment.path("RLK_COUNTERS").value_or("");
   const std::string who = environment.origin("RLK_COUNTERS");

@@ -110,7 +110,7 @@ int write_seed(loader::Store& store, const std::string& path, const std::string&
   return exit_code_of(judgement);
 }
 
-// The user who names a folder means no other. The store told why it is passed over when it was opened. The store
+// A user that names a folder means no other. The store logged at its opening why it passes over the folder. The store
 // calls its folder by the canonical path: one may be named through a link, or with a slash at its end.
 void require_named_folder(const loader::Store& store) {
   const std::string named = loader::Environment::of_process().get("RLK_CACHE_DIR").value_or("");

@@ -308,7 +308,7 @@ void shadow_duplicates(Judge& judge, std::vector<PluginRecord>* records) {
   }
 }
 
-// A user who disables the CPU backend would believe that it is gone.
+// After switching the CPU backend off a user would believe that it is gone.
 void tell_no_effect(const Environment& environment, std::vector<PluginRecord>* records) {
   const auto disable = environment.get("RLK_PLUGINS_DISABLE");
   if (!disable) return;

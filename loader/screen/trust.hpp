@@ -10,7 +10,7 @@
 
 namespace rlk::loader {
 
-// The user for whom the question is asked.
+// The user of the question.
 struct Identity {
   uid_t user = 0;
   gid_t group = 0;

@@ -84,7 +84,7 @@ struct ComparedClass {
   uint32_t size_class = 0;
 };
 
-// A class of calls of which rlk compared no call, and why. One that is compared after all is told as such.
+// A class of calls of which rlk compared no call, and why. rlk logs a later comparison as one.
 struct UncomparedClass {
   ComparedClass unit;
   std::string sizes;        // of the call that was looked at last: "f32 N=5,V=37"

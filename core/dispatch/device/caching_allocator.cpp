@@ -147,7 +147,7 @@ rlk_status CachingAllocator::allocate_from_embedder(const StreamClock& stream, u
   Blocks::node_type place;
   {
     const std::lock_guard lock(mutex_);
-    // Other threads may take the room while the embedder is asked, outside the lock; it is made sure of again below.
+    // Other threads may take the room while rlk asks the embedder, outside the lock; the code below checks again.
     place = make_place(size);
   }
   Block& block = place.mapped();

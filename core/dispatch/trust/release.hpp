@@ -1,5 +1,5 @@
 // Calls of a plugin that are no operator's: an exception switches the plugin off and is reported. What ends something
-// that the plugin made has no caller who could be given the failure.
+// that the plugin made has no caller to get the failure.
 #pragma once
 
 #include <functional>
