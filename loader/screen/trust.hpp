@@ -10,7 +10,7 @@
 
 namespace rlk::loader {
 
-// The user of the question.
+// rlk judges access as this user has it.
 struct Identity {
   uid_t user = 0;
   gid_t group = 0;
