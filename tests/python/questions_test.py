@@ -3,11 +3,12 @@ import json
 import os
 import subprocess
 import sys
+import typing
 
 import numpy as np
 import pytest
 import rlk
-from rlk import _devices, _runtime, errors
+from rlk import _devices, _runtime, documents, errors
 
 
 @pytest.fixture
@@ -52,6 +53,35 @@ def test_counters_count_calls(batch):
     rlk.explain("logp", *batch)
     assert calls() == before + 1
     assert "logp" in str(rlk.counters())
+
+
+def test_an_answer_has_the_form_that_editors_are_told(batch):
+    def check(value, form, place):
+        origin, parts = typing.get_origin(form), typing.get_args(form)
+        if typing.is_typeddict(form):
+            fields = typing.get_type_hints(form)
+            assert form.__required_keys__ <= value.keys() <= fields.keys(), place
+            for key in value:
+                check(value[key], fields[key], f"{place}.{key}")
+        elif origin is list:
+            for item in value:
+                check(item, parts[0], place + "[]")
+        elif origin is typing.Literal:
+            assert value in parts, place
+        elif origin is typing.Union:
+            is_none = value is None and type(None) in parts
+            check(value, type(None) if is_none else next(p for p in parts if p is not type(None)), place)
+        elif form is float:
+            assert isinstance(value, (int, float)), place
+        else:
+            assert type(value) is form, place
+
+    for answer, form in ((rlk.list(), documents.List), (rlk.explain("logp", *batch), documents.Explain),
+                         (rlk.counters(), documents.Counters), (rlk.doctor(), documents.Doctor)):
+        check(answer, form, form.__name__)
+    with pytest.raises(AssertionError, match="List.host"):
+        check({**rlk.list(), "host": {}}, documents.List, "List")
+    assert typing.get_type_hints(rlk.list, {"documents": documents})["return"] is documents.List
 
 
 def test_doctor_says_what_it_looked_at():

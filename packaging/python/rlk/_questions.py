@@ -1,12 +1,16 @@
 """What rlk knows, as data: list, explain, counters, doctor; and reload. A Report is a dict that prints as a table, in a terminal and in
-a notebook."""
+a notebook; rlk.documents has its form."""
 import ctypes
 import html
 import inspect
 import json
 import subprocess
+import typing
 
 from rlk import _entry_points, _location, _runtime, errors
+
+if typing.TYPE_CHECKING:
+    from rlk import documents
 
 _Rows = list  # the name is a question's below
 
@@ -48,7 +52,7 @@ def _document(function, *arguments):
     return json.loads(_runtime.c_text(text))
 
 
-def list(runtime=None):
+def list(runtime=None) -> "documents.List":
     """Every plugin that was found, and why one is not used."""
     document = _document(_runtime.library().rlk_list_json, (runtime or _runtime.runtime())._alive())
     rows = [[p["id"], p["backend"], p["version"], p["state"], len(p.get("devices", [])), p.get("ops", {}).get("verified", 0),
@@ -83,7 +87,7 @@ def ops_json():
     return _document(_runtime.library().rlk_ops_json)
 
 
-def counters(runtime=None):
+def counters(runtime=None) -> "documents.Counters":
     """Calls, plan-cache hits and misses, staged calls and fallbacks of every operator since the start. The table has those
     that were called."""
     document = _document(_runtime.library().rlk_counters_json, (runtime or _runtime.runtime())._alive())
@@ -98,7 +102,7 @@ def _counted(cell):
     return cell
 
 
-def explain(op, *inputs, **arguments):
+def explain(op, *inputs, **arguments) -> "documents.Explain":
     """Where a call of the operator would go and why: explain("logp", logits, ids, temperature=0.7), or with rlk.ops.logp
     instead of the name. Takes what the operator takes and runs nothing."""
     from rlk import ops
@@ -123,7 +127,7 @@ def explain(op, *inputs, **arguments):
                   title)
 
 
-def doctor():
+def doctor() -> "documents.Doctor":
     """Is this installation in order, and if not, what is to be done? Asks the rlk-plugins of this package, in a process of
     its own; wheels of vendors are checked here."""
     _entry_points.add_to_environment()
