@@ -132,7 +132,7 @@ bool has_no_room(const std::string& folder) {
 }
 
 CacheFolders choose_cache_folders(const Environment& environment, const Identity& identity,
-                                  std::vector<std::string>* notes) {
+                                  std::vector<std::string>* notes, const std::string& temporary) {
   std::vector<std::string> candidates;
   if (const auto folder = environment.path("RLK_CACHE_DIR")) candidates.push_back(*folder);
   if (const auto folder = environment.path("XDG_CACHE_HOME")) candidates.push_back(*folder + "/rlk");
@@ -140,7 +140,7 @@ CacheFolders choose_cache_folders(const Environment& environment, const Identity
     // Services have homes that do not exist, and should not get one.
     if (access(folder->c_str(), X_OK) == 0) candidates.push_back(*folder + "/.cache/rlk");
   }
-  candidates.push_back(fmt::format("/tmp/rlk-{}", identity.user));
+  candidates.push_back(fmt::format("{}/rlk-{}", temporary, identity.user));
   CacheFolders chosen;
   std::string own;  // the first of ours: it takes nothing, and new verdicts live in memory
   for (std::string& folder : candidates) {
@@ -166,14 +166,14 @@ CacheFolders choose_cache_folders(const Environment& environment, const Identity
 }
 
 std::string choose_cache_folder(const Environment& environment, const Identity& identity,
-                                std::vector<std::string>* notes) {
-  return choose_cache_folders(environment, identity, notes).own;
+                                std::vector<std::string>* notes, const std::string& temporary) {
+  return choose_cache_folders(environment, identity, notes, temporary).own;
 }
 
 Store open_store(const Environment& environment, const Identity& identity,
-                 const std::function<void(bool, const std::string&)>& tell) {
+                 const std::function<void(bool, const std::string&)>& tell, const std::string& temporary) {
   std::vector<std::string> notes;
-  CacheFolders folders = choose_cache_folders(environment, identity, &notes);
+  CacheFolders folders = choose_cache_folders(environment, identity, &notes, temporary);
   for (const std::string& note : notes) tell(false, note);
   notes.clear();
   std::shared_ptr<const Seed> seed = find_seed(environment, identity, &notes);

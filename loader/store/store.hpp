@@ -29,12 +29,13 @@ struct CacheFolders {
   std::vector<std::string> read_only;  // those that were passed over: what they remember counts
   bool full = false;                   // own has no room
 };
-// `notes` receives a line for each folder that was named and could not be used, or not be written.
+// `notes` receives a line for each folder that was named and could not be used, or not be written. `temporary` takes
+// /tmp's place.
 CacheFolders choose_cache_folders(const Environment& environment, const Identity& identity,
-                                  std::vector<std::string>* notes);
+                                  std::vector<std::string>* notes, const std::string& temporary = "/tmp");
 // Its own folder alone.
 std::string choose_cache_folder(const Environment& environment, const Identity& identity,
-                                std::vector<std::string>* notes);
+                                std::vector<std::string>* notes, const std::string& temporary = "/tmp");
 
 // Is there too little room left in the folder for a verdict? Where the file system cannot say, there is enough.
 bool has_no_room(const std::string& folder);
@@ -84,7 +85,8 @@ private:
 // The store of a process with this environment. `tell` gets what was passed over, and as a warning that no start will
 // find what this one measures, or that the seed which the environment names is not used.
 Store open_store(const Environment& environment, const Identity& identity,
-                 const std::function<void(bool is_warning, const std::string& text)>& tell);
+                 const std::function<void(bool is_warning, const std::string& text)>& tell,
+                 const std::string& temporary = "/tmp");
 
 // The content hash of a file. A file whose identity (device, inode, size, times) is known is not read again, which
 // spares hashing half a gigabyte at every start; one that changed within the last two seconds is always read, because

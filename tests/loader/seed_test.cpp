@@ -110,7 +110,7 @@ TEST_F(SeedTest, ThatIsNamedAndRefusedIsAWarningAndSoIsNoCacheAtAll) {
   // Made by us, so not this user's; root's would only be read.
   const Identity nobody{54321, 54321};
   if (geteuid() == 0) return;
-  open_store({{}, false}, nobody, warn);
+  open_store({{}, false}, nobody, warn, folder.path());
   ASSERT_EQ(warnings.size(), 1u);
   EXPECT_NE(warnings[0].find("every process tries every plugin anew"), std::string::npos) << warnings[0];
 }

@@ -25,17 +25,19 @@ using rlk::testing::in_fork;
 using rlk::testing::join;
 using rlk::testing::TempFolder;
 
+// Where /tmp would be is a folder of the tests' own.
 std::string choose(std::map<std::string, std::string, std::less<>> values, Identity identity = Identity::of_process(),
                    std::vector<std::string>* notes = nullptr) {
   std::vector<std::string> ignored;
-  return choose_cache_folder({std::move(values), false}, identity, notes == nullptr ? &ignored : notes);
+  const TempFolder temporary;
+  return choose_cache_folder({std::move(values), false}, identity, notes == nullptr ? &ignored : notes,
+                             temporary.path());
 }
 
 // A disk of its own, where the system gives one (root): 64 KiB.
 TEST(CacheFolder, ThatIsFullIsPassedOverForOneWithRoomAndIsTheLastResort) {
   const TempFolder folder;
-  folder.folder("full", 0700);
-  folder.folder("home", 0700);
+  for (const char* name : {"full", "home", "tmp"}) folder.folder(name, 0700);
   constexpr int kNoDisk = 77;
   const int result = rlk::testing::join(rlk::testing::in_fork([&] {
     const std::string full = folder / "full";
@@ -49,11 +51,11 @@ TEST(CacheFolder, ThatIsFullIsPassedOverForOneWithRoomAndIsTheLastResort) {
     if (notes.size() != 1 || notes[0].find("no room") == std::string::npos) return 2;
     // Nothing else can be had.
     const Identity own = Identity::of_process();
-    const std::string last = "/tmp/rlk-" + std::to_string(own.user);
-    mkdir(last.c_str(), 0700);
-    if (mount("tmpfs", last.c_str(), "tmpfs", MS_RDONLY, "mode=700") != 0) return kNoDisk;
+    const std::string last = folder / "tmp/rlk-" + std::to_string(own.user);
+    if (mkdir(last.c_str(), 0700) != 0 || mount("tmpfs", last.c_str(), "tmpfs", MS_RDONLY, "mode=700") != 0)
+      return kNoDisk;
     notes.clear();
-    return choose_cache_folder({{{"RLK_CACHE_DIR", full}}, false}, own, &notes) == full ? 0 : 3;
+    return choose_cache_folder({{{"RLK_CACHE_DIR", full}}, false}, own, &notes, folder / "tmp") == full ? 0 : 3;
   }));
   if (result == kNoDisk) GTEST_SKIP() << "no mounts for this user";
   EXPECT_EQ(result, 0) << "1: the wrong folder, 2: no word of it, 3: not the last resort";
@@ -118,23 +120,25 @@ TEST(CacheFolder, AFolderOfAnotherUserIsNotUsed) {
   std::vector<std::string> notes;
   EXPECT_NE(choose({{"RLK_CACHE_DIR", folder / "cache"}}, other, &notes), folder / "cache");
   EXPECT_NE(notes.at(0).find("belongs to user"), std::string::npos);
-  rmdir(("/tmp/rlk-" + std::to_string(other.user)).c_str());
 }
 
 TEST(CacheFolder, TheLastResortIsPerUser) {
-  const Identity nobody{54321, 54321};
-  const std::string folder = "/tmp/rlk-54321";
-  rmdir(folder.c_str());
-  EXPECT_EQ(choose({}, nobody), geteuid() == 54321 ? folder : "");  // made by us, so not this user's: memory
-  rmdir(folder.c_str());
+  const TempFolder folder;
+  std::vector<std::string> notes;
+  const Identity own = Identity::of_process();
+  const std::string mine = folder / ("rlk-" + std::to_string(own.user));
+  EXPECT_EQ(choose_cache_folder({}, own, &notes, folder.path()), mine);
+  Identity other = own;
+  other.user += 1;
+  EXPECT_EQ(choose_cache_folder({}, other, &notes, folder.path()), "");  // made by us, so not this user's: memory
 }
 
 TEST(CacheFolder, PrivilegedProcessesDoNotFollowVariables) {
   const TempFolder folder;
   std::vector<std::string> notes;
   const std::string chosen = choose_cache_folder({{{"RLK_CACHE_DIR", folder / "a"}, {"HOME", folder / "h"}}, true},
-                                                 Identity::of_process(), &notes);
-  EXPECT_EQ(chosen.find(folder.path()), std::string::npos) << chosen;
+                                                 Identity::of_process(), &notes, folder / "tmp");
+  EXPECT_EQ(chosen.find(folder / "tmp"), 0u) << chosen;
 }
 
 class StoreTest : public ::testing::Test {
