@@ -74,10 +74,10 @@ struct ConformanceOptions {
   // vectors. The units are those of the subset, with the classes that the implementation claims for its cases. Only for
   // an implementation whose whole subset the build's tests have tried, on a device that threads use at the same time.
   bool canary = false;
-  bool device = true;  // first whether the device keeps its promises; false where that was seen before
-  std::string op;      // only this operator; empty: all
-  std::string dtype;   // only this dtype of the first variable; empty: all
-  std::string only;    // only cases with these words in their title (as progress has it); empty: all
+  bool device = true;            // first whether the device keeps its promises; false where that was seen before
+  std::vector<std::string> ops;  // only these operators, in this order; empty: all
+  std::string dtype;             // only this dtype of the first variable; empty: all
+  std::string only;              // only cases with these words in their title (as progress has it); empty: all
   // Only cases for which this is true, with their title. May be empty.
   std::function<bool(const rlk_implementation&, const std::string&)> picks;
   bool graph_replay = false;  // also run every capturable case captured and replayed
@@ -95,6 +95,9 @@ struct ConformanceOptions {
   // Called before every case ("logp fused bf16 softcap N=5,V=37"): heartbeat, breadcrumb. Of several threads at once it
   // names what each is at ("A, or B"), one call after the other. May be empty.
   std::function<void(const std::string&)> progress;
+  // Called with the units of an operator as soon as all its dtypes were tried, one call after the other, and not while
+  // progress is. What shows when the device is given back is in the result alone. May be empty.
+  std::function<void(const std::string& op, std::vector<UnitResult> units)> tried;
   // Called after every case that failed, and of the cases that `only` names after every one. May be empty.
   std::function<void(const ShownCase&)> show;
 };

@@ -82,7 +82,9 @@ unsigned threads_for(const ConformanceOptions& options) {
 class SubjectRuns {
 public:
   SubjectRuns(const Target& target, const std::vector<Subject>& subjects, const ConformanceOptions& options)
-      : target_(target), subjects_(subjects), options_(options), found_(subjects.size()) {}
+      : target_(target), subjects_(subjects), options_(options), found_(subjects.size()) {
+    for (const Subject& subject : subjects) ++untried_dtypes_[subject.decl];
+  }
 
   void append_to(std::vector<UnitResult>& results) {
     if (subjects_.empty()) return;  // the device may be broken: nothing is made on it
@@ -113,6 +115,7 @@ private:
         found_[i] = try_subject(subjects_[i], harness, around, examples, mine, budget);
       }
       if (harness.broken()) note(harness.broken(), broken_);
+      end(*subjects_[i].decl);
     }
     tell({}, told);
     note(harness.finish(), thrown_);
@@ -127,6 +130,16 @@ private:
     std::string all;
     for (const std::string& one : under_way_) all += (all.empty() ? "" : ", or ") + one;
     if (options_.progress && !all.empty()) options_.progress(all);
+  }
+
+  // Of a dtype of the operator.
+  void end(const OpDecl& decl) {
+    const std::lock_guard lock(mutex_);
+    if (--untried_dtypes_[&decl] > 0 || !options_.tried) return;
+    std::vector<UnitResult> units;
+    for (size_t i = 0; i < subjects_.size(); ++i)
+      if (subjects_[i].decl == &decl) units.insert(units.end(), found_[i].begin(), found_[i].end());
+    options_.tried(decl.name, std::move(units));
   }
 
   // The first one counts.
@@ -146,13 +159,27 @@ private:
   std::mutex mutex_;                            // of what follows
   std::optional<Failure> broken_, thrown_;
   std::multiset<std::string> under_way_;
+  std::map<const OpDecl*, int> untried_dtypes_;
 };
+
+bool is_asked_for(const ConformanceOptions& options, const std::string& op) {
+  return options.ops.empty() || std::find(options.ops.begin(), options.ops.end(), op) != options.ops.end();
+}
+
+std::vector<const OpDecl*> in_order(const ConformanceOptions& options) {
+  std::vector<const OpDecl*> order;
+  if (options.ops.empty())
+    for (const OpDecl& decl : declarations()) order.push_back(&decl);
+  for (const std::string& op : options.ops)
+    if (const OpDecl* decl = find_declaration(op)) order.push_back(decl);
+  return order;
+}
 
 void run_all(const Target& target, const ConformanceOptions& options, std::vector<UnitResult>& results) {
   std::map<std::string, std::vector<const rlk_implementation*>> by_op;
   for (uint32_t i = 0; i < target.plugin->n_implementations; ++i) {
     const rlk_implementation* implementation = target.plugin->implementations[i];
-    if (!options.op.empty() && options.op != implementation->op) continue;
+    if (!is_asked_for(options, implementation->op)) continue;
     const OpDecl* decl = find_declaration(implementation->op);
     if (decl != nullptr && has_golden(*decl)) {
       by_op[implementation->op].push_back(implementation);
@@ -168,7 +195,8 @@ void run_all(const Target& target, const ConformanceOptions& options, std::vecto
   if (broken) results.push_back(device_unit(target, *broken));
   if (!broken) broken = Harness(target).start();
   std::vector<Subject> subjects;
-  for (const OpDecl& decl : declarations()) {
+  for (const OpDecl* declared : in_order(options)) {
+    const OpDecl& decl = *declared;
     const auto found = by_op.find(decl.name);
     if (found == by_op.end()) continue;
     for (size_t d = 0; d < unit_dtype_count(decl); ++d) {

@@ -122,7 +122,7 @@ PluginRecord run_conformance_here(const ConformanceRequest& request, const Confo
   options.suite.smoke = !request.full;
   options.suite.graph_replay = request.full;
   options.suite.large_elements = request.full ? int64_t{1} << 32 : 0;
-  options.suite.op = request.op;
+  if (!request.op.empty()) options.suite.ops = {request.op};
   options.suite.dtype = request.dtype;
   options.suite.only = request.only;
   options.suite.threads = request.one_thread || !request.only.empty() ? 1 : 0;

@@ -9,7 +9,6 @@
 #include <iterator>
 #include <map>
 #include <set>
-#include <tuple>
 #include <utility>
 
 #include "core/conformance/conformance.hpp"
@@ -21,6 +20,8 @@ namespace rlk::loader {
 namespace {
 
 using core::UnitResult;
+
+constexpr size_t kGroup = 8;  // operators that are tried at the same time
 
 // A plugin that has come as far as its described devices.
 struct Live {
@@ -219,7 +220,7 @@ private:
     };
     std::vector<std::string> order = options_.operators;
     if (is_first_look) {
-      suite.op = "device";  // no operator has this name: the device alone is tried
+      suite.ops = {"device"};  // no operator has this name: the device alone is tried
       record_.units = tried(suite, options_.smoke_seconds);
       if (!record_.units.empty()) {  // it is broken, and so is every operator
         record_.units = tried(options_.suite, options_.smoke_seconds);
@@ -233,24 +234,76 @@ private:
     choose_report();
     report_tried();
     const auto begin = Clock::now();
-    for (const std::string& op : order) {
+    for (size_t at = 0; at < order.size();) {
       double left = options_.smoke_seconds - std::chrono::duration<double>(Clock::now() - begin).count();
-      const bool must_be = is_first_look && is_wanted(op);
+      const bool must_be = is_first_look && is_wanted(order[at]);
       if (options_.smoke_seconds > 0 && left <= 0 && !must_be) return;
       if (is_first_look) left += options_.smoke_seconds;  // one that has begun may end
-      suite.op = op;
+      suite.ops.assign(order.begin() + static_cast<std::ptrdiff_t>(at),
+                       order.begin() + static_cast<std::ptrdiff_t>(is_first_look ? at + 1 : end_of_group(order, at)));
+      at += suite.ops.size();
+      if (suite.ops.size() > 1) {
+        if (!try_group(suite, left)) return;
+        continue;
+      }
+      const std::string& op = suite.ops.front();
       std::vector<UnitResult> units = confirmed(suite);
       if (units.empty()) units = tried(suite, options_.smoke_seconds > 0 && !must_be ? left : 0);
-      const bool is_cut = std::any_of(units.begin(), units.end(),
-                                      [](const UnitResult& unit) { return unit.reason_code == kUnitNotReached; });
       // Half a test is none. One that had the whole time and was cut has its verdict.
-      if (is_cut && (is_first_look || op != order.front())) return;
+      if (is_cut(units) && (is_first_look || op != order.front())) return;
       if (!failed_canary_.empty()) units = merge_units({std::exchange(failed_canary_, {}), units});
-      std::erase_if(record_.units, [&](const UnitResult& unit) { return unit.op == op; });
-      record_.units.insert(record_.units.end(), std::make_move_iterator(units.begin()),
-                           std::make_move_iterator(units.end()));
+      take(op, std::move(units));
       report_tried();
     }
+  }
+
+  // Operators whose dtypes the engine's threads share: an operator alone keeps few of them busy. In a group all others
+  // end before a hang shows, so that the first that waits is the one that hangs, which is how the parent finds it.
+  // Alone are the first of all, which has the whole time; one that was put off; each where a report stands, whose
+  // canaries are short; and each of several kinds of cards.
+  size_t end_of_group(const std::vector<std::string>& order, size_t begin) const {
+    size_t end = begin + 1;
+    if (begin == 0 || report_of_file_ != nullptr || live_.devices.size() != 1) return end;
+    const auto is_put_off = [&](size_t at) { return core::is_put_off(record_.units, order[at]); };
+    if (is_put_off(begin)) return end;
+    while (end < std::min(begin + kGroup, order.size()) && !is_put_off(end)) ++end;
+    return end;
+  }
+
+  // False when the time has passed before all were tried: those that were not wait still.
+  bool try_group(core::ConformanceOptions suite, double seconds) {
+    suite.tried = [this](const std::string& op, std::vector<UnitResult> units) {
+      if (is_cut(units)) return;
+      enter("operators");
+      take(op, std::move(units));
+      report_tried();
+    };
+    const std::vector<UnitResult> all = tried(suite, options_.smoke_seconds > 0 ? seconds : 0);
+    std::map<std::string, std::vector<UnitResult>> by_op;
+    for (const std::string& op : suite.ops) by_op[op];
+    for (const UnitResult& unit : all) by_op[unit.op].push_back(unit);  // "engine" is one, where that has ended
+    bool are_whole = true;
+    for (auto& [op, units] : by_op) {
+      if (is_cut(units)) {
+        are_whole = false;
+      } else {
+        take(op, std::move(units));
+      }
+    }
+    report_tried();
+    return are_whole;
+  }
+
+  static bool is_cut(const std::vector<UnitResult>& units) {
+    return std::any_of(units.begin(), units.end(),
+                       [](const UnitResult& unit) { return unit.reason_code == kUnitNotReached; });
+  }
+
+  // Of an operator that was tried.
+  void take(const std::string& op, std::vector<UnitResult> units) {
+    std::erase_if(record_.units, [&](const UnitResult& unit) { return unit.op == op; });
+    record_.units.insert(record_.units.end(), std::make_move_iterator(units.begin()),
+                         std::make_move_iterator(units.end()));
   }
 
   // Nothing of the plugin may have failed: a report has seen no failure, and so it is not about this machine.
@@ -273,7 +326,7 @@ private:
     const auto failed = std::find_if(canary.begin(), canary.end(), [](const UnitResult& unit) {
       return unit.verdict == UnitResult::Verdict::failed;
     });
-    if (failed == canary.end()) return units_confirmed(*report_of_file_, suite.op, canary);
+    if (failed == canary.end()) return units_confirmed(*report_of_file_, suite.ops.front(), canary);
     note(fmt::format("a canary failed ({}, {}): the report {} stands for nothing here, and everything is tried",
                      failed->reason_code, failed->reason, report_of_file_->name));
     report_of_file_ = nullptr;
@@ -362,93 +415,10 @@ private:
   std::vector<UnitResult> failed_canary_;  // of the operator that is tried now
 };
 
-// The names of operators, each once: "attention, logp".
-std::string operators_of(const std::vector<const UnitResult*>& units) {
-  std::set<std::string> names;
-  for (const UnitResult* unit : units) names.insert(unit->op);
-  std::string out;
-  for (const std::string& name : names) out += (out.empty() ? "" : ", ") + name;
-  return out;
-}
-
 }  // namespace
 
 void examine(PluginRecord* record, const ExamineOptions& options) {
   Examination(record, options).run();
-}
-
-std::vector<UnitResult> merge_units(const std::vector<std::vector<UnitResult>>& per_device) {
-  std::vector<UnitResult> merged;
-  std::map<std::tuple<std::string, std::string, std::string, std::string, std::string>, size_t> places;
-  for (const std::vector<UnitResult>& units : per_device) {
-    for (const UnitResult& unit : units) {
-      const auto [place, is_new] =
-          places.try_emplace({unit.op, unit.implementation, unit.dtype, unit.feature, unit.variant}, merged.size());
-      if (is_new) {
-        merged.push_back(unit);
-        continue;
-      }
-      UnitResult& known = merged[place->second];
-      const auto rank = [](const UnitResult& result) {
-        return result.verdict == UnitResult::Verdict::failed     ? 2
-               : result.verdict == UnitResult::Verdict::declined ? 1
-                                                                 : 0;
-      };
-      const UnitResult& worse = rank(unit) > rank(known) ? unit : known;
-      UnitResult sum = worse;
-      // Both are verified: a size counts as tried where every kind of card has tried it.
-      if (rank(worse) == 0)
-        std::erase_if(sum.size_classes, [&](uint32_t size) {
-          return std::find(unit.size_classes.begin(), unit.size_classes.end(), size) == unit.size_classes.end();
-        });
-      sum.numerics = known.numerics & unit.numerics;
-      sum.worst_error_ratio = std::max(known.worst_error_ratio, unit.worst_error_ratio);
-      sum.worst_error_ulp = std::max(known.worst_error_ulp, unit.worst_error_ulp);
-      sum.cases = known.cases + unit.cases;
-      known = std::move(sum);
-    }
-  }
-  return merged;
-}
-
-void conclude(PluginRecord* record, Place place) {
-  std::vector<const UnitResult*> verified;
-  std::vector<const UnitResult*> failed;
-  std::vector<const UnitResult*> unreached;
-  const bool some_wait = std::any_of(record->units.begin(), record->units.end(), core::is_waiting);
-  for (const UnitResult& unit : record->units) {
-    if (unit.verdict == UnitResult::Verdict::verified) verified.push_back(&unit);
-    if (unit.verdict == UnitResult::Verdict::failed) failed.push_back(&unit);
-    if (unit.verdict == UnitResult::Verdict::declined && unit.reason_code == kUnitNotReached)
-      unreached.push_back(&unit);
-  }
-  const std::string of_all = fmt::format(" of {} units", record->units.size());
-  const auto first = [](const UnitResult& unit) {
-    return fmt::format("{} {} {}{}: {}, {}", unit.op, unit.implementation, unit.dtype,
-                       unit.feature.empty() ? "" : " " + unit.feature, unit.reason_code, unit.reason);
-  };
-  record->advance(State::smoke_tested, place);
-  if (!unreached.empty() && failed.empty()) {
-    record->stop(verified.empty() && !some_wait ? State::deferred : State::partial, place, reason::kTimedOut,
-                 fmt::format("the smoke test's time was up before {}{} ({})", unreached.size(), of_all,
-                             operators_of(unreached)));
-    if (record->state == State::partial)
-      record->broken = false;  // what was tested is right: a slow machine is no fault
-  } else if (!failed.empty() && (!verified.empty() || some_wait)) {
-    record->stop(
-        State::partial, place, reason::kSomeFailed,
-        fmt::format("{}{} failed ({}), first {}", failed.size(), of_all, operators_of(failed), first(*failed.front())));
-  } else if (verified.empty() && !some_wait && !record->units.empty()) {
-    const UnitResult& example = failed.empty() ? record->units.front() : *failed.front();
-    record->stop(State::rejected, place, reason::kNothingVerified,
-                 fmt::format("none{} was verified: {} failed, the others were declined; {}", of_all, failed.size(),
-                             first(example)),
-                 failed.empty()
-                     ? fmt::format("nothing failed: the plugin declined every call that was tried; what it misses is "
-                                   "in the reasons, all of them with `rlk-plugins inspect {}`",
-                                   record->id)
-                     : "");
-  }
 }
 
 }  // namespace rlk::loader

@@ -29,7 +29,7 @@ simple::OpenTarget& target() {
 std::vector<UnitResult> run(const std::string& op, bool smoke, bool one_failure = false) {
   ConformanceOptions options;
   options.smoke = smoke;
-  options.op = op;
+  if (!op.empty()) options.ops = {op};
   options.one_failure = one_failure;
   return run_conformance(target().target(), options);
 }

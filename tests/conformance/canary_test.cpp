@@ -20,7 +20,7 @@ std::vector<UnitResult> canary_of(const rlk_plugin& plugin, const char* op = "")
   const simple::OpenTarget target(&plugin, loader::host_services());
   ConformanceOptions options;
   options.canary = true;
-  options.op = op;
+  if (*op != 0) options.ops = {op};
   return run_conformance(target.target(), options);
 }
 

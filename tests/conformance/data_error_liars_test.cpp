@@ -158,7 +158,7 @@ TEST_P(MaskLiars, ThatCountOnesAloneAreToldSo) {
   const rlk_plugin plugin = liars::plugin_of(rows);
   const simple::OpenTarget target(&plugin, loader::host_services());
   ConformanceOptions options;
-  options.op = decl.name;
+  options.ops = {decl.name};
   if (liars::has_dtype(decl, Dtype::f32)) options.dtype = "f32";
   options.one_failure = true;
   int failed = 0;

@@ -25,7 +25,7 @@ protected:
   ~EnginePaths() override { simple::set_mutant(""); }
   static std::vector<UnitResult> run(const Target& target, const char* op, bool graph_replay = false) {
     ConformanceOptions options;
-    options.op = op;
+    if (*op != 0) options.ops = {op};
     options.dtype = "f32";
     options.graph_replay = graph_replay;
     return run_conformance(target, options);
@@ -111,7 +111,7 @@ protected:
   std::vector<UnitResult> run_on(unsigned threads, const char* op,
                                  std::function<void(const std::string&)> progress = {}) {
     ConformanceOptions options;
-    options.op = op;
+    if (*op != 0) options.ops = {op};
     options.threads = threads;
     options.progress = std::move(progress);
     return run_conformance(open_.target(), options);
@@ -133,6 +133,34 @@ TEST_F(EngineThreads, FindWhatOneThreadFindsInTheSameOrder) {
     failed += alone[i].verdict == Verdict::failed ? 1 : 0;
   }
   EXPECT_GT(failed, 0);
+}
+
+TEST_F(EngineThreads, GiveAnOperatorsUnitsWhenItsLastDtypeWasTried) {
+  for (const unsigned threads : {1u, 4u}) {
+    ConformanceOptions options;
+    options.ops = {"logp", "add"};  // not as they are declared
+    options.threads = threads;
+    std::vector<std::string> order;
+    std::vector<UnitResult> told;
+    options.tried = [&](const std::string& op, std::vector<UnitResult> units) {
+      order.push_back(op);
+      for (const UnitResult& unit : units) EXPECT_EQ(unit.op, op);
+      told.insert(told.end(), units.begin(), units.end());
+    };
+    const std::vector<UnitResult> all = run_conformance(open_.target(), options);
+    if (threads == 1) {
+      EXPECT_EQ(order, options.ops);
+    }
+    EXPECT_EQ(std::multiset<std::string>(order.begin(), order.end()), (std::multiset<std::string>{"add", "logp"}));
+    EXPECT_EQ(all.front().op, "logp");
+    ASSERT_EQ(told.size(), all.size());
+    const auto in = [](const std::vector<UnitResult>& units) {
+      std::multiset<std::string> texts;
+      for (const UnitResult& r : units) texts.insert(r.op + " " + r.dtype + " " + r.variant + " " + words(r));
+      return texts;
+    };
+    EXPECT_EQ(in(told), in(all));
+  }
 }
 
 TEST_F(EngineThreads, TellOneAfterTheOtherWhatEachIsAt) {

@@ -30,7 +30,7 @@ std::vector<UnitResult> run(const std::string& op, const std::string& dtype, boo
   if (!smoke && !test::is_long()) {
     options.picks = [](const rlk_implementation&, const std::string& title) { return test::is_in_sample(title); };
   }
-  options.op = op;
+  if (!op.empty()) options.ops = {op};
   options.dtype = dtype;
   return run_conformance(simple_target().target(), options);
 }
@@ -283,7 +283,7 @@ TEST(Engine, LeavesWhatTheBudgetDidNotReachUnverified) {
 
 TEST(Engine, CallsProgressBeforeEveryCase) {
   ConformanceOptions options;
-  options.op = "add";
+  options.ops = {"add"};
   options.dtype = "f32";
   int calls = 0;
   options.progress = [&](const std::string& text) {

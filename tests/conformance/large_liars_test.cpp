@@ -30,7 +30,7 @@ UnitResult tried(const OpDecl& decl, const rlk_implementation& row, int64_t most
   plugin.n_implementations = 1;
   const simple::OpenTarget target(&plugin, loader::host_services());
   ConformanceOptions options;
-  options.op = decl.name;
+  options.ops = {decl.name};
   if (liars::has_dtype(decl, Dtype::f32)) options.dtype = "f32";
   options.large_elements = most;
   // One small case, and the large ones.

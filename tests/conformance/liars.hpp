@@ -52,7 +52,7 @@ inline Refused refused_by_the_smoke_test(const OpDecl& decl, const std::vector<c
   plugin.implementations = rows.data();
   plugin.n_implementations = static_cast<uint32_t>(rows.size());
   const simple::OpenTarget target(&plugin, loader::host_services());
-  options.op = decl.name;
+  options.ops = {decl.name};
   if (has_dtype(decl, dtype)) options.dtype = name_of(dtype);
   options.one_failure = true;
   Refused refused;

@@ -23,7 +23,7 @@ std::vector<UnitResult> run(const rlk_plugin* plugin, const std::string& op, con
   simple::set_mutant(mutant);
   rounding::set_claims_accurate(claims_accurate);
   ConformanceOptions options;
-  options.op = op;
+  if (!op.empty()) options.ops = {op};
   options.dtype = dtype;
   std::vector<UnitResult> results = run_conformance(target.target(), options);
   simple::set_mutant("");

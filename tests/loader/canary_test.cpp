@@ -34,7 +34,7 @@ protected:
     options.host = loader::host_services();
     options.place = Place::host;
     options.suite.canary = true;
-    options.suite.op = op;
+    options.suite.ops = {op};
     options.suite.dtype = "f32";
     examine(&record, options);
     return record;

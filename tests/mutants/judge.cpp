@@ -35,7 +35,7 @@ int judge(const OpDecl& decl, bool full) {
   const simple::OpenTarget target(rlk_cpu_entry_v1(loader::host_services(), nullptr), loader::host_services());
   ConformanceOptions options;
   options.smoke = !full;
-  options.op = decl.name;
+  options.ops = {decl.name};
   options.one_failure = true;
   for (const DtypeExpr& choice : decl.dtypes[0].choices) {
     options.dtype = name_of(choice.dtype);

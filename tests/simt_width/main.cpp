@@ -131,7 +131,7 @@ bool run(const rlk::core::Target& target, const std::string& width, const rlk::c
   const bool pass = is_pass(units, &why);
   std::printf(
       "%s  width %s  %-13s %-4s  %d units verified, %zu declined, %d cases, worst %.3f of the bound, %.1f s%s%s\n",
-      pass ? "PASS" : "FAIL", width.c_str(), options.op.c_str(), options.dtype.c_str(), good,
+      pass ? "PASS" : "FAIL", width.c_str(), options.ops.front().c_str(), options.dtype.c_str(), good,
       static_cast<size_t>(
           std::count_if(units.begin(), units.end(),
                         [](const UnitResult& unit) { return unit.verdict == UnitResult::Verdict::declined; })),
@@ -187,7 +187,7 @@ int main(int argc, char** argv) {
       for (const std::string& dtype : options.dtypes) {
         rlk::core::ConformanceOptions suite;
         suite.smoke = !options.full;
-        suite.op = op;
+        suite.ops = {op};
         suite.dtype = dtype;
         // An operator that needs less leaves more to the others.
         suite.budget_s = std::max(options.seconds - seconds_since(start), 0.1) * (left == 1 ? 1 : 0.5);

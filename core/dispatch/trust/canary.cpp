@@ -89,7 +89,7 @@ bool Canaries::try_one(const PluginBinding& plugin, const DeviceEntry& on, Plugi
   target.owner_flags = on.properties().flags;
   target.owner_memory_bytes = on.properties().memory_bytes;
   work->options.canary = true;
-  work->options.op = decl.name;
+  work->options.ops = {decl.name};
   work->options.dtype = dtype;
   work->options.budget_s = kBudgetSeconds * patience();
   std::vector<std::string> names;
