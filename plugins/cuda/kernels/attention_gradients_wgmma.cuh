@@ -9,13 +9,11 @@
 // run to run. Cost: five products of Lq Lk D, and 8 bytes of additions for each 128 keys and element of grad_q.
 #pragma once
 
-#include "../../simt/attention_samples.cuh"
-#include "attention_gradients_wgmma.h"
+#include "attention_gradients_wgmma_options.cuh"
 #include "wgmma.cuh"
 
 namespace rlk::cuda_kernels {
 
-using cuda::AttentionGradientWgmmaArgs;
 using GradientShared = cuda::GradientWgmmaShared;
 
 // d (+)= A^T B, the rows of both the inner dimension, in shared memory: 64 x 64 x 16.
@@ -47,22 +45,13 @@ __device__ __forceinline__ float2 load_pair(uint32_t at) {
 struct QueryTiles {
   int first, last;
 };
-__device__ __forceinline__ QueryTiles query_tiles(const AttentionGradientWgmmaArgs& args, int first_key) {
-  const int last_key = min(first_key + cuda::kGradientWgmmaKeys, args.keys) - 1;
-  const int low = max(0, first_key - args.diagonal - args.window_right);
-  const int high = min(args.queries - 1, last_key - args.diagonal + args.window_left);
+template <class Args>
+__device__ __forceinline__ QueryTiles query_tiles(const Args& args, const KeyBlock& block) {
+  const int last_key = min(block.first_key + cuda::kGradientWgmmaKeys, block.keys) - 1;
+  const int low = max(0, block.first_key - block.diagonal - args.window_right);
+  const int high = min(block.queries - 1, last_key - block.diagonal + args.window_left);
   if (high < low) return {0, -1};
   return {low / cuda::kGradientWgmmaQueries, high / cuda::kGradientWgmmaQueries};
-}
-
-// The keys of a block, and whose they are.
-struct KeyBlock {
-  int kv_head, sequence, first_key;
-};
-__device__ __forceinline__ KeyBlock key_block(const AttentionGradientWgmmaArgs& args) {
-  const int kv_heads = args.kv_heads * args.sequences, at = static_cast<int>(blockIdx.x) % kv_heads;
-  // The first keys, which most queries see where causality halves the work, come first.
-  return {at % args.kv_heads, at / args.kv_heads, static_cast<int>(blockIdx.x) / kv_heads * cuda::kGradientWgmmaKeys};
 }
 
 // A block's barriers: of the keys and values, then of the rings of queries and of grad_out.
@@ -88,15 +77,23 @@ constexpr int kHalfPanel = kKeyPanel / 2;  // the keys of a warpgroup
 constexpr int kStepBytes = 16 * 128;       // 16 rows of a panel
 
 // One thread's work: every copy in.
-__device__ __forceinline__ void copy_tiles(const AttentionGradientWgmmaArgs& args, uint32_t shared,
-                                           const GradientBarriers& barriers, const KeyBlock& block,
-                                           const QueryTiles& tiles) {
+template <class Args>
+__device__ __forceinline__ void copy_tiles(const Args& args, uint32_t shared, const GradientBarriers& barriers,
+                                           const KeyBlock& block, const QueryTiles& tiles) {
+  if constexpr (kHasGradientOptions<Args>) {
+    if (block.maps != nullptr) {
+      for (int i = kMapQ; i <= kMapV; ++i) read_sequence_map(block.maps + i);
+    }
+  }
+  const cuda::TensorMap &k_map = map_of<Args>(block, args.k, kMapK), &v_map = map_of<Args>(block, args.v, kMapV);
+  const cuda::TensorMap& q_map = map_of<Args>(block, args.q, kMapQ);
+  const cuda::TensorMap& grad_out_map = map_of<Args>(block, args.grad_out, kMapGradOut);
   RingPlace<GradientShared::kStages> queries(barriers.queries(), 1), grad_out(barriers.grad_out(), 1);
   barrier_expect(barriers.keys(), 2 * GradientShared::kKeyBytes);
   for (int p = 0; p < 2; ++p) {
-    copy_panel(shared + GradientShared::kKeys + p * kKeyPanel, args.k, 64 * p, block.kv_head, block.first_key,
+    copy_panel(shared + GradientShared::kKeys + p * kKeyPanel, k_map, 64 * p, block.kv_head, block.first_key,
                block.sequence, barriers.keys());
-    copy_panel(shared + GradientShared::kValues + p * kKeyPanel, args.v, 64 * p, block.kv_head, block.first_key,
+    copy_panel(shared + GradientShared::kValues + p * kKeyPanel, v_map, 64 * p, block.kv_head, block.first_key,
                block.sequence, barriers.keys());
   }
   // A tile and a term of each of its queries.
@@ -115,18 +112,22 @@ __device__ __forceinline__ void copy_tiles(const AttentionGradientWgmmaArgs& arg
   const int group = args.q_heads / args.kv_heads;
   for (int head = block.kv_head * group; head < (block.kv_head + 1) * group; ++head) {
     const int64_t row =
-        (static_cast<int64_t>(block.sequence) * args.q_heads + head) * args.query_tiles * cuda::kGradientWgmmaQueries;
+        ((static_cast<int64_t>(block.sequence) * args.q_heads + head) * args.query_tiles + block.first_tile) *
+        cuda::kGradientWgmmaQueries;
     for (int m = tiles.first; m <= tiles.last; ++m) {
       const int token = m * cuda::kGradientWgmmaQueries;
-      load(queries, args.q, GradientShared::kQueries, GradientShared::kLse, args.lse + row + token, head, token);
-      load(grad_out, args.grad_out, GradientShared::kGradOut, GradientShared::kOffset, args.offset + row + token, head,
+      load(queries, q_map, GradientShared::kQueries, GradientShared::kLse, args.lse + row + token, head, token);
+      load(grad_out, grad_out_map, GradientShared::kGradOut, GradientShared::kOffset, args.offset + row + token, head,
            token);
     }
   }
 }
 
-template <class T>
-__device__ __forceinline__ void attention_gradients_wgmma(const AttentionGradientWgmmaArgs& args) {
+template <class T, bool kCap = false, class Args>
+__device__ __forceinline__ void attention_gradients_wgmma(const Args& args) {
+  if constexpr (kHasGradientOptions<Args>) {
+    if (simt::fill_nan_if_bad<T>(args.call, false)) return;
+  }
   const uint32_t shared = (shared_address(simt::dynamic_shared()) + 1023) & ~1023u;
   const GradientBarriers barriers{shared + GradientShared::kBarriers};
   if (threadIdx.x == 0) {
@@ -135,9 +136,10 @@ __device__ __forceinline__ void attention_gradients_wgmma(const AttentionGradien
   }
   __syncthreads();
   const KeyBlock block = key_block(args);
+  if (is_packed(args) && block.first_key < 0) return;
   const int kv_head = block.kv_head, sequence = block.sequence, first_key = block.first_key;
   const int group = args.q_heads / args.kv_heads;
-  const QueryTiles tiles = query_tiles(args, first_key);
+  const QueryTiles tiles = query_tiles(args, block);
   const int warpgroup = static_cast<int>(threadIdx.x) / 128 - 1;
   if (warpgroup < 0) {
     give_registers<24>();  // 24 + 2 x 240 are the 3 x 168 of the launch
@@ -164,13 +166,31 @@ __device__ __forceinline__ void attention_gradients_wgmma(const AttentionGradien
   };
   const int my_key = first_key + 64 * warpgroup + row;  // and 8 on
   barrier_wait(barriers.keys(), 0);
+  // Of keys that padding hides nothing is read but zeros, and nothing is left in their gradients.
+  bool hidden[2] = {false, false}, any_hidden = false;
+  if constexpr (kHasGradientOptions<Args>) {
+    const simt::KeyMask mask = simt::key_mask_of(args.call.key_mask, sequence, 0);
+    if (mask.data != nullptr) {
+      const auto hides = [&](int key) { return key < block.keys && !simt::keeps_key(mask, key); };
+      hidden[0] = hides(my_key);
+      hidden[1] = hides(my_key + 8);
+      any_hidden = simt::wave_ballot(hidden[0] || hidden[1]) != 0;
+      if (thread < 64 && hides(first_key + 64 * warpgroup + thread)) {
+        const uint32_t at = shared + warpgroup * kHalfPanel + thread * 128;
+        clear_row<2, kKeyPanel>(at + GradientShared::kKeys);
+        clear_row<2, kKeyPanel>(at + GradientShared::kValues);
+      }
+      shared_stores_ready();
+      named_wait<256>(1);
+    }
+  }
   int buffer = 0;
   for (int g = 0; g < group; ++g) {
     const int head = kv_head * group + g;
-    float* sums =
-        args.sums +
-        ((static_cast<int64_t>(sequence) * args.q_heads + head) * args.query_tiles) * cuda::kGradientWgmmaSums +
-        warpgroup * (cuda::kGradientWgmmaSums / 2) + thread * 4;
+    float* sums = args.sums +
+                  ((static_cast<int64_t>(sequence) * args.q_heads + head) * args.query_tiles + block.first_tile) *
+                      cuda::kGradientWgmmaSums +
+                  warpgroup * (cuda::kGradientWgmmaSums / 2) + thread * 4;
     for (int m = tiles.first; m <= tiles.last; ++m) {
       float s[32], dp[32];
       barrier_wait(q.full_barrier(), q.parity);
@@ -191,38 +211,51 @@ __device__ __forceinline__ void attention_gradients_wgmma(const AttentionGradien
       products_commit();
       products_wait<1>();
       pin(s);
-      // Scores become weights.
+      // Scores become weights; under a softcap, weights times its slope beside those of the product.
+      uint32_t p16[16];
+      if constexpr (kCap) bend(s, args.softcap_inner);
 #pragma unroll
       for (int j = 0; j < 8; ++j) {
         const float2 lse =
             load_pair(shared + GradientShared::kLse + q.stage * GradientShared::kTermBytes + 4 * (8 * j + column));
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
-          s[4 * j + 2 * h] = simt::exp2_fast(fmaf(s[4 * j + 2 * h], args.scale_log2, -lse.x));
-          s[4 * j + 2 * h + 1] = simt::exp2_fast(fmaf(s[4 * j + 2 * h + 1], args.scale_log2, -lse.y));
+          float &low = s[4 * j + 2 * h], &high = s[4 * j + 2 * h + 1];
+          const float bent[2] = {low, high};
+          low = simt::exp2_fast(fmaf(low, args.scale_log2, -lse.x));
+          high = simt::exp2_fast(fmaf(high, args.scale_log2, -lse.y));
+          if constexpr (kCap) {
+            p16[2 * j + h] = pack_pair<T>(low, high);
+            low *= fmaf(-bent[0], bent[0], 1.0f);
+            high *= fmaf(-bent[1], bent[1], 1.0f);
+          }
         }
       }
-      const int stand = 64 * m + args.diagonal;  // of the tile's first query
+      const int stand = 64 * m + block.diagonal;  // of the tile's first query
       const int block_key = first_key + 64 * warpgroup;
-      if (!(block_key + 63 <= min(args.keys - 1, stand + args.window_right) &&
-            block_key >= stand + 63 - args.window_left)) {
+      if (any_hidden || !(block_key + 63 <= min(block.keys - 1, stand + args.window_right) &&
+                          block_key >= stand + 63 - args.window_left)) {
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
           const int key = my_key + 8 * h;
           // Seen by the query of column c when key <= stand + c + right and key >= stand + c - left.
-          const int least = key >= args.keys ? 1 << 20 : key - stand - args.window_right - column,
+          const int least = hidden[h] || key >= block.keys ? 1 << 20 : key - stand - args.window_right - column,
                     most = key - stand + args.window_left - column;
 #pragma unroll
           for (int j = 0; j < 8; ++j) {
 #pragma unroll
-            for (int e = 0; e < 2; ++e)
-              if (8 * j + e < least || 8 * j + e > most) s[4 * j + 2 * h + e] = 0.0f;
+            for (int e = 0; e < 2; ++e) {
+              if (8 * j + e >= least && 8 * j + e <= most) continue;
+              s[4 * j + 2 * h + e] = 0.0f;
+              if constexpr (kCap) p16[2 * j + h] &= e == 0 ? 0xffff0000u : 0xffffu;
+            }
           }
         }
       }
-      uint32_t p16[16];
+      if constexpr (!kCap) {
 #pragma unroll
-      for (int i = 0; i < 16; ++i) p16[i] = pack_pair<T>(s[2 * i], s[2 * i + 1]);
+        for (int i = 0; i < 16; ++i) p16[i] = pack_pair<T>(s[2 * i], s[2 * i + 1]);
+      }
       products_begin();
 #pragma unroll
       for (int k = 0; k < 4; ++k)
@@ -287,6 +320,12 @@ __device__ __forceinline__ void attention_gradients_wgmma(const AttentionGradien
   const int out = warpgroup * kHalfPanel;
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
+    if (hidden[h]) {
+#pragma unroll
+      for (int j = 0; j < 16; ++j) grad_k[4 * j + 2 * h] = grad_k[4 * j + 2 * h + 1] = 0.0f;
+#pragma unroll
+      for (int j = 0; j < 16; ++j) grad_v[4 * j + 2 * h] = grad_v[4 * j + 2 * h + 1] = 0.0f;
+    }
 #pragma unroll
     for (int j = 0; j < 16; ++j) {
       const uint32_t to =
@@ -303,11 +342,19 @@ __device__ __forceinline__ void attention_gradients_wgmma(const AttentionGradien
   named_wait<128>(2 + warpgroup);
   if (thread == 0) {
     const int token = first_key + 64 * warpgroup;
-    if (token < args.keys) {
+    if (token < block.keys) {
+      if constexpr (kHasGradientOptions<Args>) {
+        if (block.maps != nullptr) {
+          read_sequence_map(block.maps + kMapGradK);
+          read_sequence_map(block.maps + kMapGradV);
+        }
+      }
+      const cuda::TensorMap& grad_k_map = map_of<Args>(block, args.grad_k, kMapGradK);
+      const cuda::TensorMap& grad_v_map = map_of<Args>(block, args.grad_v, kMapGradV);
       for (int p = 0; p < 2; ++p) {
-        copy_panel_out(args.grad_k, 64 * p, kv_head, token, sequence,
+        copy_panel_out(grad_k_map, 64 * p, kv_head, token, sequence,
                        shared + GradientShared::kKeys + out + p * kKeyPanel);
-        copy_panel_out(args.grad_v, 64 * p, kv_head, token, sequence,
+        copy_panel_out(grad_v_map, 64 * p, kv_head, token, sequence,
                        shared + GradientShared::kValues + out + p * kKeyPanel);
       }
     }
@@ -317,14 +364,19 @@ __device__ __forceinline__ void attention_gradients_wgmma(const AttentionGradien
 }
 
 // A warp per (sequence, query, head), those beyond the queries too.
-template <class T>
-__device__ __forceinline__ void attention_gradients_wgmma_terms(const AttentionGradientWgmmaArgs& args) {
-  const int lane = static_cast<int>(threadIdx.x) % 32, padded = args.query_tiles * cuda::kGradientWgmmaQueries;
+template <class T, class Args>
+__device__ __forceinline__ void attention_gradients_wgmma_terms(const Args& args) {
+  constexpr int kQueries = cuda::kGradientWgmmaQueries;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int64_t padded = static_cast<int64_t>(args.query_tiles) * kQueries;
   const int64_t at = static_cast<int64_t>(blockIdx.x) * (simt::kGradientThreads / 32) + threadIdx.x / 32;
-  const int64_t head = at % args.q_heads, query = at / args.q_heads % padded, sequence = at / args.q_heads / padded;
-  if (sequence >= args.sequences) return;
+  const int64_t head = at % args.q_heads, place = at / args.q_heads % padded, sequence = at / args.q_heads / padded;
+  if (sequence >= (is_packed(args) ? 1 : args.sequences)) return;
+  const int64_t to = (sequence * args.q_heads + head) * padded + place;
+  const QueryTile tile = query_tile(args, to / kQueries);
   float lse = INFINITY, offset = 0.0f;
-  if (query < args.queries) {
+  if (place % kQueries < tile.count) {
+    const int64_t query = tile.token + place % kQueries;
     const T* const out = simt::sample_row<const T>(args.out, sequence, 0, query, head);
     const T* const grad_out = simt::sample_row<const T>(args.grad_out_rows, sequence, 0, query, head);
     for (int d = 2 * lane; d < args.head_size; d += 64) {
@@ -342,18 +394,21 @@ __device__ __forceinline__ void attention_gradients_wgmma_terms(const AttentionG
     offset = sees_nothing ? 0.0f : grad_lse - offset;
   }
   if (lane != 0) return;
-  const int64_t to = (sequence * args.q_heads + head) * padded + query;
   args.lse[to] = lse;
   args.offset[to] = offset;
 }
 
 // grad_q of a tile, from its sums: a block per (sequence, head, tile).
-template <class T>
-__device__ __forceinline__ void attention_gradients_wgmma_rows(const AttentionGradientWgmmaArgs& args) {
+template <class T, class Args>
+__device__ __forceinline__ void attention_gradients_wgmma_rows(const Args& args) {
+  if constexpr (kHasGradientOptions<Args>) {
+    if (simt::fill_nan_if_bad<T>(args.call, true)) return;
+  }
   constexpr int kQueries = cuda::kGradientWgmmaQueries, kHead = cuda::kGradientWgmmaHead;
   __shared__ float rows[kQueries][kHead + 2];
-  const int64_t at = blockIdx.x, tile = at % args.query_tiles;
-  const int64_t head = at / args.query_tiles % args.q_heads, sequence = at / args.query_tiles / args.q_heads;
+  const int64_t at = blockIdx.x;
+  const QueryTile tile = query_tile(args, at);
+  if (is_packed(args) && tile.count < 1) return;
   const float4* const from = reinterpret_cast<const float4*>(args.sums + at * cuda::kGradientWgmmaSums);
   for (int i = static_cast<int>(threadIdx.x); i < cuda::kGradientWgmmaSums / 4; i += simt::kGradientThreads) {
     const float4 sum = from[i];
@@ -367,9 +422,8 @@ __device__ __forceinline__ void attention_gradients_wgmma_rows(const AttentionGr
   __syncthreads();
   for (int i = static_cast<int>(threadIdx.x); i < kQueries * kHead / 2; i += simt::kGradientThreads) {
     const int row = i / (kHead / 2), column = i % (kHead / 2) * 2;
-    const int64_t query = tile * kQueries + row;
-    if (query >= args.queries || column >= args.head_size) continue;
-    T* const to = simt::sample_row<T>(args.grad_q, sequence, 0, query, head) + column;
+    if (row >= tile.count || column >= args.head_size) continue;
+    T* const to = simt::sample_row<T>(args.grad_q, tile.sequence, 0, tile.token + row, tile.head) + column;
     *reinterpret_cast<uint32_t*>(to) = pack_pair<T>(rows[row][column] * args.scale, rows[row][column + 1] * args.scale);
   }
 }

@@ -39,4 +39,16 @@ struct AttentionGradientWgmmaArgs {
   float scale_log2, scale;
 };
 
+// The same with packed sequences, a softcap or a key mask.
+struct AttentionGradientOptionsWgmmaArgs : AttentionGradientWgmmaArgs {
+  simt::AttentionGradientArgs call;  // with row_plan and key_plan of these kernels' tiles
+  // Packed, all made by the kernel in front: of each sequence q, grad_out, k, v, grad_k and grad_v, which end where the
+  // sequence ends (nullptr: dense), and the plans. The sums have one sequence, whose query_tiles are those of all.
+  SequenceMap* maps;
+  int64_t *row_plan, *key_plan;
+  simt::DataErrorSink errors;
+  float softcap_inner;  // what products are multiplied by under tanh; scale_log2 is of the result
+};
+constexpr int kGradientWgmmaSequenceMaps = 6;
+
 }  // namespace rlk::cuda

@@ -10,6 +10,7 @@
 // exponential unit for 1024.
 #pragma once
 
+#include "attention_wgmma_options.cuh"
 #include "wgmma.cuh"
 
 namespace rlk::cuda_kernels {
@@ -24,6 +25,7 @@ struct WgmmaShape {
   static constexpr bool kOwnOut = kTiles.own_out;
   static constexpr int kQueryBytes = kTiles.query_bytes(), kKeyBytes = kTiles.key_bytes(), kKeysAt = kTiles.keys_at();
   static constexpr int kValuesAt = kTiles.values_at(), kOutAt = kTiles.out_at(), kBarriersAt = kTiles.barriers_at();
+  static constexpr int kTileAt = kTiles.tile_at();
   static constexpr int kQueryPanel = 128 * cuda::kWgmmaRows, kKeyPanel = 128 * kKeys;      // bytes
   static constexpr int kOutColumns = kHead == 192 ? 64 : kHead > 128 ? kHead / 2 : kHead;  // of one product
   static constexpr int kOutParts = kHead / kOutColumns;
@@ -63,7 +65,8 @@ template <class S, class Args>
 struct WgmmaKeys {
   int prefix, prefix_tiles, all;  // keys before the sequence's own, and in tiles; of both
 
-  __device__ __forceinline__ explicit WgmmaKeys(const Args& args) : prefix(0), prefix_tiles(0), all(args.keys) {
+  // own: the keys of the sequence.
+  __device__ __forceinline__ WgmmaKeys(const Args& args, int own) : prefix(0), prefix_tiles(0), all(own) {
     if constexpr (kHasPrefix<Args>) {
       prefix = args.prefix_keys;
       prefix_tiles = (prefix + S::kKeys - 1) / S::kKeys;
@@ -82,10 +85,17 @@ struct WgmmaKeys {
   __device__ __forceinline__ int last_key(int tile) const { return (is_own(tile) ? all : prefix) - 1; }
 };
 
-// A tile of queries, and the tiles of keys that its rows see.
-struct WgmmaTile {
-  int head, sequence, first_query, first, count;  // count -1: there is no such tile
-};
+// The tiles of keys that a tile of queries sees.
+template <class S, class Args>
+__device__ __forceinline__ void find_keys(const Args& args, WgmmaTile& tile) {
+  const int last_query = min(tile.first_query + cuda::kWgmmaRows, tile.queries) - 1;
+  const WgmmaKeys<S, Args> all(args, tile.keys);
+  const int high = min(all.all - 1, last_query + tile.diagonal + args.window_right);
+  const int low = max(0, tile.first_query + tile.diagonal - args.window_left);
+  tile.first = all.tile_of(low);
+  tile.count = high < low ? 0 : all.tile_of(high) + 1 - tile.first;
+}
+// Of dense sequences, a block's next tile in each round.
 template <class S, class Args>
 __device__ __forceinline__ WgmmaTile tile_of(const Args& args, int round) {
   const int blocks = static_cast<int>(gridDim.x), block = static_cast<int>(blockIdx.x);
@@ -97,12 +107,11 @@ __device__ __forceinline__ WgmmaTile tile_of(const Args& args, int round) {
   tile.head = at % heads % args.q_heads;
   tile.sequence = at % heads / args.q_heads;
   tile.first_query = (rows - 1 - at / heads) * cuda::kWgmmaRows;
-  const int last_query = min(tile.first_query + cuda::kWgmmaRows, args.queries) - 1;
-  const WgmmaKeys<S, Args> all(args);
-  const int high = min(all.all - 1, last_query + args.diagonal + args.window_right);
-  const int low = max(0, tile.first_query + args.diagonal - args.window_left);
-  tile.first = all.tile_of(low);
-  tile.count = high < low ? 0 : all.tile_of(high) + 1 - tile.first;
+  tile.queries = args.queries;
+  tile.keys = args.keys;
+  tile.diagonal = args.diagonal;
+  tile.token = static_cast<int64_t>(tile.sequence) * args.queries;
+  find_keys<S>(args, tile);
   return tile;
 }
 
@@ -122,17 +131,36 @@ __device__ __forceinline__ void copy_tiles(const Args& args, uint32_t shared, co
     }
     ring.advance();
   };
-  const WgmmaKeys<S, Args> all(args);
+  PackedTiles packed;
+  if constexpr (kHasOptions<Args>) packed.begin(args);
   for (int round = 0;; ++round) {
-    const WgmmaTile tile = tile_of<S>(args, round);
-    if (tile.count < 0) return;
+    WgmmaTile tile;
+    const cuda::TensorMap *q_map = &args.q, *k_map = &args.k, *v_map = &args.v;
+    if constexpr (kHasOptions<Args>) {
+      if (args.maps != nullptr) {
+        tile = packed.next(args);
+        if (tile.count == 0) find_keys<S>(args, tile);
+        q_map = &packed.maps->map, k_map = &packed.maps[1].map, v_map = &packed.maps[2].map;
+      } else {
+        tile = tile_of<S>(args, round);
+      }
+      // The computing warpgroups have read what the tile before was.
+      barrier_wait(barriers.query_empty(), query_parity);
+      put_tile(shared + S::kTileAt, tile);
+      if (tile.count < 0) return barrier_arrive(barriers.query_full());
+      if (args.maps != nullptr) tile.sequence = 0;
+    } else {
+      tile = tile_of<S>(args, round);
+      if (tile.count < 0) return;
+      barrier_wait(barriers.query_empty(), query_parity);
+    }
+    const WgmmaKeys<S, Args> all(args, tile.keys);
     const int kv_head = tile.head / (args.q_heads / args.kv_heads);
-    barrier_wait(barriers.query_empty(), query_parity);
     query_parity ^= 1;
     barrier_expect(barriers.query_full(), S::kQueryBytes);
 #pragma unroll
     for (int p = 0; p < S::kPanels; ++p) {
-      copy_panel(shared + p * S::kQueryPanel, args.q, p * cuda::kWgmmaPanelColumns, tile.head, tile.first_query,
+      copy_panel(shared + p * S::kQueryPanel, *q_map, p * cuda::kWgmmaPanelColumns, tile.head, tile.first_query,
                  tile.sequence, barriers.query_full());
     }
     const auto load_tile = [&](RingPlace<S::kStages>& ring, bool of_values, int number) {
@@ -143,7 +171,7 @@ __device__ __forceinline__ void copy_tiles(const Args& args, uint32_t shared, co
                       tile.sequence / args.samples);
         }
       }
-      load(ring, of_values ? args.v : args.k, ring_at, kv_head, (number - all.prefix_tiles) * S::kKeys, tile.sequence);
+      load(ring, of_values ? *v_map : *k_map, ring_at, kv_head, (number - all.prefix_tiles) * S::kKeys, tile.sequence);
     };
     // From the last tile to the first, the values one step behind the keys.
     for (int i = tile.count - 1; i >= -1; --i) {
@@ -152,6 +180,12 @@ __device__ __forceinline__ void copy_tiles(const Args& args, uint32_t shared, co
     }
   }
 }
+
+// What a kernel has beside windows; packed sequences come with any of Args' options.
+template <bool kCap_, bool kMask_>
+struct WgmmaOptions {
+  static constexpr bool kCap = kCap_, kMask = kMask_;
+};
 
 // The rows of a warpgroup: this thread's are 16 warp + lane / 4 and the one 8 below.
 template <class T, class S>
@@ -208,6 +242,18 @@ struct WgmmaRows {
     }
   }
 
+  // Those that padding hides from all rows.
+  __device__ __forceinline__ void hide_masked(const OpenKeys<kKeys>& open, int column) {
+#pragma unroll
+    for (int j = 0; j < kKeys / 8; ++j) {
+      const uint32_t bits = open.word[j / 4] >> column;
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        if ((bits >> (j % 4 * 8 + i % 2) & 1) == 0) scores[4 * j + i] = -INFINITY;
+      }
+    }
+  }
+
   // Scores, times scale in powers of 2, become weights in fp32. shrink: what the sums so far are to be multiplied by.
   __device__ __forceinline__ void weigh(float scale, float (&shrink)[2]) {
 #pragma unroll
@@ -250,7 +296,7 @@ struct WgmmaRows {
 };
 
 // The work of warpgroup 0 or 1 of those that compute.
-template <class T, class S, bool kTurns, class Args>
+template <class T, class S, bool kTurns, class Options, class Args>
 __device__ __forceinline__ void compute_tiles(const Args& args, uint32_t shared, const WgmmaBarriers<S>& barriers,
                                               int warpgroup) {
   constexpr int kKeys = S::kKeys, kRows = cuda::kWgmmaWarpgroupRows;
@@ -269,15 +315,22 @@ __device__ __forceinline__ void compute_tiles(const Args& args, uint32_t shared,
     ring.advance();
   };
   WgmmaRows<T, S> rows;
-  const WgmmaKeys<S, Args> all(args);
+  OpenKeys<kKeys> open;  // of the tile whose scores are computed
 
   if (kTurns && warpgroup == 1) named_arrive<256>(kTurnBarrier);
   for (int round = 0;; ++round) {
-    const WgmmaTile tile = tile_of<S>(args, round);
+    WgmmaTile tile;
+    if constexpr (kHasOptions<Args>) {
+      barrier_wait(barriers.query_full(), query_parity);
+      tile = get_tile(shared + S::kTileAt);
+    } else {
+      tile = tile_of<S>(args, round);
+    }
     if (tile.count < 0) break;
+    const WgmmaKeys<S, Args> all(args, tile.keys);
     const int first_query = tile.first_query + warpgroup * kRows;
-    const int right = first_query + args.diagonal + args.window_right;  // of the warpgroup's first row
-    const int left = first_query + args.diagonal - args.window_left;
+    const int right = first_query + tile.diagonal + args.window_right;  // of the warpgroup's first row
+    const int left = first_query + tile.diagonal - args.window_left;
     const auto hide = [&](int i) {
       const int first_key = all.first_key(tile.first + i), last_key = all.last_key(tile.first + i);
       if (first_key >= left + kRows - 1 && first_key + kKeys - 1 <= min(last_key, right)) return;
@@ -288,11 +341,37 @@ __device__ __forceinline__ void compute_tiles(const Args& args, uint32_t shared,
       }
     };
 
+    const auto ask_mask = [&](int i) {
+      if constexpr (Options::kMask) {
+        open.ask(args.call, tile.sequence, all.first_key(tile.first + i), tile.keys);
+      }
+    };
+    const auto adjust = [&](int i) {
+      if constexpr (Options::kCap) bend(rows.scores, args.softcap_inner);
+      hide(i);
+      if constexpr (Options::kMask) {
+        open.settle();
+        if (!open.all()) rows.hide_masked(open, column);
+      }
+    };
+    // Before the values of the tile whose scores were computed last are multiplied.
+    const auto clear_masked = [&] {
+      if constexpr (Options::kMask) {
+        if (open.all()) return;
+        if (thread < kKeys && !open.has(thread)) {
+          clear_row<S::kPanels, S::kKeyPanel>(shared + S::kValuesAt + values.stage * S::kKeyBytes + thread * 128);
+        }
+        shared_stores_ready();
+        named_wait<128>(kOutBarrier + warpgroup);
+      }
+    };
+
     rows.clear();
     float shrink[2];
-    barrier_wait(barriers.query_full(), query_parity);
+    if constexpr (!kHasOptions<Args>) barrier_wait(barriers.query_full(), query_parity);
     query_parity ^= 1;
     if (tile.count > 0) {
+      ask_mask(tile.count - 1);
       barrier_wait(keys.full_barrier(), keys.parity);
       products_begin();
       rows.multiply_keys(query_panels, operand_at(key_panels, keys.stage * S::kKeyBytes));
@@ -300,7 +379,7 @@ __device__ __forceinline__ void compute_tiles(const Args& args, uint32_t shared,
       products_wait<0>();
       pin(rows.scores);
       done_with(keys);
-      hide(tile.count - 1);
+      adjust(tile.count - 1);
       rows.weigh(args.scale, shrink);
       rows.round_weights();
     }
@@ -313,6 +392,8 @@ __device__ __forceinline__ void compute_tiles(const Args& args, uint32_t shared,
       rows.multiply_keys(query_panels, operand_at(key_panels, keys.stage * S::kKeyBytes));
       products_commit();
       barrier_wait(values.full_barrier(), values.parity);
+      clear_masked();
+      ask_mask(i);
       products_begin();
       rows.add_values(operand_at(value_panels, values.stage * S::kKeyBytes));
       products_commit();
@@ -320,7 +401,7 @@ __device__ __forceinline__ void compute_tiles(const Args& args, uint32_t shared,
       products_wait<1>();
       pin(rows.scores);
       done_with(keys);
-      hide(i);
+      adjust(i);
       rows.weigh(args.scale, shrink);
       // Never true. Without a branch here the compiler waits first and computes the weights beside idle tensor cores.
       if (rows.sum[0] + rows.sum[1] < 0.0f) __trap();
@@ -333,6 +414,7 @@ __device__ __forceinline__ void compute_tiles(const Args& args, uint32_t shared,
     if (S::kOwnOut) release(barriers.query_empty());
     if (tile.count > 0) {
       barrier_wait(values.full_barrier(), values.parity);
+      clear_masked();
       rows.pin_out();
       products_begin();
       rows.add_values(operand_at(value_panels, values.stage * S::kKeyBytes));
@@ -362,8 +444,8 @@ __device__ __forceinline__ void compute_tiles(const Args& args, uint32_t shared,
                      : "memory");
       }
       const int query = first_query + row + 8 * h;
-      if (args.lse != nullptr && column == 0 && query < args.queries) {
-        args.lse[(static_cast<int64_t>(tile.sequence) * args.queries + query) * args.q_heads + tile.head] =
+      if (args.lse != nullptr && column == 0 && query < tile.queries) {
+        args.lse[(tile.token + query) * args.q_heads + tile.head] =
             total == 0.0f ? -INFINITY
                           : static_cast<float>((double(rows.top[h]) + double(log2f(total))) * 0.69314718055994530942);
       }
@@ -371,10 +453,20 @@ __device__ __forceinline__ void compute_tiles(const Args& args, uint32_t shared,
     shared_stores_ready();
     named_wait<128>(kOutBarrier + warpgroup);
     if (thread == 0) {
-      if (first_query < args.queries) {
+      const cuda::TensorMap* out_map = &args.out;
+      int sequence = tile.sequence;
+      if constexpr (kHasOptions<Args>) {
+        if (args.maps != nullptr) {
+          const SequenceMap* const its = args.maps + static_cast<int64_t>(sequence) * cuda::kWgmmaSequenceMaps + 3;
+          read_sequence_map(its);
+          out_map = &its->map;
+          sequence = 0;
+        }
+      }
+      if (first_query < tile.queries) {
 #pragma unroll
         for (int p = 0; p < S::kPanels; ++p) {
-          copy_panel_out(args.out, p * cuda::kWgmmaPanelColumns, tile.head, first_query, tile.sequence,
+          copy_panel_out(*out_map, p * cuda::kWgmmaPanelColumns, tile.head, first_query, sequence,
                          out_at + p * kOutPanel);
         }
       }
@@ -388,8 +480,11 @@ __device__ __forceinline__ void compute_tiles(const Args& args, uint32_t shared,
   if (thread == 0) wait_panels_read();
 }
 
-template <class T, class S, bool kTurns, class Args>
+template <class T, class S, bool kTurns, class Options = WgmmaOptions<false, false>, class Args>
 __device__ __forceinline__ void attention_wgmma(const Args& args) {
+  if constexpr (kHasOptions<Args>) {
+    if (simt::fill_nan_if_bad<T>(args.call)) return;
+  }
   const uint32_t shared = (shared_address(simt::dynamic_shared()) + 1023) & ~1023u;
   const WgmmaBarriers<S> barriers{shared + S::kBarriersAt};
   if (threadIdx.x == 0) {
@@ -404,7 +499,7 @@ __device__ __forceinline__ void attention_wgmma(const Args& args) {
     if (threadIdx.x == 0) copy_tiles<S>(args, shared, barriers);
   } else {
     take_registers<232>();
-    compute_tiles<T, S, kTurns>(args, shared, barriers, warpgroup - 1);
+    compute_tiles<T, S, kTurns, Options>(args, shared, barriers, warpgroup - 1);
   }
 }
 
