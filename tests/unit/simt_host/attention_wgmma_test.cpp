@@ -111,11 +111,8 @@ TEST_F(AttentionWgmmaTest, WhatItsKernelsLackIsDeclined) {
     EXPECT_EQ(declined(attention(shape)), "HEAD_SIZE") << head;
   }
   rlk_attention_params capped = causal();
-  capped.softcap = 30;
+  capped.softcap = 0x1p61;
   EXPECT_EQ(declined(attention({}, capped)), "SOFTCAP");
-  auto masked = attention({});
-  masked.input(RLK_ATTENTION_IN_KEY_MASK, {RLK_DTYPE_UINT, 8, 1}, {2, 512});
-  EXPECT_EQ(declined(std::move(masked)), "KEY_MASK");
   auto odd = attention({});
   odd.input(RLK_ATTENTION_IN_K).tensor.alignment = 8;
   EXPECT_EQ(declined(std::move(odd)), "ALIGNMENT");
@@ -190,6 +187,85 @@ TEST_F(AttentionWgmmaTest, TheMapsCarryTheTensorsSizesAndTheKernelsTiles) {
   EXPECT_TRUE(cuda::mapped == expected);
   told({3, 500, 0, 8, 2, 80}, causal());
   EXPECT_EQ(cuda::mapped.size(), 2u) << "no map can be made of no keys";
+}
+
+// --- Packed sequences, softcaps and key masks ------------------------------------------------------------------------
+
+Arranged<sdk::ops::Attention> packed(int64_t sequences, int64_t queries, int64_t keys,
+                                     rlk_attention_params params = causal()) {
+  params.layout = RLK_ATTENTION_LAYOUT_PACKED;
+  Arranged<sdk::ops::Attention> call(params, {sequences, -1, -1, queries, keys, 8, 2, 128});
+  call.input(RLK_ATTENTION_IN_Q, kBf16, {queries, 8, 128});
+  call.input(RLK_ATTENTION_IN_K, kBf16, {keys, 2, 128});
+  call.input(RLK_ATTENTION_IN_V, kBf16, {keys, 2, 128});
+  call.input(RLK_ATTENTION_IN_CU_SEQLENS_Q, {RLK_DTYPE_INT, 32, 1}, {sequences + 1});
+  call.input(RLK_ATTENTION_IN_CU_SEQLENS_K, {RLK_DTYPE_INT, 32, 1}, {sequences + 1});
+  call.output(RLK_ATTENTION_OUT_OUT, kBf16, {queries, 8, 128});
+  return call;
+}
+// What the last kernel of an execution is told, and its blocks.
+template <class Args, class Implementation, class Op>
+std::pair<unsigned, Args> told_last(Arranged<Op> call) {
+  std::pair<unsigned, Args> seen{};
+  on_launch = [&seen](unsigned blocks, const void* arguments) {
+    seen = {blocks, *static_cast<const Args*>(arguments)};
+  };
+  cuda::mapped.clear();
+  Device device(0);
+  call.template launch<Implementation>(device);
+  on_launch = nullptr;
+  return seen;
+}
+
+TEST_F(AttentionWgmmaTest, OptionsHaveKernelsOfTheirOwn) {
+  Device device(0);
+  using Names = std::vector<std::string>;
+  const std::string options = "attention_options_wgmma_", mask = "attention_mask_wgmma_";
+  EXPECT_EQ(packed(3, 900, 700).launch<AttentionWgmma>(device), (Names{options + "plan", options + "bf16_128"}));
+  EXPECT_EQ(packed(3, 0, 700).launch<AttentionWgmma>(device), (Names{options + "plan"})) << "cu_seqlens are checked";
+  rlk_attention_params capped = causal();
+  capped.softcap = 30;
+  EXPECT_EQ(packed(3, 900, 700, capped).launch<AttentionWgmma>(device),
+            (Names{options + "plan", options + "bf16_128_cap"}));
+  EXPECT_EQ(attention({}, capped).launch<AttentionWgmma>(device), (Names{options + "bf16_128_cap"}));
+  for (const auto& params : {causal(), capped}) {
+    auto masked = attention({}, params);
+    masked.input(RLK_ATTENTION_IN_KEY_MASK, {RLK_DTYPE_UINT, 8, 1}, {2, 512});
+    EXPECT_EQ(masked.launch<AttentionWgmma>(device), (Names{mask + "bf16_128" + (params.softcap > 0 ? "_cap" : "")}));
+  }
+}
+
+TEST_F(AttentionWgmmaTest, PackedSequencesAreMappedAsOneAndTakeABlockForEachTileTheyMayHave) {
+  using Args = cuda::AttentionOptionsWgmmaArgs;
+  const auto [blocks, args] = told_last<Args, AttentionWgmma>(packed(3, 900, 700));
+  EXPECT_EQ(blocks, (8u + 3u) * 8u);
+  EXPECT_EQ(told_last<Args, AttentionWgmma>(packed(3, 90000, 700)).first, 132u);
+  EXPECT_EQ(args.call.block_rows, cuda::kWgmmaRows);
+  EXPECT_EQ(args.call.group, 1) << "tiles are of one head";
+  ASSERT_NE(args.maps, nullptr);
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(args.maps) % 128, reinterpret_cast<uintptr_t>(args.call.plan) % 128);
+  told_last<Args, AttentionWgmma>(packed(3, 900, 700));
+  const std::vector<cuda::Mapped> expected = {
+      {128, 8, 900, 1, 1024, 128}, {128, 2, 700, 1, 256, 128}, {128, 2, 700, 1, 256, 128}, {128, 8, 900, 1, 1024, 64}};
+  EXPECT_TRUE(cuda::mapped == expected);
+}
+
+TEST_F(AttentionWgmmaTest, ASoftcapIsAppliedInPowersOfTwo) {
+  rlk_attention_params capped = causal();
+  capped.softcap = 50;
+  capped.scale = 0.25;
+  const auto args = told_last<cuda::AttentionOptionsWgmmaArgs, AttentionWgmma>(attention({}, capped)).second;
+  EXPECT_FLOAT_EQ(args.softcap_inner, 0.005f);
+  EXPECT_FLOAT_EQ(args.scale, 50 * 1.44269504f);
+  EXPECT_EQ(args.maps, nullptr) << "dense";
+}
+
+TEST_F(AttentionWgmmaTest, ManyShortPackedSequencesCostWhatTheirWholeTilesCost) {
+  Device device(0);
+  const auto cost = [&device](int64_t sequences) {
+    return packed(sequences, 4096, 4096).query<AttentionWgmma>(device).cost_us;
+  };
+  EXPECT_GT(cost(4096) * 4096, cost(8) * 8) << "a sequence's share of the pairs is less, its tile is not";
 }
 
 // --- Samples that share a prefix -------------------------------------------------------------------------------------
@@ -350,6 +426,62 @@ TEST_F(AttentionWgmmaTest, GradientsOfNoQueriesAndOfNoKeysLaunchWhatWritesZeros)
   EXPECT_EQ(gradients({2, 0, 512, 8, 2, 128}).launch<AttentionBackwardWgmma>(device), (Names{image + "bf16"}));
   EXPECT_EQ(gradients({2, 512, 0, 8, 2, 128}).launch<AttentionBackwardWgmma>(device),
             (Names{image + "terms_bf16", image + "rows_bf16"}));
+}
+
+Arranged<sdk::ops::AttentionBackward> packed_gradients(int64_t sequences, int64_t queries, int64_t keys,
+                                                       double softcap = 0) {
+  rlk_attention_backward_params params = RLK_ATTENTION_BACKWARD_PARAMS_INIT;
+  params.causal = RLK_ATTENTION_BACKWARD_CAUSAL_ON;
+  params.layout = RLK_ATTENTION_BACKWARD_LAYOUT_PACKED;
+  params.softcap = softcap;
+  Arranged<sdk::ops::AttentionBackward> call(params, {sequences, -1, -1, queries, keys, 8, 2, 128});
+  const std::vector<int64_t> rows = {queries, 8, 128}, of_keys = {keys, 2, 128};
+  call.input(RLK_ATTENTION_BACKWARD_IN_Q, kBf16, rows);
+  call.input(RLK_ATTENTION_BACKWARD_IN_K, kBf16, of_keys);
+  call.input(RLK_ATTENTION_BACKWARD_IN_V, kBf16, of_keys);
+  call.input(RLK_ATTENTION_BACKWARD_IN_OUT, kBf16, rows);
+  call.input(RLK_ATTENTION_BACKWARD_IN_LSE, kF32, {queries, 8});
+  call.input(RLK_ATTENTION_BACKWARD_IN_GRAD_OUT, kBf16, rows);
+  call.input(RLK_ATTENTION_BACKWARD_IN_CU_SEQLENS_Q, {RLK_DTYPE_INT, 64, 1}, {sequences + 1});
+  call.input(RLK_ATTENTION_BACKWARD_IN_CU_SEQLENS_K, {RLK_DTYPE_INT, 64, 1}, {sequences + 1});
+  call.output(RLK_ATTENTION_BACKWARD_OUT_GRAD_Q, kBf16, rows);
+  call.output(RLK_ATTENTION_BACKWARD_OUT_GRAD_K, kBf16, of_keys);
+  call.output(RLK_ATTENTION_BACKWARD_OUT_GRAD_V, kBf16, of_keys);
+  return call;
+}
+
+TEST_F(AttentionWgmmaTest, GradientsWithOptionsHaveKernelsOfTheirOwn) {
+  Device device(0);
+  using Names = std::vector<std::string>;
+  const std::string image = "attention_gradients_options_wgmma_";
+  EXPECT_EQ(packed_gradients(3, 900, 700).launch<AttentionBackwardWgmma>(device),
+            (Names{image + "plan", image + "terms_bf16", image + "bf16", image + "rows_bf16"}));
+  EXPECT_EQ(packed_gradients(3, 900, 700, 30).launch<AttentionBackwardWgmma>(device),
+            (Names{image + "plan", image + "terms_bf16", image + "bf16_cap", image + "rows_bf16"}));
+  EXPECT_EQ(packed_gradients(3, 0, 0).launch<AttentionBackwardWgmma>(device), (Names{image + "plan"}));
+  auto masked = gradients({});
+  masked.input(RLK_ATTENTION_BACKWARD_IN_KEY_MASK, {RLK_DTYPE_UINT, 8, 1}, {2, 512});
+  EXPECT_EQ(masked.launch<AttentionBackwardWgmma>(device),
+            (Names{image + "terms_bf16", image + "bf16", image + "rows_bf16"}));
+}
+
+TEST_F(AttentionWgmmaTest, PackedGradientsSumTilesOfAllSequencesBehindEachOther) {
+  const auto [blocks, args] =
+      told_last<cuda::AttentionGradientOptionsWgmmaArgs, AttentionBackwardWgmma>(packed_gradients(3, 900, 700));
+  EXPECT_EQ(args.query_tiles, 15 + 3);
+  EXPECT_EQ(blocks, (15u + 3u) * 8u) << "the rows of grad_q";
+  EXPECT_EQ(args.call.cu_are_i64, 1);
+  ASSERT_NE(args.maps, nullptr);
+  EXPECT_EQ(args.call.row_plan, args.row_plan);
+  EXPECT_EQ(args.call.key_plan, args.key_plan);
+  ASSERT_EQ(cuda::mapped.size(), 6u);
+  for (const cuda::Mapped& map : cuda::mapped) EXPECT_EQ(map.sequences, 1) << map.tokens << " tokens";
+}
+
+TEST_F(AttentionWgmmaTest, ManyShortPackedSequencesNeedNoTiledSumsFarLargerThanTheirTensors) {
+  Device device(0);
+  EXPECT_EQ(packed_gradients(64, 32768, 32768).query<AttentionBackwardWgmma>(device).reason_code, "");
+  EXPECT_EQ(packed_gradients(32768, 32768, 32768).query<AttentionBackwardWgmma>(device).reason_code, "WORKSPACE");
 }
 
 }  // namespace
