@@ -1,5 +1,4 @@
-// The gradients of attention on warpgroup products (kernels/attention_gradients_wgmma.cuh): 16-bit tensors of sm_90,
-// heads up to 128.
+// The gradients of attention on warpgroup products (kernels/attention_gradients_wgmma.cuh): 16-bit tensors of sm_90.
 #include "attention_gradients_wgmma.hpp"
 
 #include "../simt/host/attention_gradients.hpp"
@@ -25,16 +24,18 @@ constexpr uint32_t kNumerics =
     kAttentionNumerics & ~(RLK_NUMERICS_ACCURATE | RLK_NUMERICS_DETERMINISTIC | RLK_NUMERICS_BATCH_INVARIANT);
 
 struct Layout {
-  explicit Layout(const sdk::Arguments<Op>& call) : packed(is_packed<Op>(call)), sequences(call.B) {
+  explicit Layout(const sdk::Arguments<Op>& call)
+      : packed(is_packed<Op>(call)), padded(gradient_wgmma_padded(call.D)), sequences(call.B) {
     const int64_t queries = packed ? call.Tq : call.Sq;
     tiles = ceil_divide(queries, kGradientWgmmaQueries) + (packed ? call.B : 0);  // of each sequence a short one
     all = queries == 0 ? 0 : tiles * call.Hq * (packed ? 1 : call.B);
   }
   bool packed;
+  int padded;  // head size
   int64_t sequences;
   int64_t tiles, all;  // of queries: of a head, when packed a bound for those of all sequences; and of all heads
   uint64_t terms() const { return static_cast<uint64_t>(all) * kGradientWgmmaQueries * sizeof(float); }  // one of two
-  uint64_t sums() const { return static_cast<uint64_t>(all) * kGradientWgmmaSums * sizeof(float); }
+  uint64_t sums() const { return static_cast<uint64_t>(all * gradient_wgmma_sums(padded)) * sizeof(float); }
   uint64_t plan() const { return packed ? static_cast<uint64_t>(sequences + 2) * sizeof(int64_t) : 0; }  // one of two
   uint64_t maps() const {
     return packed ? static_cast<uint64_t>(sequences) * kGradientWgmmaSequenceMaps * sizeof(SequenceMap) : 0;
@@ -64,8 +65,9 @@ sdk::Refusal refuse_workspace(const sdk::Arguments<Op>& call) {
 
 // Of one key head; when packed a bound, since every sequence may have a short one.
 int64_t key_tiles(const sdk::Arguments<Op>& call) {
-  if (is_packed<Op>(call)) return call.Tk == 0 ? 0 : ceil_divide(call.Tk, kGradientWgmmaKeys) + call.B;
-  return ceil_divide(call.Sk, kGradientWgmmaKeys) * call.B;
+  const int64_t keys = gradient_wgmma_keys(gradient_wgmma_padded(call.D));
+  if (is_packed<Op>(call)) return call.Tk == 0 ? 0 : ceil_divide(call.Tk, keys) + call.B;
+  return ceil_divide(call.Sk, keys) * call.B;
 }
 
 class AttentionBackwardWgmmaPlan final : public sdk::Plan {
@@ -73,13 +75,15 @@ public:
   AttentionBackwardWgmmaPlan(Device& device, const sdk::Call<Op>& call)
       : params_(call.params()), place_(device.place()), dtype_(sdk::dtype_of(*sdk::arguments_of(call).grad_out)) {
     has_options_ = has_options(sdk::arguments_of(call));
+    padded_ = gradient_wgmma_padded(sdk::arguments_of(call).D);
     const std::string name = sdk::name_of(dtype_), image = has_options_ ? kOptionsImage : kImage;
     const auto kernel = [&](const std::string& rest, int shared_bytes = 0) {
       return device.kernel(image.c_str(), image + rest, shared_bytes);
     };
     terms_ = kernel("_terms_" + name);
-    blocks_ = kernel("_" + name + (params_.softcap != 0 ? "_cap" : ""), GradientWgmmaShared::kBytes);
-    rows_ = kernel("_rows_" + name);
+    const std::string head = "_" + std::to_string(padded_);
+    blocks_ = kernel("_" + name + head + (params_.softcap != 0 ? "_cap" : ""), gradient_wgmma_shared_bytes(padded_));
+    rows_ = kernel("_rows_" + name + head);
     if (is_packed<Op>(sdk::arguments_of(call))) plan_ = kernel("_plan");
     flags = RLK_PLAN_SHAREABLE | RLK_PLAN_CAPTURABLE;
     dynamic_symbols = sample_symbols<Op>();
@@ -129,6 +133,7 @@ public:
       args.call.row_plan = args.row_plan;
       args.call.key_plan = args.key_plan;
       args.errors = error_sink(run);
+      args.block_keys = gradient_wgmma_keys(padded_);
       launch_grid(plan_, 1, simt::kPlanThreads, 0, handle, args);
     }
     const auto launch_one = [&](FunctionHandle kernel, int64_t blocks, int threads, int shared_bytes) {
@@ -145,7 +150,7 @@ public:
       launch_one(terms_, ceil_divide(layout.all * kGradientWgmmaQueries, kWarps), simt::kGradientThreads, 0);
     }
     if (const int64_t blocks = key_tiles(call) * sizes.kv_heads; blocks > 0) {
-      launch_one(blocks_, blocks, kWgmmaThreads, GradientWgmmaShared::kBytes);
+      launch_one(blocks_, blocks, kWgmmaThreads, gradient_wgmma_shared_bytes(padded_));
     }
     if (layout.all > 0) launch_one(rows_, layout.all, simt::kGradientThreads, 0);
   }
@@ -163,8 +168,8 @@ private:
       args.grad_out = map(sizes.grad_out, sizes.q_heads, sizes.queries, kGradientWgmmaQueries);
     }
     if (sizes.keys > 0) {
-      args.k = map(sizes.k, sizes.kv_heads, sizes.keys, kGradientWgmmaKeys);
-      args.v = map(sizes.v, sizes.kv_heads, sizes.keys, kGradientWgmmaKeys);
+      args.k = map(sizes.k, sizes.kv_heads, sizes.keys, gradient_wgmma_keys(padded_));
+      args.v = map(sizes.v, sizes.kv_heads, sizes.keys, gradient_wgmma_keys(padded_));
       args.grad_k = map(sizes.grad_k, sizes.kv_heads, sizes.keys, kWgmmaWarpgroupRows);
       args.grad_v = map(sizes.grad_v, sizes.kv_heads, sizes.keys, kWgmmaWarpgroupRows);
     }
@@ -174,6 +179,7 @@ private:
   Place place_;
   sdk::Dtype dtype_;
   bool has_options_ = false;
+  int padded_ = 0;  // head size
   FunctionHandle terms_ = nullptr, blocks_ = nullptr, rows_ = nullptr;
   FunctionHandle plan_ = nullptr;  // of packed sequences
 };
@@ -185,9 +191,9 @@ sdk::Support AttentionBackwardWgmma::query(Device& device, const sdk::Call<Op>& 
   if (auto refused = refuse_gradients<Op>(device, call)) return *refused;
   if (auto refused = refuse_other_than_hopper(device)) return *refused;
   if (auto refused = sdk::refuse_dtype(call.q, "q", {sdk::Dtype::bf16, sdk::Dtype::f16})) return *refused;
-  if (call.D % 8 != 0 || call.D > kGradientWgmmaHead) {
+  if (call.D % 8 != 0 || call.D > kGradientWgmmaMostHead) {
     return sdk::Support::no("HEAD_SIZE", sdk::format("head size %lld; these kernels take multiples of 8 up to %d",
-                                                     static_cast<long long>(call.D), kGradientWgmmaHead));
+                                                     static_cast<long long>(call.D), kGradientWgmmaMostHead));
   }
   constexpr const char* kNames[] = {"q", "k", "v", "out", "grad_out", "grad_q", "grad_k", "grad_v"};
   const rlk_tensor* const tensors[] = {call.q,        call.k,      call.v,      call.out,
@@ -206,10 +212,12 @@ sdk::Support AttentionBackwardWgmma::query(Device& device, const sdk::Call<Op>& 
   sdk::Support answer = sdk::Support::yes(kName, kNumerics, RLK_SUPPORT_PREFERRED);
   const Layout layout(call);
   answer.workspace_bound = layout.total();
-  // Five products of whole panels, measured against the rate of mma.sync instructions; blocks of 128 keys and all heads
-  // of a group, where they are fewer than multiprocessors, leave the others without work.
+  // Five products of whole panels, of heads above 128 two of them twice, measured against the rate of mma.sync
+  // instructions; blocks of keys and all heads of a group, where they are fewer than multiprocessors, leave the others
+  // without work.
   const bool halved = call.params.causal != decltype(call.params.causal)::off;
-  const double operations = 10.0 * gradient_pairs<Op>(call) * kGradientWgmmaHead * (halved ? 0.5 : 1.0);
+  const double operations =
+      (layout.padded > 128 ? 14.0 : 10.0) * gradient_pairs<Op>(call) * layout.padded * (halved ? 0.5 : 1.0);
   const double blocks = static_cast<double>(std::max<int64_t>(key_tiles(call) * call.Hkv, 1));
   const double alone = std::max(static_cast<double>(device.multiprocessors()) / blocks, 1.0);
   answer.cost_us = (layout.packed ? 5 : 4) * kLaunchUs + alone * device.matrix_us(0.65 * operations) +

@@ -46,7 +46,7 @@ __device__ __forceinline__ int find_sequence(const int64_t* plan, int sequences,
   return low;
 }
 
-__device__ __forceinline__ KeyBlock packed_key_block(const AttentionGradientOptionsWgmmaArgs& args) {
+__device__ __forceinline__ KeyBlock packed_key_block(const AttentionGradientOptionsWgmmaArgs& args, int block_keys) {
   KeyBlock block{};
   block.first_key = -1;
   const int tile = static_cast<int>(blockIdx.x) / args.kv_heads;
@@ -59,7 +59,7 @@ __device__ __forceinline__ KeyBlock packed_key_block(const AttentionGradientOpti
     return simt::wave_read(static_cast<int>(packed_span(cu, found, is_i64).count), 0);
   };
   block.kv_head = static_cast<int>(blockIdx.x) % args.kv_heads;
-  block.first_key = simt::wave_read(tile - static_cast<int>(plan[found]), 0) * cuda::kGradientWgmmaKeys;
+  block.first_key = simt::wave_read(tile - static_cast<int>(plan[found]), 0) * block_keys;
   block.queries = count(args.call.cu_q);
   block.keys = count(args.call.cu_k);
   block.diagonal = args.call.top_left != 0 ? 0 : block.keys - block.queries;
@@ -68,15 +68,15 @@ __device__ __forceinline__ KeyBlock packed_key_block(const AttentionGradientOpti
   return block;
 }
 template <class Args>
-__device__ __forceinline__ KeyBlock key_block(const Args& args) {
+__device__ __forceinline__ KeyBlock key_block(const Args& args, int block_keys) {
   if constexpr (kHasGradientOptions<Args>) {
-    if (is_packed(args)) return packed_key_block(args);
+    if (is_packed(args)) return packed_key_block(args, block_keys);
   }
   const int kv_heads = args.kv_heads * args.sequences, at = static_cast<int>(blockIdx.x) % kv_heads;
   // The first keys, which most queries see where causality halves the work, come first.
   return {at % args.kv_heads,
           at / args.kv_heads,
-          static_cast<int>(blockIdx.x) / kv_heads * cuda::kGradientWgmmaKeys,
+          static_cast<int>(blockIdx.x) / kv_heads * block_keys,
           args.queries,
           args.keys,
           args.diagonal,
@@ -136,7 +136,7 @@ __device__ __forceinline__ void attention_gradients_wgmma_plan(const AttentionGr
   cut.cu_k = call.cu_q;
   cut.queries = call.keys;
   cut.keys = call.queries;
-  cut.block_rows = cuda::kGradientWgmmaKeys;
+  cut.block_rows = args.block_keys;
   cut.plan = args.key_plan;
   cut.errors = {};  // the first one reports
   simt::attention_plan(cut);

@@ -17,7 +17,7 @@ constexpr bool kHasOptions = std::is_same_v<Args, AttentionOptionsWgmmaArgs>;
 struct WgmmaTile {
   int head, sequence, first_query, first, count;  // count -1: there is no such tile
   int queries, keys, diagonal;                    // of the sequence; keys: its own
-  int64_t token;                                  // of lse, the sequence's first
+  int64_t token;                                  // packed: the sequence's first
 };
 
 __device__ __forceinline__ void put_tile(uint32_t at, const WgmmaTile& tile) {

@@ -403,7 +403,7 @@ TEST_F(AttentionWgmmaTest, GradientsDeclineWhatTheirKernelsLack) {
     return gradients(shape).query<AttentionBackwardWgmma>(device).reason_code;
   };
   Shape shape;
-  shape.head = 136;
+  shape.head = 132;
   EXPECT_EQ(reason(shape), "HEAD_SIZE");
   shape = {};
   shape.dtype = kF32;
@@ -422,10 +422,10 @@ TEST_F(AttentionWgmmaTest, GradientsOfNoQueriesAndOfNoKeysLaunchWhatWritesZeros)
   using Names = std::vector<std::string>;
   const std::string image = "attention_gradients_wgmma_";
   EXPECT_EQ(gradients({}).launch<AttentionBackwardWgmma>(device),
-            (Names{image + "terms_bf16", image + "bf16", image + "rows_bf16"}));
-  EXPECT_EQ(gradients({2, 0, 512, 8, 2, 128}).launch<AttentionBackwardWgmma>(device), (Names{image + "bf16"}));
+            (Names{image + "terms_bf16", image + "bf16_128", image + "rows_bf16_128"}));
+  EXPECT_EQ(gradients({2, 0, 512, 8, 2, 128}).launch<AttentionBackwardWgmma>(device), (Names{image + "bf16_128"}));
   EXPECT_EQ(gradients({2, 512, 0, 8, 2, 128}).launch<AttentionBackwardWgmma>(device),
-            (Names{image + "terms_bf16", image + "rows_bf16"}));
+            (Names{image + "terms_bf16", image + "rows_bf16_128"}));
 }
 
 Arranged<sdk::ops::AttentionBackward> packed_gradients(int64_t sequences, int64_t queries, int64_t keys,
@@ -450,19 +450,35 @@ Arranged<sdk::ops::AttentionBackward> packed_gradients(int64_t sequences, int64_
   return call;
 }
 
+TEST_F(AttentionWgmmaTest, GradientsOfWideHeadsHaveBlocksOfFewerKeys) {
+  Device device(0);
+  using Names = std::vector<std::string>;
+  const std::string image = "attention_gradients_wgmma_";
+  for (const int64_t head : {136, 192, 256}) {
+    const Shape shape{2, 500, 700, 8, 2, head};
+    cuda::mapped.clear();
+    auto call = gradients(shape);
+    EXPECT_EQ(call.launch<AttentionBackwardWgmma>(device),
+              (Names{image + "terms_bf16", image + "bf16_256", image + "rows_bf16_256"}));
+    EXPECT_GT(call.workspace_bytes, uint64_t{2 * 8 * 8 * 64 * 256} * sizeof(float)) << "sums of whole tiles";
+    ASSERT_EQ(cuda::mapped.size(), 6u);
+    for (const cuda::Mapped& map : cuda::mapped) EXPECT_EQ(map.rows, 64) << map.tokens << " tokens";
+  }
+}
+
 TEST_F(AttentionWgmmaTest, GradientsWithOptionsHaveKernelsOfTheirOwn) {
   Device device(0);
   using Names = std::vector<std::string>;
   const std::string image = "attention_gradients_options_wgmma_";
   EXPECT_EQ(packed_gradients(3, 900, 700).launch<AttentionBackwardWgmma>(device),
-            (Names{image + "plan", image + "terms_bf16", image + "bf16", image + "rows_bf16"}));
+            (Names{image + "plan", image + "terms_bf16", image + "bf16_128", image + "rows_bf16_128"}));
   EXPECT_EQ(packed_gradients(3, 900, 700, 30).launch<AttentionBackwardWgmma>(device),
-            (Names{image + "plan", image + "terms_bf16", image + "bf16_cap", image + "rows_bf16"}));
+            (Names{image + "plan", image + "terms_bf16", image + "bf16_128_cap", image + "rows_bf16_128"}));
   EXPECT_EQ(packed_gradients(3, 0, 0).launch<AttentionBackwardWgmma>(device), (Names{image + "plan"}));
   auto masked = gradients({});
   masked.input(RLK_ATTENTION_BACKWARD_IN_KEY_MASK, {RLK_DTYPE_UINT, 8, 1}, {2, 512});
   EXPECT_EQ(masked.launch<AttentionBackwardWgmma>(device),
-            (Names{image + "terms_bf16", image + "bf16", image + "rows_bf16"}));
+            (Names{image + "terms_bf16", image + "bf16_128", image + "rows_bf16_128"}));
 }
 
 TEST_F(AttentionWgmmaTest, PackedGradientsSumTilesOfAllSequencesBehindEachOther) {
