@@ -148,7 +148,8 @@ __device__ __forceinline__ void compute_tiles(const Args& args, uint32_t shared,
     ring.advance();
   };
   WgmmaRows<T, S> rows;
-  OpenKeys<kKeys> open;  // of the tile whose scores are computed
+  OpenKeys<kKeys> open;                   // of the tile whose scores are computed
+  const SequenceMap* read_map = nullptr;  // that this thread has copied through
 
   if (kTurns && warpgroup == 1) named_arrive<256>(kTurnBarrier);
   for (int round = 0;; ++round) {
@@ -291,7 +292,8 @@ __device__ __forceinline__ void compute_tiles(const Args& args, uint32_t shared,
       if constexpr (kHasOptions<Args>) {
         if (args.maps != nullptr) {
           const SequenceMap* const its = args.maps + static_cast<int64_t>(sequence) * cuda::kWgmmaSequenceMaps + 3;
-          read_sequence_map(its);
+          if (its != read_map) read_sequence_map(its);
+          read_map = its;
           out_map = &its->map;
           sequence = 0;
         }

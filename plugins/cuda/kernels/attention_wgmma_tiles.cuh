@@ -131,26 +131,38 @@ __device__ __forceinline__ void copy_tiles(const Args& args, uint32_t shared, co
     }
     ring.advance();
   };
+  // A packed tile comes out of memory: it is asked for while this one's keys are under way.
   PackedTiles packed;
-  if constexpr (kHasOptions<Args>) packed.begin(args);
+  const auto take = [&](int round) {
+    if constexpr (kHasOptions<Args>) {
+      if (args.maps != nullptr) {
+        WgmmaTile tile = packed.next(args);
+        if (tile.count == 0) find_keys<S>(args, tile);
+        return tile;
+      }
+    }
+    return tile_of<S>(args, round);
+  };
+  WgmmaTile next{};
+  if constexpr (kHasOptions<Args>) {
+    packed.begin(args);
+    next = take(0);
+  }
   for (int round = 0;; ++round) {
     WgmmaTile tile;
     const cuda::TensorMap *q_map = &args.q, *k_map = &args.k, *v_map = &args.v;
     if constexpr (kHasOptions<Args>) {
-      if (args.maps != nullptr) {
-        tile = packed.next(args);
-        if (tile.count == 0) find_keys<S>(args, tile);
-        q_map = &packed.maps->map, k_map = &packed.maps[1].map, v_map = &packed.maps[2].map;
-      } else {
-        tile = tile_of<S>(args, round);
-      }
+      tile = next;
       // The computing warpgroups have read what the tile before was.
       barrier_wait(barriers.query_empty(), query_parity);
       put_tile(shared + S::kTileAt, tile);
       if (tile.count < 0) return barrier_arrive(barriers.query_full());
-      if (args.maps != nullptr) tile.sequence = 0;
+      if (args.maps != nullptr) {
+        q_map = &packed.maps->map, k_map = &packed.maps[1].map, v_map = &packed.maps[2].map;
+        tile.sequence = 0;
+      }
     } else {
-      tile = tile_of<S>(args, round);
+      tile = take(round);
       if (tile.count < 0) return;
       barrier_wait(barriers.query_empty(), query_parity);
     }
@@ -175,6 +187,9 @@ __device__ __forceinline__ void copy_tiles(const Args& args, uint32_t shared, co
     };
     // From the last tile to the first, the values one step behind the keys.
     for (int i = tile.count - 1; i >= -1; --i) {
+      if constexpr (kHasOptions<Args>) {
+        if (i == min(1, tile.count - 1)) next = take(round + 1);
+      }
       if (i >= 0) load_tile(keys, false, tile.first + i);
       if (i + 1 < tile.count) load_tile(values, true, tile.first + i + 1);
     }
