@@ -3,6 +3,7 @@
 #include "plugins/cuda/attention_wgmma.hpp"
 #include "plugins/cuda/attention_gradients_wgmma.hpp"
 #include "plugins/cuda/images.hpp"
+#include "plugins/cuda/kernels/attention_gradients_wgmma.h"
 #include "plugins/cuda/prefix_attention_wgmma.hpp"
 #include "plugins/cuda/tensor_map.hpp"
 #include "tests/unit/simt_host/operator_calls.hpp"
@@ -239,7 +240,7 @@ TEST_F(AttentionWgmmaTest, PackedSequencesAreMappedAsOneAndTakeABlockForEachTile
   using Args = cuda::AttentionOptionsWgmmaArgs;
   const auto [blocks, args] = told_last<Args, AttentionWgmma>(packed(3, 900, 700));
   EXPECT_EQ(blocks, (8u + 3u) * 8u);
-  EXPECT_EQ(told_last<Args, AttentionWgmma>(packed(3, 90000, 700)).first, 132u);
+  EXPECT_EQ((told_last<Args, AttentionWgmma>(packed(3, 90000, 700)).first), 132u);
   EXPECT_EQ(args.call.block_rows, cuda::kWgmmaRows);
   EXPECT_EQ(args.call.group, 1) << "tiles are of one head";
   ASSERT_NE(args.maps, nullptr);
