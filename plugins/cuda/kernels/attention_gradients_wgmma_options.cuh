@@ -72,11 +72,12 @@ __device__ __forceinline__ KeyBlock key_block(const Args& args, int block_keys) 
   if constexpr (kHasGradientOptions<Args>) {
     if (is_packed(args)) return packed_key_block(args, block_keys);
   }
-  const int kv_heads = args.kv_heads * args.sequences, at = static_cast<int>(blockIdx.x) % kv_heads;
-  // The first keys, which most queries see where causality halves the work, come first.
-  return {at % args.kv_heads,
-          at / args.kv_heads,
-          static_cast<int>(blockIdx.x) / kv_heads * block_keys,
+  // Sequence after sequence: the L2 cache then holds the sums of grad_q that blocks add to. The first keys, which most
+  // queries see where causality halves the work, come first.
+  const int tiles = (args.keys + block_keys - 1) / block_keys, at = static_cast<int>(blockIdx.x) / args.kv_heads;
+  return {static_cast<int>(blockIdx.x) % args.kv_heads,
+          at / tiles,
+          at % tiles * block_keys,
           args.queries,
           args.keys,
           args.diagonal,

@@ -151,6 +151,7 @@ __device__ __forceinline__ void compute_tiles(const Args& args, uint32_t shared,
   OpenKeys<kKeys> open;                   // of the tile whose scores are computed
   const SequenceMap* read_map = nullptr;  // that this thread has copied through
 
+  WgmmaKeys<S, Args> all(args, args.keys);
   if (kTurns && warpgroup == 1) named_arrive<256>(kTurnBarrier);
   for (int round = 0;; ++round) {
     WgmmaTile tile;
@@ -161,10 +162,10 @@ __device__ __forceinline__ void compute_tiles(const Args& args, uint32_t shared,
       tile = tile_of<S>(args, round);
     }
     if (tile.count < 0) break;
-    const WgmmaKeys<S, Args> all(args, tile.keys);
+    if constexpr (kHasOptions<Args>) all = WgmmaKeys<S, Args>(args, tile.keys);
     const int first_query = tile.first_query + warpgroup * kRows;
-    const int right = first_query + tile.diagonal + args.window_right;  // of the warpgroup's first row
-    const int left = first_query + tile.diagonal - args.window_left;
+    const int right = first_query + diagonal_of(args, tile) + args.window_right;  // of the warpgroup's first row
+    const int left = first_query + diagonal_of(args, tile) - args.window_left;
     const auto hide = [&](int i) {
       const int first_key = all.first_key(tile.first + i), last_key = all.last_key(tile.first + i);
       if (first_key >= left + kRows - 1 && first_key + kKeys - 1 <= min(last_key, right)) return;
@@ -278,7 +279,7 @@ __device__ __forceinline__ void compute_tiles(const Args& args, uint32_t shared,
                      : "memory");
       }
       const int query = first_query + row + 8 * h;
-      if (args.lse != nullptr && column == 0 && query < tile.queries) {
+      if (args.lse != nullptr && column == 0 && query < queries_of(args, tile)) {
         args.lse[(first_token_of(args, tile) + query) * args.q_heads + tile.head] =
             total == 0.0f ? -INFINITY
                           : static_cast<float>((double(rows.top[h]) + double(log2f(total))) * 0.69314718055994530942);
@@ -298,7 +299,7 @@ __device__ __forceinline__ void compute_tiles(const Args& args, uint32_t shared,
           sequence = 0;
         }
       }
-      if (first_query < tile.queries) {
+      if (first_query < queries_of(args, tile)) {
 #pragma unroll
         for (int p = 0; p < S::kPanels; ++p) {
           copy_panel_out(*out_map, p * cuda::kWgmmaPanelColumns, tile.head, first_query, sequence,

@@ -77,13 +77,27 @@ struct WgmmaKeys {
   __device__ __forceinline__ int last_key(int tile) const { return (is_own(tile) ? all : prefix) - 1; }
 };
 
+// Of a tile's sequence. Where there are no options all are alike: nothing is kept in registers for them.
+template <class Args>
+__device__ __forceinline__ int queries_of(const Args& args, const WgmmaTile& tile) {
+  return kHasOptions<Args> ? tile.queries : args.queries;
+}
+template <class Args>
+__device__ __forceinline__ int keys_of(const Args& args, const WgmmaTile& tile) {
+  return kHasOptions<Args> ? tile.keys : args.keys;
+}
+template <class Args>
+__device__ __forceinline__ int diagonal_of(const Args& args, const WgmmaTile& tile) {
+  return kHasOptions<Args> ? tile.diagonal : args.diagonal;
+}
+
 // The tiles of keys that a tile of queries sees.
 template <class S, class Args>
 __device__ __forceinline__ void find_keys(const Args& args, WgmmaTile& tile) {
-  const int last_query = min(tile.first_query + cuda::kWgmmaRows, tile.queries) - 1;
-  const WgmmaKeys<S, Args> all(args, tile.keys);
-  const int high = min(all.all - 1, last_query + tile.diagonal + args.window_right);
-  const int low = max(0, tile.first_query + tile.diagonal - args.window_left);
+  const int last_query = min(tile.first_query + cuda::kWgmmaRows, queries_of(args, tile)) - 1;
+  const WgmmaKeys<S, Args> all(args, keys_of(args, tile));
+  const int high = min(all.all - 1, last_query + diagonal_of(args, tile) + args.window_right);
+  const int low = max(0, tile.first_query + diagonal_of(args, tile) - args.window_left);
   tile.first = all.tile_of(low);
   tile.count = high < low ? 0 : all.tile_of(high) + 1 - tile.first;
 }
@@ -131,42 +145,30 @@ __device__ __forceinline__ void copy_tiles(const Args& args, uint32_t shared, co
     }
     ring.advance();
   };
-  // A packed tile comes out of memory: it is asked for while this one's keys are under way.
   PackedTiles packed;
-  const auto take = [&](int round) {
-    if constexpr (kHasOptions<Args>) {
-      if (args.maps != nullptr) {
-        WgmmaTile tile = packed.next(args);
-        if (tile.count == 0) find_keys<S>(args, tile);
-        return tile;
-      }
-    }
-    return tile_of<S>(args, round);
-  };
-  WgmmaTile next{};
-  if constexpr (kHasOptions<Args>) {
-    packed.begin(args);
-    next = take(0);
-  }
+  if constexpr (kHasOptions<Args>) packed.begin(args);
   for (int round = 0;; ++round) {
     WgmmaTile tile;
     const cuda::TensorMap *q_map = &args.q, *k_map = &args.k, *v_map = &args.v;
     if constexpr (kHasOptions<Args>) {
-      tile = next;
+      if (args.maps != nullptr) {
+        tile = packed.next(args);
+        if (tile.count == 0) find_keys<S>(args, tile);
+        q_map = &packed.maps->map, k_map = &packed.maps[1].map, v_map = &packed.maps[2].map;
+      } else {
+        tile = tile_of<S>(args, round);
+      }
       // The computing warpgroups have read what the tile before was.
       barrier_wait(barriers.query_empty(), query_parity);
       put_tile(shared + S::kTileAt, tile);
       if (tile.count < 0) return barrier_arrive(barriers.query_full());
-      if (args.maps != nullptr) {
-        q_map = &packed.maps->map, k_map = &packed.maps[1].map, v_map = &packed.maps[2].map;
-        tile.sequence = 0;
-      }
+      if (args.maps != nullptr) tile.sequence = 0;
     } else {
-      tile = take(round);
+      tile = tile_of<S>(args, round);
       if (tile.count < 0) return;
       barrier_wait(barriers.query_empty(), query_parity);
     }
-    const WgmmaKeys<S, Args> all(args, tile.keys);
+    const WgmmaKeys<S, Args> all(args, keys_of(args, tile));
     const int kv_head = tile.head / (args.q_heads / args.kv_heads);
     query_parity ^= 1;
     barrier_expect(barriers.query_full(), S::kQueryBytes);
@@ -187,9 +189,6 @@ __device__ __forceinline__ void copy_tiles(const Args& args, uint32_t shared, co
     };
     // From the last tile to the first, the values one step behind the keys.
     for (int i = tile.count - 1; i >= -1; --i) {
-      if constexpr (kHasOptions<Args>) {
-        if (i == min(1, tile.count - 1)) next = take(round + 1);
-      }
       if (i >= 0) load_tile(keys, false, tile.first + i);
       if (i + 1 < tile.count) load_tile(values, true, tile.first + i + 1);
     }
