@@ -35,6 +35,22 @@ uint64_t workspace_of(const AttentionSizes& sizes) {
   return align_256(attention_workspace(sizes)) + align_256(maps_bytes(sizes.sequences)) + align_256(sizeof(int32_t));
 }
 
+WgmmaSoftcap softcap_of(double inner) {
+  inner = std::max(inner, 0x1p-120);  // which bends no score of fp32, and has an inverse
+  WgmmaSoftcap softcap{};
+  softcap.inner = static_cast<float>(inner);
+  softcap.inverse = static_cast<float>(1.0 / inner);
+  // Elsewhere the factors would leave the range of fp32, and all products take the long way.
+  softcap.most = inner >= 0x1p-14 && inner <= 8 ? static_cast<float>(0.5 / inner) : -1.0f;
+  constexpr float kFactors[] = {kTanh0, kTanh1, kTanh2, kTanh3};
+  double power = 1.0;
+  for (int i = 0; i < 4; ++i) {
+    power *= inner * inner;
+    softcap.factors[i] = static_cast<float>(kFactors[i] * power);
+  }
+  return softcap;
+}
+
 class AttentionWgmmaPlan final : public AttentionPlan {
 public:
   AttentionWgmmaPlan(Device& device, const sdk::Call<Op>& call)
@@ -71,9 +87,8 @@ public:
     args.diagonal = sizes.top_left != 0 ? 0 : args.keys - args.queries;
     args.window_left = near_bound(sizes.window_left);
     args.window_right = near_bound(sizes.window_right);
-    const bool caps = sizes.softcap > 0;
-    args.scale = static_cast<float>((caps ? sizes.softcap : sizes.scale) * 1.4426950408889634074);
-    args.softcap_inner = caps ? static_cast<float>(sizes.scale / sizes.softcap) : 0.0f;
+    args.scale = static_cast<float>(sizes.scale * 1.4426950408889634074);
+    if (sizes.softcap > 0) args.softcap = softcap_of(sizes.scale / sizes.softcap);
     args.call = sizes;
     args.call.group = 1;
     args.call.block_rows = kWgmmaRows;

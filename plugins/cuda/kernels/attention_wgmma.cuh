@@ -182,7 +182,7 @@ __device__ __forceinline__ void compute_tiles(const Args& args, uint32_t shared,
       }
     };
     const auto adjust = [&](int i) {
-      if constexpr (Options::kCap) bend(rows.scores, args.softcap_inner);
+      if constexpr (Options::kCap) bend(rows.scores, args.softcap);
       hide(i);
       if constexpr (Options::kMask) {
         open.settle();

@@ -38,6 +38,15 @@ struct PrefixAttentionWgmmaArgs : AttentionWgmmaArgs {
   int32_t prefix_keys, samples;
 };
 
+// tanh(y) / y - 1 over y^2, as a polynomial of y^2, for |y| up to 1/2.
+constexpr float kTanh0 = -0.333331439f, kTanh1 = 0.133258789f, kTanh2 = -5.30454935e-2f, kTanh3 = 1.724149e-2f;
+
+// A product x of query and key becomes tanh(x inner) / inner; `scale` remains what it is without a softcap.
+// Up to `most` that is x (1 + f[0] x^2 + f[1] x^4 + ..), the series of tanh with inner in its factors.
+struct WgmmaSoftcap {
+  float inner, inverse, most, factors[4];
+};
+
 // The same with packed sequences, a softcap or a key mask.
 struct AttentionOptionsWgmmaArgs : AttentionWgmmaArgs {
   simt::AttentionArgs call;  // with block_rows kWgmmaRows and group 1: plan has tiles of queries
@@ -45,7 +54,7 @@ struct AttentionOptionsWgmmaArgs : AttentionWgmmaArgs {
   // makes them of q, k, v and out above, and sets `taken`, the tiles of queries that blocks have taken, to 0.
   SequenceMap* maps;
   int32_t* taken;
-  float softcap_inner;  // what products are multiplied by under tanh; `scale` is of the result
+  WgmmaSoftcap softcap;
 };
 
 // The head size of the kernel that computes this one.

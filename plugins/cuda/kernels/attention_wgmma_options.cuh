@@ -108,27 +108,50 @@ __device__ __forceinline__ void attention_wgmma_plan(const AttentionOptionsWgmma
 // y from -1/2 to 1/2. Within 2^-25.9 of its size, before rounding.
 __device__ __forceinline__ float tanh_of_small(float y) {
   const float u = y * y;
-  float p = fmaf(1.724149e-2f, u, -5.30454935e-2f);
-  p = fmaf(p, u, 0.133258789f);
-  p = fmaf(p, u, -0.333331439f);
+  float p = fmaf(cuda::kTanh3, u, cuda::kTanh2);
+  p = fmaf(p, u, cuda::kTanh1);
+  p = fmaf(p, u, cuda::kTanh0);
   return y * fmaf(p, u, 1.0f);
 }
 __device__ __forceinline__ float tanh_of_any(float y) {
   const float size = fabsf(y), e = simt::exp2_fast(size * 2.8853900818f);
   return size < 0.5f ? tanh_of_small(y) : copysignf(1.0f - __fdividef(2.0f, 1.0f + e), y);
 }
-// tanh of each product times `inner`. Caps are made for scores that seldom reach them: most warps take the short way.
+// Caps are made for scores that seldom come near them: most warps take the short way. True for all lanes or for none.
 template <int kCount>
-__device__ __forceinline__ void bend(float (&products)[kCount], float inner) {
+__device__ __forceinline__ bool all_within(const float (&products)[kCount], float most) {
   float largest = 0.0f;
 #pragma unroll
   for (int i = 0; i < kCount; ++i) largest = fmaxf(largest, fabsf(products[i]));
-  if (simt::wave_ballot(largest * inner >= 0.5f) == 0) {
+  return simt::wave_ballot(!(largest <= most)) == 0;
+}
+template <int kCount>
+__device__ __forceinline__ void bend(float (&products)[kCount], const cuda::WgmmaSoftcap& softcap) {
+  if (all_within(products, softcap.most)) {
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) products[i] = tanh_of_small(products[i] * inner);
+    for (int i = 0; i < kCount; ++i) {
+      const float u = products[i] * products[i];
+      float p = fmaf(softcap.factors[3], u, softcap.factors[2]);
+      p = fmaf(p, u, softcap.factors[1]);
+      p = fmaf(p, u, softcap.factors[0]);
+      products[i] *= fmaf(p, u, 1.0f);
+    }
   } else {
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) products[i] = tanh_of_any(products[i] * inner);
+    for (int i = 0; i < kCount; ++i) products[i] = tanh_of_any(products[i] * softcap.inner) * softcap.inverse;
+  }
+}
+// tanh(x inner) alone, of which the gradients need the slope.
+template <int kCount>
+__device__ __forceinline__ void bend(float (&products)[kCount], float inner) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) products[i] *= inner;
+  if (all_within(products, 0.5f)) {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) products[i] = tanh_of_small(products[i]);
+  } else {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) products[i] = tanh_of_any(products[i]);
   }
 }
 

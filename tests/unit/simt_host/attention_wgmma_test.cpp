@@ -251,14 +251,32 @@ TEST_F(AttentionWgmmaTest, PackedSequencesAreMappedAsOneAndTakeABlockForEachTile
   EXPECT_TRUE(cuda::mapped == expected);
 }
 
-TEST_F(AttentionWgmmaTest, ASoftcapIsAppliedInPowersOfTwo) {
+TEST_F(AttentionWgmmaTest, ASoftcapIsASeriesOfTheProduct) {
   rlk_attention_params capped = causal();
-  capped.softcap = 50;
+  capped.softcap = 2;
   capped.scale = 0.25;
   const auto args = told_last<cuda::AttentionOptionsWgmmaArgs, AttentionWgmma>(attention({}, capped)).second;
-  EXPECT_FLOAT_EQ(args.softcap_inner, 0.005f);
-  EXPECT_FLOAT_EQ(args.scale, 50 * 1.44269504f);
+  EXPECT_FLOAT_EQ(args.scale, 0.25f * 1.44269504f) << "as without one";
   EXPECT_EQ(args.maps, nullptr) << "dense";
+  EXPECT_FLOAT_EQ(args.softcap.most, 4) << "where tanh is of 1/2";
+  for (const double x : {0.1, 1.0, 2.5, 4.0}) {
+    double sum = 1, power = 1;
+    for (const float factor : args.softcap.factors) sum += factor * (power *= x * x);
+    EXPECT_NEAR(x * sum * 0.25, 2 * std::tanh(x * 0.25 / 2), 1e-7 * x) << x;
+  }
+}
+
+TEST_F(AttentionWgmmaTest, ASoftcapFarFromTheScoresHasNoSeries) {
+  const auto softcap = [](double cap, double scale) {
+    rlk_attention_params capped = causal();
+    capped.softcap = cap;
+    capped.scale = scale;
+    return told_last<cuda::AttentionOptionsWgmmaArgs, AttentionWgmma>(attention({}, capped)).second.softcap;
+  };
+  EXPECT_LT(softcap(0x1p60, 0.1).most, 0);
+  EXPECT_LT(softcap(0x1p-60, 0.1).most, 0);
+  EXPECT_EQ(softcap(0x1p-60, 0x1p60).inner, 0x1p120f);
+  EXPECT_GT(softcap(300, 0.0884).most, 0);
 }
 
 TEST_F(AttentionWgmmaTest, ManyShortPackedSequencesCostWhatTheirWholeTilesCost) {
