@@ -208,7 +208,8 @@ sdk::Support AttentionBackwardWgmma::query(Device& device, const sdk::Call<Op>& 
     if (auto refused = refuse_tensor_map(*tensors[i], kNames[i])) return *refused;
   }
   if (auto refused = refuse_workspace(call)) return *refused;
-  if (auto refused = refuse_without(has_options(call) ? kOptionsImage : kImage)) return *refused;
+  if (auto refused = has_options(call) ? refuse_without(kOptionsImage, "12.3") : refuse_without(kImage))
+    return *refused;
   sdk::Support answer = sdk::Support::yes(kName, kNumerics, RLK_SUPPORT_PREFERRED);
   const Layout layout(call);
   answer.workspace_bound = layout.total();

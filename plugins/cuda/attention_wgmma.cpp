@@ -158,7 +158,8 @@ sdk::Support AttentionWgmma::query(Device& device, const sdk::Call<Op>& describe
     }
     if (auto refused = refuse_tensor_map(*tensors[i], kNames[i])) return *refused;
   }
-  if (auto refused = refuse_without(image_for(described))) return *refused;
+  const char* const image = image_for(described);
+  if (auto refused = refuse_without(image, image == kImage ? "12" : "12.3")) return *refused;
   sdk::Support answer = sdk::Support::yes(kName, kAttentionNumerics & ~RLK_NUMERICS_ACCURATE, RLK_SUPPORT_PREFERRED);
   answer.workspace_bound = workspace_of(sizes);
   // Whole tiles of queries are computed; where they are fewer than multiprocessors, the others have nothing to do.
