@@ -1,5 +1,4 @@
-// attention on warpgroup products (kernels/attention_wgmma.cuh): dense 16-bit tensors of sm_90, without softcap and
-// mask.
+// attention on warpgroup products (kernels/attention_wgmma.cuh): 16-bit tensors of sm_90.
 #include "attention_wgmma.hpp"
 
 #include "hopper.hpp"
@@ -9,36 +8,76 @@ namespace {
 
 using namespace simt::host;
 
+using Op = sdk::ops::Attention;
+
 constexpr const char* kImage = "attention_wgmma";
+constexpr const char* kOptionsImage = "attention_options_wgmma";  // packed sequences and softcaps
+constexpr const char* kMaskImage = "attention_mask_wgmma";
+
+const char* image_for(const sdk::Call<Op>& described) {
+  const auto call = sdk::arguments_of(described);
+  if (call.key_mask != nullptr) return kMaskImage;
+  return attention_sizes(described).packed || call.params.softcap != 0 ? kOptionsImage : kImage;
+}
+
+// Tiles of queries of one head; when packed a bound, since every sequence may have a short one.
+int64_t query_tiles(const AttentionSizes& sizes) {
+  const int64_t tiles = ceil_divide(sizes.queries, kWgmmaRows);
+  return sizes.packed ? tiles + sizes.sequences : tiles * sizes.sequences;
+}
+
+// Of packed sequences: the plan, the maps, the counter of tiles.
+uint64_t maps_bytes(int64_t sequences) {
+  return static_cast<uint64_t>(sequences) * kWgmmaSequenceMaps * sizeof(SequenceMap);
+}
+uint64_t workspace_of(const AttentionSizes& sizes) {
+  if (!sizes.packed) return 0;
+  return align_256(attention_workspace(sizes)) + align_256(maps_bytes(sizes.sequences)) + align_256(sizeof(int32_t));
+}
+
+WgmmaSoftcap softcap_of(double inner) {
+  inner = std::max(inner, 0x1p-120);  // which bends no score of fp32, and has an inverse
+  WgmmaSoftcap softcap{};
+  softcap.inner = static_cast<float>(inner);
+  softcap.inverse = static_cast<float>(1.0 / inner);
+  // Elsewhere the factors would leave the range of fp32, and all products take the long way.
+  softcap.most = inner >= 0x1p-14 && inner <= 8 ? static_cast<float>(0.5 / inner) : -1.0f;
+  constexpr float kFactors[] = {kTanh0, kTanh1, kTanh2, kTanh3};
+  double power = 1.0;
+  for (int i = 0; i < 4; ++i) {
+    power *= inner * inner;
+    softcap.factors[i] = static_cast<float>(kFactors[i] * power);
+  }
+  return softcap;
+}
 
 class AttentionWgmmaPlan final : public AttentionPlan {
 public:
-  AttentionWgmmaPlan(Device& device, const sdk::Call<sdk::ops::Attention>& call)
+  AttentionWgmmaPlan(Device& device, const sdk::Call<Op>& call)
       : AttentionPlan(device, call, AttentionWgmma::kName),
         multiprocessors_(device.multiprocessors()),
         dtype_(sdk::dtype_of(*sdk::arguments_of(call).q)),
         tiles_(wgmma_tiles(wgmma_padded(attention_sizes(call).head))) {
     numerics = kAttentionNumerics & ~RLK_NUMERICS_ACCURATE;
-    kernel_ = device.kernel(kImage, sdk::format("%s_%s_%d", kImage, sdk::name_of(dtype_), tiles_.head),
-                            tiles_.shared_bytes());
+    const char* const image = image_for(call);
+    has_options_ = image != kImage;
+    kernel_ = device.kernel(
+        image, sdk::format("%s_%s_%d%s", image, sdk::name_of(dtype_), tiles_.head, params_.softcap != 0 ? "_cap" : ""),
+        tiles_.shared_bytes());
+    if (attention_sizes(call).packed) plan_ = device.kernel(kOptionsImage, "attention_options_wgmma_plan");
+  }
+
+  uint64_t prepare(const sdk::Run& run) override {
+    const auto call = sdk::arguments_of<Op>(run, params_);
+    return workspace_of({call.B, call.Tq, call.Tk, call.Hq, call.Hkv, call.D, plan_ != nullptr});
   }
 
   void enqueue(sdk::Stream& stream, const sdk::Run& run) override {
     const simt::AttentionArgs sizes = arguments(run);
     expect_near(sizes.queries, sizes.keys);
-    const int64_t blocks = ceil_divide(sizes.queries, kWgmmaRows) * sizes.q_heads * sizes.sequences;
-    if (blocks == 0) return;
     const PlaceScope scope(place_);  // the driver makes tensor maps of a current context
-    AttentionWgmmaArgs args{};
-    const auto map = [&](const simt::AttentionTensor& tensor, int64_t heads, int64_t tokens, int rows) {
-      return tensor_map(tensor, dtype_, sizes.head_size, heads, tokens, sizes.sequences, rows);
-    };
-    args.q = map(sizes.q, sizes.q_heads, sizes.queries, kWgmmaRows);
-    if (sizes.keys > 0) {  // else no tile is read
-      args.k = map(sizes.k, sizes.kv_heads, sizes.keys, tiles_.keys);
-      args.v = map(sizes.v, sizes.kv_heads, sizes.keys, tiles_.keys);
-    }
-    args.out = map(sizes.out, sizes.q_heads, sizes.queries, kWgmmaWarpgroupRows);
+    AttentionOptionsWgmmaArgs args{};
+    set_maps(args, sizes);
     args.lse = static_cast<float*>(sizes.lse);
     args.sequences = static_cast<int32_t>(sizes.sequences);
     args.queries = static_cast<int32_t>(sizes.queries);
@@ -49,15 +88,52 @@ public:
     args.window_left = near_bound(sizes.window_left);
     args.window_right = near_bound(sizes.window_right);
     args.scale = static_cast<float>(sizes.scale * 1.4426950408889634074);
-    launch_grid(kernel_, std::min(blocks, multiprocessors_), kWgmmaThreads, tiles_.shared_bytes(), own(stream).handle(),
-                args);
+    if (sizes.softcap > 0) args.softcap = softcap_of(sizes.scale / sizes.softcap);
+    args.call = sizes;
+    args.call.group = 1;
+    args.call.block_rows = kWgmmaRows;
+
+    const StreamHandle handle = own(stream).handle();
+    if (plan_ != nullptr) {
+      Workspace workspace(run.workspace());
+      args.call.plan = workspace.take<int64_t>(attention_workspace({sizes.sequences, 0, 0, 0, 0, 0, true}));
+      args.maps = workspace.take<SequenceMap>(maps_bytes(sizes.sequences));
+      args.taken = workspace.take<int32_t>(sizeof(int32_t));
+      launch_grid(plan_, 1, simt::kPlanThreads, 0, handle, args);
+    }
+    const int64_t blocks = query_tiles({sizes.sequences, sizes.queries, 0, 0, 0, 0, plan_ != nullptr}) * sizes.q_heads;
+    if (sizes.queries == 0 || blocks == 0) return;
+    const auto run_blocks = [&](const auto& arguments) {
+      launch_grid(kernel_, std::min(blocks, multiprocessors_), kWgmmaThreads, tiles_.shared_bytes(), handle, arguments);
+    };
+    if (has_options_) {
+      run_blocks(args);
+    } else {
+      run_blocks(static_cast<const AttentionWgmmaArgs&>(args));
+    }
   }
 
 private:
+  // Of packed sequences, which lie behind each other like the tokens of one, they are what each one's are made of.
+  void set_maps(AttentionWgmmaArgs& args, const simt::AttentionArgs& sizes) const {
+    const auto map = [&](const simt::AttentionTensor& tensor, int64_t heads, int64_t tokens, int rows) {
+      return tensor_map(tensor, dtype_, sizes.head_size, heads, tokens, plan_ != nullptr ? 1 : sizes.sequences, rows);
+    };
+    if (sizes.queries == 0 || sizes.sequences == 0) return;
+    args.q = map(sizes.q, sizes.q_heads, sizes.queries, kWgmmaRows);
+    if (sizes.keys > 0) {  // else no tile is read
+      args.k = map(sizes.k, sizes.kv_heads, sizes.keys, tiles_.keys);
+      args.v = map(sizes.v, sizes.kv_heads, sizes.keys, tiles_.keys);
+    }
+    args.out = map(sizes.out, sizes.q_heads, sizes.queries, kWgmmaWarpgroupRows);
+  }
+
   int64_t multiprocessors_;
   sdk::Dtype dtype_;
   WgmmaTiles tiles_;
-  FunctionHandle kernel_;
+  bool has_options_ = false;
+  FunctionHandle kernel_ = nullptr;
+  FunctionHandle plan_ = nullptr;  // of packed sequences
 };
 
 }  // namespace
@@ -69,9 +145,6 @@ sdk::Support AttentionWgmma::query(Device& device, const sdk::Call<Op>& describe
   const sdk::Dtype dtype = sdk::dtype_of(*call.q);
   if (auto refused = sdk::refuse_dtype(call.q, "q", {sdk::Dtype::bf16, sdk::Dtype::f16})) return *refused;
   const AttentionSizes sizes = attention_sizes(described);
-  if (sizes.packed) return sdk::Support::no("LAYOUT", "packed sequences; these kernels take dense batches");
-  if (call.params.softcap != 0) return sdk::Support::no("SOFTCAP", "these kernels have no softcap");
-  if (call.key_mask != nullptr) return sdk::Support::no("KEY_MASK", "these kernels have no key_mask");
   if (sizes.head % 8 != 0 || sizes.head > 256) {
     return sdk::Support::no("HEAD_SIZE", sdk::format("head size %lld; these kernels take multiples of 8 up to 256",
                                                      static_cast<long long>(sizes.head)));
@@ -85,18 +158,20 @@ sdk::Support AttentionWgmma::query(Device& device, const sdk::Call<Op>& describe
     }
     if (auto refused = refuse_tensor_map(*tensors[i], kNames[i])) return *refused;
   }
-  if (auto refused = refuse_without(kImage)) return *refused;
+  const char* const image = image_for(described);
+  if (auto refused = refuse_without(image, image == kImage ? "12" : "12.3")) return *refused;
   sdk::Support answer = sdk::Support::yes(kName, kAttentionNumerics & ~RLK_NUMERICS_ACCURATE, RLK_SUPPORT_PREFERRED);
+  answer.workspace_bound = workspace_of(sizes);
   // Whole tiles of queries are computed; where they are fewer than multiprocessors, the others have nothing to do.
-  const int64_t tiles = std::max<int64_t>(ceil_divide(sizes.queries, kWgmmaRows), 1);
-  const double blocks = static_cast<double>(std::max<int64_t>(tiles * sizes.q_heads * sizes.sequences, 1));
+  const int64_t all_queries = sizes.packed ? sizes.queries : sizes.queries * sizes.sequences;
+  const double tiles = static_cast<double>(std::max<int64_t>(query_tiles(sizes), 1));
+  const double blocks = std::max(tiles * static_cast<double>(sizes.q_heads), 1.0);
   const double alone = std::max(static_cast<double>(device.multiprocessors()) / blocks, 1.0);
-  const double padding =
-      static_cast<double>(tiles * kWgmmaRows) / static_cast<double>(std::max<int64_t>(sizes.queries, 1));
+  const double padding = tiles * kWgmmaRows / static_cast<double>(std::max<int64_t>(all_queries, 1));
   // Measured against the rate of mma.sync instructions.
-  answer.cost_us =
-      kLaunchUs + alone * std::max(device.matrix_us(0.55 * padding * attention_operations(described, sizes)),
-                                   attention_bytes_us(device, sizes, dtype));
+  answer.cost_us = kLaunchUs * (sizes.packed ? 2 : 1) +
+                   alone * std::max(device.matrix_us(0.55 * padding * attention_operations(described, sizes)),
+                                    attention_bytes_us(device, sizes, dtype));
   return answer;
 }
 std::unique_ptr<sdk::Plan> AttentionWgmma::plan(Device& device, const sdk::Call<Op>& call) {

@@ -16,13 +16,14 @@ inline sdk::Refusal refuse_other_than_hopper(const simt::host::Device& device) {
                                       device.arch().c_str()));
 }
 
-// What the build or the driver lacks, or nothing.
-inline sdk::Refusal refuse_without(const char* image) {
+// What the build or the driver lacks, or nothing. nvcc: the first that compiles this image.
+inline sdk::Refusal refuse_without(const char* image, const char* nvcc = "12") {
   if (auto refused = refuse_tensor_maps()) return refused;
   if (image_of(image, 0) != nullptr) return std::nullopt;
   return sdk::Support::no("KERNELS_NOT_BUILT",
-                          "this plugin was built without the kernels for sm_90a; rebuild it with 90 in "
-                          "RLK_CUDA_ARCHITECTURES and nvcc 12 or later");
+                          sdk::format("this plugin was built without the kernels for sm_90a; rebuild it with 90 in "
+                                      "RLK_CUDA_ARCHITECTURES and nvcc %s or later",
+                                      nvcc));
 }
 
 // Of a plan's execution: throws where the kernels' 32-bit sums would overflow.

@@ -7,16 +7,27 @@
 // memory for grad_q, of which each takes half of the columns. grad_k and grad_v have one order of summation. grad_q is
 // summed over the blocks of keys by additions in memory, in the order in which blocks come: its last bits differ from
 // run to run. Cost: five products of Lq Lk D, and 8 bytes of additions for each 128 keys and element of grad_q.
+//
+// Of heads above 128 a block owns 64 keys, and each warpgroup half of the columns of their gradients: registers and
+// shared memory hold no more. Both compute the scores and their gradients: seven products instead of five, but nothing
+// that they exchange.
 #pragma once
 
-#include "../../simt/attention_samples.cuh"
-#include "attention_gradients_wgmma.h"
+#include "attention_gradients_wgmma_options.cuh"
 #include "wgmma.cuh"
 
 namespace rlk::cuda_kernels {
 
-using cuda::AttentionGradientWgmmaArgs;
-using GradientShared = cuda::GradientWgmmaShared;
+template <int kPadded>
+struct GradientShape : cuda::GradientWgmmaShared<kPadded> {
+  static constexpr bool kSplitsColumns = kPadded > 128;  // of the gradients between the warpgroups, not keys
+  static constexpr int kBlockKeys = cuda::gradient_wgmma_keys(kPadded), kPanels = kPadded / 64;
+  static constexpr int kSums = cuda::gradient_wgmma_sums(kPadded);
+  static constexpr int kKeyPanel = 128 * kBlockKeys, kQueryPanel = 128 * cuda::kGradientWgmmaQueries;  // bytes
+  // To the second warpgroup's keys in all panels, and to its columns.
+  static constexpr int kToKeys = kSplitsColumns ? 0 : 64 * 128, kToColumns = kSplitsColumns ? 2 : 0;  // bytes; panels
+  static constexpr int kQueryParts = kPadded / 128;  // of 64 columns, of grad_q that a warpgroup computes
+};
 
 // d (+)= A^T B, the rows of both the inner dimension, in shared memory: 64 x 64 x 16.
 template <class T>
@@ -47,197 +58,229 @@ __device__ __forceinline__ float2 load_pair(uint32_t at) {
 struct QueryTiles {
   int first, last;
 };
-__device__ __forceinline__ QueryTiles query_tiles(const AttentionGradientWgmmaArgs& args, int first_key) {
-  const int last_key = min(first_key + cuda::kGradientWgmmaKeys, args.keys) - 1;
-  const int low = max(0, first_key - args.diagonal - args.window_right);
-  const int high = min(args.queries - 1, last_key - args.diagonal + args.window_left);
+template <class Args>
+__device__ __forceinline__ QueryTiles query_tiles(const Args& args, const KeyBlock& block, int block_keys) {
+  const int last_key = min(block.first_key + block_keys, block.keys) - 1;
+  const int low = max(0, block.first_key - block.diagonal - args.window_right);
+  const int high = min(block.queries - 1, last_key - block.diagonal + args.window_left);
   if (high < low) return {0, -1};
   return {low / cuda::kGradientWgmmaQueries, high / cuda::kGradientWgmmaQueries};
 }
 
-// The keys of a block, and whose they are.
-struct KeyBlock {
-  int kv_head, sequence, first_key;
-};
-__device__ __forceinline__ KeyBlock key_block(const AttentionGradientWgmmaArgs& args) {
-  const int kv_heads = args.kv_heads * args.sequences, at = static_cast<int>(blockIdx.x) % kv_heads;
-  // The first keys, which most queries see where causality halves the work, come first.
-  return {at % args.kv_heads, at / args.kv_heads, static_cast<int>(blockIdx.x) / kv_heads * cuda::kGradientWgmmaKeys};
-}
-
 // A block's barriers: of the keys and values, then of the rings of queries and of grad_out.
 struct GradientBarriers {
+  static constexpr int kStages = cuda::GradientWgmmaShared<128>::kStages;  // as many of all head sizes
   uint32_t at;
   __device__ __forceinline__ uint32_t keys() const { return at; }
   __device__ __forceinline__ uint32_t queries() const { return at + 8; }
-  __device__ __forceinline__ uint32_t grad_out() const { return at + 8 + 16 * GradientShared::kStages; }
+  __device__ __forceinline__ uint32_t grad_out() const { return at + 8 + 16 * kStages; }
   __device__ __forceinline__ void init() const {
     constexpr int kReaders = 8;  // warps
     barrier_init(keys(), 1);
-    for (int i = 0; i < GradientShared::kStages; ++i) {
+    for (int i = 0; i < kStages; ++i) {
       for (const uint32_t ring : {queries(), grad_out()}) {
         barrier_init(ring + 8 * i, 1);
-        barrier_init(ring + 8 * (GradientShared::kStages + i), kReaders);
+        barrier_init(ring + 8 * (kStages + i), kReaders);
       }
     }
   }
 };
 
-constexpr int kKeyPanel = 128 * cuda::kGradientWgmmaKeys, kQueryPanel = 128 * cuda::kGradientWgmmaQueries;  // bytes
-constexpr int kHalfPanel = kKeyPanel / 2;  // the keys of a warpgroup
-constexpr int kStepBytes = 16 * 128;       // 16 rows of a panel
+constexpr int kStepBytes = 16 * 128;  // 16 rows of a panel
 
 // One thread's work: every copy in.
-__device__ __forceinline__ void copy_tiles(const AttentionGradientWgmmaArgs& args, uint32_t shared,
-                                           const GradientBarriers& barriers, const KeyBlock& block,
-                                           const QueryTiles& tiles) {
-  RingPlace<GradientShared::kStages> queries(barriers.queries(), 1), grad_out(barriers.grad_out(), 1);
-  barrier_expect(barriers.keys(), 2 * GradientShared::kKeyBytes);
-  for (int p = 0; p < 2; ++p) {
-    copy_panel(shared + GradientShared::kKeys + p * kKeyPanel, args.k, 64 * p, block.kv_head, block.first_key,
-               block.sequence, barriers.keys());
-    copy_panel(shared + GradientShared::kValues + p * kKeyPanel, args.v, 64 * p, block.kv_head, block.first_key,
-               block.sequence, barriers.keys());
+template <class G, class Args>
+__device__ __forceinline__ void copy_tiles(const Args& args, uint32_t shared, const GradientBarriers& barriers,
+                                           const KeyBlock& block, const QueryTiles& tiles) {
+  if constexpr (kHasGradientOptions<Args>) {
+    if (block.maps != nullptr) {
+      for (int i = kMapQ; i <= kMapV; ++i) read_sequence_map(block.maps + i);
+    }
+  }
+  const cuda::TensorMap &k_map = map_of<Args>(block, args.k, kMapK), &v_map = map_of<Args>(block, args.v, kMapV);
+  const cuda::TensorMap& q_map = map_of<Args>(block, args.q, kMapQ);
+  const cuda::TensorMap& grad_out_map = map_of<Args>(block, args.grad_out, kMapGradOut);
+  RingPlace<G::kStages> queries(barriers.queries(), 1), grad_out(barriers.grad_out(), 1);
+  barrier_expect(barriers.keys(), 2 * G::kKeyBytes);
+  for (int p = 0; p < G::kPanels; ++p) {
+    copy_panel(shared + G::kKeys + p * G::kKeyPanel, k_map, 64 * p, block.kv_head, block.first_key, block.sequence,
+               barriers.keys());
+    copy_panel(shared + G::kValues + p * G::kKeyPanel, v_map, 64 * p, block.kv_head, block.first_key, block.sequence,
+               barriers.keys());
   }
   // A tile and a term of each of its queries.
-  const auto load = [&](RingPlace<GradientShared::kStages>& ring, const cuda::TensorMap& map, int at, int terms_at,
+  const auto load = [&](RingPlace<G::kStages>& ring, const cuda::TensorMap& map, int at, int terms_at,
                         const float* terms, int head, int token) {
     const uint32_t full = ring.full_barrier();
     barrier_wait(ring.empty_barrier(), ring.parity);
-    barrier_expect(full, GradientShared::kQueryBytes + GradientShared::kTermBytes);
-    for (int p = 0; p < 2; ++p) {
-      copy_panel(shared + at + ring.stage * GradientShared::kQueryBytes + p * kQueryPanel, map, 64 * p, head, token,
+    barrier_expect(full, G::kQueryBytes + G::kTermBytes);
+    for (int p = 0; p < G::kPanels; ++p) {
+      copy_panel(shared + at + ring.stage * G::kQueryBytes + p * G::kQueryPanel, map, 64 * p, head, token,
                  block.sequence, full);
     }
-    copy_floats(shared + terms_at + ring.stage * GradientShared::kTermBytes, terms, GradientShared::kTermBytes, full);
+    copy_floats(shared + terms_at + ring.stage * G::kTermBytes, terms, G::kTermBytes, full);
     ring.advance();
   };
   const int group = args.q_heads / args.kv_heads;
   for (int head = block.kv_head * group; head < (block.kv_head + 1) * group; ++head) {
     const int64_t row =
-        (static_cast<int64_t>(block.sequence) * args.q_heads + head) * args.query_tiles * cuda::kGradientWgmmaQueries;
+        ((static_cast<int64_t>(block.sequence) * args.q_heads + head) * args.query_tiles + block.first_tile) *
+        cuda::kGradientWgmmaQueries;
     for (int m = tiles.first; m <= tiles.last; ++m) {
       const int token = m * cuda::kGradientWgmmaQueries;
-      load(queries, args.q, GradientShared::kQueries, GradientShared::kLse, args.lse + row + token, head, token);
-      load(grad_out, args.grad_out, GradientShared::kGradOut, GradientShared::kOffset, args.offset + row + token, head,
-           token);
+      load(queries, q_map, G::kQueries, G::kLse, args.lse + row + token, head, token);
+      load(grad_out, grad_out_map, G::kGradOut, G::kOffset, args.offset + row + token, head, token);
     }
   }
 }
 
-template <class T>
-__device__ __forceinline__ void attention_gradients_wgmma(const AttentionGradientWgmmaArgs& args) {
+template <class T, class G, bool kCap = false, class Args>
+__device__ __forceinline__ void attention_gradients_wgmma(const Args& args) {
+  if constexpr (kHasGradientOptions<Args>) {
+    if (simt::fill_nan_if_bad<T>(args.call, false)) return;
+  }
   const uint32_t shared = (shared_address(simt::dynamic_shared()) + 1023) & ~1023u;
-  const GradientBarriers barriers{shared + GradientShared::kBarriers};
+  const GradientBarriers barriers{shared + G::kBarriers};
   if (threadIdx.x == 0) {
     barriers.init();
     barriers_ready();
   }
   __syncthreads();
-  const KeyBlock block = key_block(args);
+  const KeyBlock block = key_block(args, G::kBlockKeys);
+  if (is_packed(args) && block.first_key < 0) return;
   const int kv_head = block.kv_head, sequence = block.sequence, first_key = block.first_key;
   const int group = args.q_heads / args.kv_heads;
-  const QueryTiles tiles = query_tiles(args, first_key);
+  const QueryTiles tiles = query_tiles(args, block, G::kBlockKeys);
   const int warpgroup = static_cast<int>(threadIdx.x) / 128 - 1;
   if (warpgroup < 0) {
     give_registers<24>();  // 24 + 2 x 240 are the 3 x 168 of the launch
-    if (threadIdx.x == 0) copy_tiles(args, shared, barriers, block, tiles);
+    if (threadIdx.x == 0) copy_tiles<G>(args, shared, barriers, block, tiles);
     return;
   }
   take_registers<240>();
   const int thread = static_cast<int>(threadIdx.x) % 128, lane = thread % 32;
   const int row = thread / 32 * 16 + lane / 4, column = lane % 4 * 2;
-  RingPlace<GradientShared::kStages> q(barriers.queries(), 0), o(barriers.grad_out(), 0);
+  RingPlace<G::kStages> q(barriers.queries(), 0), o(barriers.grad_out(), 0);
   float grad_k[64], grad_v[64];
 #pragma unroll
   for (int i = 0; i < 64; ++i) grad_k[i] = grad_v[i] = 0.0f;
-  const uint64_t k_rows = panel_descriptor(shared + GradientShared::kKeys + warpgroup * kHalfPanel, 0),
-                 v_rows = panel_descriptor(shared + GradientShared::kValues + warpgroup * kHalfPanel, 0);
-  const uint64_t k_down = panel_descriptor(shared + GradientShared::kKeys + warpgroup * kKeyPanel, 0);
-  const uint64_t q_rows = panel_descriptor(shared + GradientShared::kQueries, 0),
-                 o_rows = panel_descriptor(shared + GradientShared::kGradOut, 0);
-  const uint64_t q_down = panel_descriptor(shared + GradientShared::kQueries, kQueryPanel),
-                 o_down = panel_descriptor(shared + GradientShared::kGradOut, kQueryPanel);
-  const uint64_t s_down = panel_descriptor(shared + GradientShared::kWeights, 0);
+  const uint64_t k_rows = panel_descriptor(shared + G::kKeys + warpgroup * G::kToKeys, 0),
+                 v_rows = panel_descriptor(shared + G::kValues + warpgroup * G::kToKeys, 0);
+  const uint64_t k_down = panel_descriptor(shared + G::kKeys + warpgroup * G::kQueryParts * G::kKeyPanel, 0);
+  const uint64_t q_rows = panel_descriptor(shared + G::kQueries, 0), o_rows = panel_descriptor(shared + G::kGradOut, 0);
+  const int to_columns = warpgroup * G::kToColumns;  // panels
+  const uint64_t q_down = panel_descriptor(shared + G::kQueries + to_columns * G::kQueryPanel, G::kQueryPanel),
+                 o_down = panel_descriptor(shared + G::kGradOut + to_columns * G::kQueryPanel, G::kQueryPanel);
+  const uint64_t s_down =
+      panel_descriptor(shared + G::kWeights + (G::kSplitsColumns ? warpgroup * (G::kWeightBytes / 2) : 0), 0);
   const auto release = [&](uint32_t barrier) {
     if (lane == 0) barrier_arrive(barrier);
   };
-  const int my_key = first_key + 64 * warpgroup + row;  // and 8 on
+  const int block_key = first_key + (G::kSplitsColumns ? 0 : 64 * warpgroup);  // of the warpgroup
+  const int my_key = block_key + row;                                          // and 8 on
   barrier_wait(barriers.keys(), 0);
+  // Of keys that padding hides nothing is read but zeros, and nothing is left in their gradients.
+  bool hidden[2] = {false, false}, any_hidden = false;
+  if constexpr (kHasGradientOptions<Args>) {
+    const simt::KeyMask mask = simt::key_mask_of(args.call.key_mask, sequence, 0);
+    if (mask.data != nullptr) {
+      const auto hides = [&](int key) { return key < block.keys && !simt::keeps_key(mask, key); };
+      hidden[0] = hides(my_key);
+      hidden[1] = hides(my_key + 8);
+      any_hidden = simt::wave_ballot(hidden[0] || hidden[1]) != 0;
+      if (thread < 64 && hides(block_key + thread)) {
+        const uint32_t at = shared + warpgroup * G::kToKeys + to_columns * G::kKeyPanel + thread * 128;
+        clear_row<2, G::kKeyPanel>(at + G::kKeys);
+        clear_row<2, G::kKeyPanel>(at + G::kValues);
+      }
+      shared_stores_ready();
+      named_wait<256>(1);
+    }
+  }
   int buffer = 0;
   for (int g = 0; g < group; ++g) {
     const int head = kv_head * group + g;
     float* sums =
         args.sums +
-        ((static_cast<int64_t>(sequence) * args.q_heads + head) * args.query_tiles) * cuda::kGradientWgmmaSums +
-        warpgroup * (cuda::kGradientWgmmaSums / 2) + thread * 4;
+        ((static_cast<int64_t>(sequence) * args.q_heads + head) * args.query_tiles + block.first_tile) * G::kSums +
+        warpgroup * (G::kSums / 2) + thread * 4;
     for (int m = tiles.first; m <= tiles.last; ++m) {
       float s[32], dp[32];
       barrier_wait(q.full_barrier(), q.parity);
       products_begin();
 #pragma unroll
-      for (int k = 0; k < 8; ++k)
+      for (int k = 0; k < 4 * G::kPanels; ++k)
         WarpgroupProduct<T, 64>::multiply(
-            s, operand_at(k_rows, k / 4 * kKeyPanel + k % 4 * 32),
-            operand_at(q_rows, q.stage * GradientShared::kQueryBytes + k / 4 * kQueryPanel + k % 4 * 32), k != 0);
+            s, operand_at(k_rows, k / 4 * G::kKeyPanel + k % 4 * 32),
+            operand_at(q_rows, q.stage * G::kQueryBytes + k / 4 * G::kQueryPanel + k % 4 * 32), k != 0);
       products_commit();
       barrier_wait(o.full_barrier(), o.parity);
       products_begin();
 #pragma unroll
-      for (int k = 0; k < 8; ++k)
+      for (int k = 0; k < 4 * G::kPanels; ++k)
         WarpgroupProduct<T, 64>::multiply(
-            dp, operand_at(v_rows, k / 4 * kKeyPanel + k % 4 * 32),
-            operand_at(o_rows, o.stage * GradientShared::kQueryBytes + k / 4 * kQueryPanel + k % 4 * 32), k != 0);
+            dp, operand_at(v_rows, k / 4 * G::kKeyPanel + k % 4 * 32),
+            operand_at(o_rows, o.stage * G::kQueryBytes + k / 4 * G::kQueryPanel + k % 4 * 32), k != 0);
       products_commit();
       products_wait<1>();
       pin(s);
-      // Scores become weights.
+      // Scores become weights; under a softcap, weights times its slope beside those of the product.
+      uint32_t p16[16];
+      if constexpr (kCap) bend(s, args.softcap_inner);
 #pragma unroll
       for (int j = 0; j < 8; ++j) {
-        const float2 lse =
-            load_pair(shared + GradientShared::kLse + q.stage * GradientShared::kTermBytes + 4 * (8 * j + column));
+        const float2 lse = load_pair(shared + G::kLse + q.stage * G::kTermBytes + 4 * (8 * j + column));
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
-          s[4 * j + 2 * h] = simt::exp2_fast(fmaf(s[4 * j + 2 * h], args.scale_log2, -lse.x));
-          s[4 * j + 2 * h + 1] = simt::exp2_fast(fmaf(s[4 * j + 2 * h + 1], args.scale_log2, -lse.y));
+          float &low = s[4 * j + 2 * h], &high = s[4 * j + 2 * h + 1];
+          const float bent[2] = {low, high};
+          low = simt::exp2_fast(fmaf(low, args.scale_log2, -lse.x));
+          high = simt::exp2_fast(fmaf(high, args.scale_log2, -lse.y));
+          if constexpr (kCap) {
+            p16[2 * j + h] = pack_pair<T>(low, high);
+            low *= fmaf(-bent[0], bent[0], 1.0f);
+            high *= fmaf(-bent[1], bent[1], 1.0f);
+          }
         }
       }
-      const int stand = 64 * m + args.diagonal;  // of the tile's first query
-      const int block_key = first_key + 64 * warpgroup;
-      if (!(block_key + 63 <= min(args.keys - 1, stand + args.window_right) &&
-            block_key >= stand + 63 - args.window_left)) {
+      const int stand = 64 * m + block.diagonal;  // of the tile's first query
+      if (any_hidden || !(block_key + 63 <= min(block.keys - 1, stand + args.window_right) &&
+                          block_key >= stand + 63 - args.window_left)) {
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
           const int key = my_key + 8 * h;
           // Seen by the query of column c when key <= stand + c + right and key >= stand + c - left.
-          const int least = key >= args.keys ? 1 << 20 : key - stand - args.window_right - column,
+          const int least = hidden[h] || key >= block.keys ? 1 << 20 : key - stand - args.window_right - column,
                     most = key - stand + args.window_left - column;
 #pragma unroll
           for (int j = 0; j < 8; ++j) {
 #pragma unroll
-            for (int e = 0; e < 2; ++e)
-              if (8 * j + e < least || 8 * j + e > most) s[4 * j + 2 * h + e] = 0.0f;
+            for (int e = 0; e < 2; ++e) {
+              if (8 * j + e >= least && 8 * j + e <= most) continue;
+              s[4 * j + 2 * h + e] = 0.0f;
+              if constexpr (kCap) p16[2 * j + h] &= e == 0 ? 0xffff0000u : 0xffffu;
+            }
           }
         }
       }
-      uint32_t p16[16];
+      if constexpr (!kCap) {
 #pragma unroll
-      for (int i = 0; i < 16; ++i) p16[i] = pack_pair<T>(s[2 * i], s[2 * i + 1]);
+        for (int i = 0; i < 16; ++i) p16[i] = pack_pair<T>(s[2 * i], s[2 * i + 1]);
+      }
       products_begin();
 #pragma unroll
       for (int k = 0; k < 4; ++k)
-        WarpgroupProduct<T, 128>::multiply_registers(
-            grad_v, p16 + 4 * k, operand_at(o_down, o.stage * GradientShared::kQueryBytes + k * kStepBytes));
+        WarpgroupProduct<T, 128>::multiply_registers(grad_v, p16 + 4 * k,
+                                                     operand_at(o_down, o.stage * G::kQueryBytes + k * kStepBytes));
       products_commit();
       products_wait<1>();
       pin(dp);
       uint32_t ds16[16];
-      const uint32_t ds_at = shared + GradientShared::kWeights + buffer * GradientShared::kWeightBytes +
-                             (64 * warpgroup + row) * 128 + 2 * column;
+      const uint32_t ds_at =
+          shared + G::kWeights + buffer * G::kWeightBytes + (64 * warpgroup + row) * 128 + 2 * column;
 #pragma unroll
       for (int j = 0; j < 8; ++j) {
-        const float2 offset =
-            load_pair(shared + GradientShared::kOffset + o.stage * GradientShared::kTermBytes + 4 * (8 * j + column));
+        const float2 offset = load_pair(shared + G::kOffset + o.stage * G::kTermBytes + 4 * (8 * j + column));
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
           ds16[2 * j + h] = pack_pair<T>(s[4 * j + 2 * h] * (dp[4 * j + 2 * h] + offset.x),
@@ -247,32 +290,47 @@ __device__ __forceinline__ void attention_gradients_wgmma(const AttentionGradien
         }
       }
       shared_stores_ready();
-      // Two buffers: when a warpgroup stores into one again, the other has passed this barrier once more, and so has
-      // read it.
-      named_wait<256>(1);
+      // Two buffers: when a warp stores into one again, all that read it have passed this barrier once more, and so
+      // have read it.
+      if (G::kSplitsColumns) {
+        named_wait<128>(2 + warpgroup);
+      } else {
+        named_wait<256>(1);
+      }
       float dq[32];  // of 64 queries and 64 columns
-      products_begin();
+      const auto multiply_queries = [&](int part) {
+        products_begin();
 #pragma unroll
-      for (int k = 0; k < 8; ++k)
-        multiply_down<T>(dq, operand_at(s_down, buffer * GradientShared::kWeightBytes + k * kStepBytes),
-                         operand_at(k_down, k * kStepBytes), k != 0);
-      products_commit();
+        for (int k = 0; k < G::kBlockKeys / 16; ++k)
+          multiply_down<T>(dq, operand_at(s_down, buffer * G::kWeightBytes + k * kStepBytes),
+                           operand_at(k_down, part * G::kKeyPanel + k * kStepBytes), k != 0);
+        products_commit();
+      };
+      float* to = sums + static_cast<int64_t>(m) * G::kSums;
+      const auto add_queries = [&](int part) {
+        pin(dq);
+#pragma unroll
+        for (int i = 0; i < 8; ++i) {
+          asm volatile("red.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to + 4096 * part + 512 * i),
+                       "f"(dq[4 * i]), "f"(dq[4 * i + 1]), "f"(dq[4 * i + 2]), "f"(dq[4 * i + 3])
+                       : "memory");
+        }
+      };
+      multiply_queries(0);
       products_begin();
 #pragma unroll
       for (int k = 0; k < 4; ++k)
-        WarpgroupProduct<T, 128>::multiply_registers(
-            grad_k, ds16 + 4 * k, operand_at(q_down, q.stage * GradientShared::kQueryBytes + k * kStepBytes));
+        WarpgroupProduct<T, 128>::multiply_registers(grad_k, ds16 + 4 * k,
+                                                     operand_at(q_down, q.stage * G::kQueryBytes + k * kStepBytes));
       products_commit();
       products_wait<1>();
-      pin(dq);
       release(o.empty_barrier());
       o.advance();
-      float* to = sums + static_cast<int64_t>(m) * cuda::kGradientWgmmaSums;
-#pragma unroll
-      for (int i = 0; i < 8; ++i) {
-        asm volatile("red.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to + 512 * i), "f"(dq[4 * i]),
-                     "f"(dq[4 * i + 1]), "f"(dq[4 * i + 2]), "f"(dq[4 * i + 3])
-                     : "memory");
+      add_queries(0);
+      if constexpr (G::kQueryParts > 1) {
+        multiply_queries(1);
+        products_wait<0>();
+        add_queries(1);
       }
       products_wait<0>();
       release(q.empty_barrier());
@@ -284,17 +342,23 @@ __device__ __forceinline__ void attention_gradients_wgmma(const AttentionGradien
   pin(grad_k);
   pin(grad_v);
   named_wait<256>(1);  // nothing reads K and V any more
-  const int out = warpgroup * kHalfPanel;
+  const int out = warpgroup * G::kToKeys + to_columns * G::kKeyPanel;
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
+    if (hidden[h]) {
+#pragma unroll
+      for (int j = 0; j < 16; ++j) grad_k[4 * j + 2 * h] = grad_k[4 * j + 2 * h + 1] = 0.0f;
+#pragma unroll
+      for (int j = 0; j < 16; ++j) grad_v[4 * j + 2 * h] = grad_v[4 * j + 2 * h + 1] = 0.0f;
+    }
 #pragma unroll
     for (int j = 0; j < 16; ++j) {
       const uint32_t to =
-          shared + out + j / 8 * kKeyPanel + (row + 8 * h) * 128 + ((j % 8 ^ row % 8) << 4) + 2 * column;
-      asm volatile("st.shared.b32 [%0], %1;" ::"r"(to + GradientShared::kKeys),
+          shared + out + j / 8 * G::kKeyPanel + (row + 8 * h) * 128 + ((j % 8 ^ row % 8) << 4) + 2 * column;
+      asm volatile("st.shared.b32 [%0], %1;" ::"r"(to + G::kKeys),
                    "r"(pack_pair<T>(grad_k[4 * j + 2 * h] * args.scale, grad_k[4 * j + 2 * h + 1] * args.scale))
                    : "memory");
-      asm volatile("st.shared.b32 [%0], %1;" ::"r"(to + GradientShared::kValues),
+      asm volatile("st.shared.b32 [%0], %1;" ::"r"(to + G::kValues),
                    "r"(pack_pair<T>(grad_v[4 * j + 2 * h], grad_v[4 * j + 2 * h + 1]))
                    : "memory");
     }
@@ -302,13 +366,20 @@ __device__ __forceinline__ void attention_gradients_wgmma(const AttentionGradien
   shared_stores_ready();
   named_wait<128>(2 + warpgroup);
   if (thread == 0) {
-    const int token = first_key + 64 * warpgroup;
-    if (token < args.keys) {
+    if (block_key < block.keys) {
+      if constexpr (kHasGradientOptions<Args>) {
+        if (block.maps != nullptr) {
+          read_sequence_map(block.maps + kMapGradK);
+          read_sequence_map(block.maps + kMapGradV);
+        }
+      }
+      const cuda::TensorMap& grad_k_map = map_of<Args>(block, args.grad_k, kMapGradK);
+      const cuda::TensorMap& grad_v_map = map_of<Args>(block, args.grad_v, kMapGradV);
       for (int p = 0; p < 2; ++p) {
-        copy_panel_out(args.grad_k, 64 * p, kv_head, token, sequence,
-                       shared + GradientShared::kKeys + out + p * kKeyPanel);
-        copy_panel_out(args.grad_v, 64 * p, kv_head, token, sequence,
-                       shared + GradientShared::kValues + out + p * kKeyPanel);
+        copy_panel_out(grad_k_map, 64 * (to_columns + p), kv_head, block_key, sequence,
+                       shared + G::kKeys + out + p * G::kKeyPanel);
+        copy_panel_out(grad_v_map, 64 * (to_columns + p), kv_head, block_key, sequence,
+                       shared + G::kValues + out + p * G::kKeyPanel);
       }
     }
     commit_panels_out();
@@ -317,14 +388,19 @@ __device__ __forceinline__ void attention_gradients_wgmma(const AttentionGradien
 }
 
 // A warp per (sequence, query, head), those beyond the queries too.
-template <class T>
-__device__ __forceinline__ void attention_gradients_wgmma_terms(const AttentionGradientWgmmaArgs& args) {
-  const int lane = static_cast<int>(threadIdx.x) % 32, padded = args.query_tiles * cuda::kGradientWgmmaQueries;
+template <class T, class Args>
+__device__ __forceinline__ void attention_gradients_wgmma_terms(const Args& args) {
+  constexpr int kQueries = cuda::kGradientWgmmaQueries;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int64_t padded = static_cast<int64_t>(args.query_tiles) * kQueries;
   const int64_t at = static_cast<int64_t>(blockIdx.x) * (simt::kGradientThreads / 32) + threadIdx.x / 32;
-  const int64_t head = at % args.q_heads, query = at / args.q_heads % padded, sequence = at / args.q_heads / padded;
-  if (sequence >= args.sequences) return;
+  const int64_t head = at % args.q_heads, place = at / args.q_heads % padded, sequence = at / args.q_heads / padded;
+  if (sequence >= (is_packed(args) ? 1 : args.sequences)) return;
+  const int64_t to = (sequence * args.q_heads + head) * padded + place;
+  const QueryTile tile = query_tile(args, to / kQueries);
   float lse = INFINITY, offset = 0.0f;
-  if (query < args.queries) {
+  if (place % kQueries < tile.count) {
+    const int64_t query = tile.token + place % kQueries;
     const T* const out = simt::sample_row<const T>(args.out, sequence, 0, query, head);
     const T* const grad_out = simt::sample_row<const T>(args.grad_out_rows, sequence, 0, query, head);
     for (int d = 2 * lane; d < args.head_size; d += 64) {
@@ -342,35 +418,43 @@ __device__ __forceinline__ void attention_gradients_wgmma_terms(const AttentionG
     offset = sees_nothing ? 0.0f : grad_lse - offset;
   }
   if (lane != 0) return;
-  const int64_t to = (sequence * args.q_heads + head) * padded + query;
   args.lse[to] = lse;
   args.offset[to] = offset;
 }
 
 // grad_q of a tile, from its sums: a block per (sequence, head, tile).
-template <class T>
-__device__ __forceinline__ void attention_gradients_wgmma_rows(const AttentionGradientWgmmaArgs& args) {
-  constexpr int kQueries = cuda::kGradientWgmmaQueries, kHead = cuda::kGradientWgmmaHead;
-  __shared__ float rows[kQueries][kHead + 2];
-  const int64_t at = blockIdx.x, tile = at % args.query_tiles;
-  const int64_t head = at / args.query_tiles % args.q_heads, sequence = at / args.query_tiles / args.q_heads;
-  const float4* const from = reinterpret_cast<const float4*>(args.sums + at * cuda::kGradientWgmmaSums);
-  for (int i = static_cast<int>(threadIdx.x); i < cuda::kGradientWgmmaSums / 4; i += simt::kGradientThreads) {
-    const float4 sum = from[i];
-    const int thread = i % 128, row = thread / 32 * 16 + thread % 32 / 4;
-    const int column = i / 1024 * 64 + i / 128 % 8 * 8 + thread % 4 * 2;
-    rows[row][column] = sum.x;
-    rows[row][column + 1] = sum.y;
-    rows[row + 8][column] = sum.z;
-    rows[row + 8][column + 1] = sum.w;
+template <class T, int kPadded, class Args>
+__device__ __forceinline__ void attention_gradients_wgmma_rows(const Args& args) {
+  if constexpr (kHasGradientOptions<Args>) {
+    if (simt::fill_nan_if_bad<T>(args.call, true)) return;
   }
-  __syncthreads();
-  for (int i = static_cast<int>(threadIdx.x); i < kQueries * kHead / 2; i += simt::kGradientThreads) {
-    const int row = i / (kHead / 2), column = i % (kHead / 2) * 2;
-    const int64_t query = tile * kQueries + row;
-    if (query >= args.queries || column >= args.head_size) continue;
-    T* const to = simt::sample_row<T>(args.grad_q, sequence, 0, query, head) + column;
-    *reinterpret_cast<uint32_t*>(to) = pack_pair<T>(rows[row][column] * args.scale, rows[row][column + 1] * args.scale);
+  constexpr int kQueries = cuda::kGradientWgmmaQueries, kColumns = 128;  // at a time
+  constexpr int kSums = kQueries * kColumns / 4;
+  __shared__ float rows[kQueries][kColumns + 2];
+  const int64_t at = blockIdx.x;
+  const QueryTile tile = query_tile(args, at);
+  if (is_packed(args) && tile.count < 1) return;
+  const float4* from = reinterpret_cast<const float4*>(args.sums + at * GradientShape<kPadded>::kSums);
+#pragma unroll 1
+  for (int first = 0; first < kPadded; first += kColumns, from += kSums) {
+    if (first > 0) __syncthreads();
+    for (int i = static_cast<int>(threadIdx.x); i < kSums; i += simt::kGradientThreads) {
+      const float4 sum = from[i];
+      const int thread = i % 128, row = thread / 32 * 16 + thread % 32 / 4;
+      const int column = i / 1024 * 64 + i / 128 % 8 * 8 + thread % 4 * 2;
+      rows[row][column] = sum.x;
+      rows[row][column + 1] = sum.y;
+      rows[row + 8][column] = sum.z;
+      rows[row + 8][column + 1] = sum.w;
+    }
+    __syncthreads();
+    for (int i = static_cast<int>(threadIdx.x); i < kQueries * kColumns / 2; i += simt::kGradientThreads) {
+      const int row = i / (kColumns / 2), column = i % (kColumns / 2) * 2;
+      if (row >= tile.count || first + column >= args.head_size) continue;
+      T* const to = simt::sample_row<T>(args.grad_q, tile.sequence, 0, tile.token + row, tile.head) + first + column;
+      *reinterpret_cast<uint32_t*>(to) =
+          pack_pair<T>(rows[row][column] * args.scale, rows[row][column + 1] * args.scale);
+    }
   }
 }
 

@@ -6,16 +6,28 @@
 
 namespace rlk::cuda {
 
-constexpr int kGradientWgmmaHead = 128;                                         // padded
-constexpr int kGradientWgmmaKeys = 128, kGradientWgmmaQueries = 64;             // of a block; of a tile
-constexpr int kGradientWgmmaSums = kGradientWgmmaQueries * kGradientWgmmaHead;  // of a tile of queries
+constexpr int kGradientWgmmaMostHead = 256;
+constexpr int kGradientWgmmaQueries = 64;  // of a tile
+
+// The head size of the kernels that compute this one.
+constexpr int gradient_wgmma_padded(int64_t head) {
+  return head <= 128 ? 128 : 256;
+}
+constexpr int gradient_wgmma_keys(int padded) {  // of a block
+  return padded == 128 ? 128 : 64;
+}
+constexpr int gradient_wgmma_sums(int padded) {  // of a tile of queries
+  return kGradientWgmmaQueries * padded;
+}
 
 // Where a block's shared memory has what, in bytes.
+template <int kPadded>
 struct GradientWgmmaShared {
   static constexpr int kStages = 2;
-  static constexpr int kKeyBytes = 2 * kGradientWgmmaKeys * kGradientWgmmaHead;
-  static constexpr int kQueryBytes = 2 * kGradientWgmmaQueries * kGradientWgmmaHead;
-  static constexpr int kWeightBytes = 2 * kGradientWgmmaKeys * kGradientWgmmaQueries;
+  static constexpr int kKeyBytes = 2 * gradient_wgmma_keys(kPadded) * kPadded;
+  static constexpr int kQueryBytes = 2 * kGradientWgmmaQueries * kPadded;
+  // Score gradients of 64 keys and the queries, for either warpgroup.
+  static constexpr int kWeightBytes = 2 * 2 * 64 * kGradientWgmmaQueries;
   static constexpr int kTermBytes = 4 * kGradientWgmmaQueries;
   static constexpr int kKeys = 0, kValues = kKeyBytes, kQueries = 2 * kKeyBytes;
   static constexpr int kGradOut = kQueries + kStages * kQueryBytes;
@@ -23,7 +35,11 @@ struct GradientWgmmaShared {
   static constexpr int kLse = kWeights + 2 * kWeightBytes, kOffset = kLse + kStages * kTermBytes;
   static constexpr int kBarriers = kOffset + kStages * kTermBytes;
   static constexpr int kBytes = kBarriers + 8 * (1 + 4 * kStages) + 1024;  // 1024: to align
+  static_assert(kBytes <= 232448, "what a block can have");
 };
+constexpr int gradient_wgmma_shared_bytes(int padded) {
+  return padded == 128 ? GradientWgmmaShared<128>::kBytes : GradientWgmmaShared<256>::kBytes;
+}
 
 struct AttentionGradientWgmmaArgs {
   TensorMap q, grad_out, k, v, grad_k, grad_v;  // columns, heads, tokens, sequences
@@ -31,12 +47,25 @@ struct AttentionGradientWgmmaArgs {
   // [sequences, q_heads, query_tiles, kGradientWgmmaQueries]: lse in powers of 2, +inf for a query that sees no key or
   // does not exist; grad_lse - sum over d of grad_out out.
   float *lse, *offset;
-  // [sequences, q_heads, query_tiles, kGradientWgmmaSums] of grad_q without scale, in the order of the products'
-  // registers: half of the columns, 8 columns, thread, element.
+  // [sequences, q_heads, query_tiles, gradient_wgmma_sums] of grad_q without scale, in the order of the products'
+  // registers: 64 columns, 8 columns, thread, element.
   float* sums;
   int32_t sequences, queries, keys, q_heads, kv_heads, head_size, query_tiles;
   int32_t diagonal, window_left, window_right;  // as in AttentionWgmmaArgs
   float scale_log2, scale;
 };
+
+// The same with packed sequences, a softcap or a key mask.
+struct AttentionGradientOptionsWgmmaArgs : AttentionGradientWgmmaArgs {
+  simt::AttentionGradientArgs call;  // with row_plan and key_plan of these kernels' tiles
+  // Packed, all made by the kernel in front: of each sequence q, grad_out, k, v, grad_k and grad_v, which end where the
+  // sequence ends (nullptr: dense), and the plans. The sums have one sequence, whose query_tiles are those of all.
+  SequenceMap* maps;
+  int64_t *row_plan, *key_plan;
+  simt::DataErrorSink errors;
+  int32_t block_keys;   // gradient_wgmma_keys
+  float softcap_inner;  // what products are multiplied by under tanh; scale_log2 is of the result
+};
+constexpr int kGradientWgmmaSequenceMaps = 6;
 
 }  // namespace rlk::cuda

@@ -10,148 +10,15 @@
 // exponential unit for 1024.
 #pragma once
 
-#include "wgmma.cuh"
+#include "attention_wgmma_tiles.cuh"
 
 namespace rlk::cuda_kernels {
 
-using cuda::AttentionWgmmaArgs;
-using cuda::PrefixAttentionWgmmaArgs;
-
-template <int kPadded>
-struct WgmmaShape {
-  static constexpr cuda::WgmmaTiles kTiles = cuda::wgmma_tiles(kPadded);
-  static constexpr int kHead = kTiles.head, kKeys = kTiles.keys, kStages = kTiles.stages, kPanels = kTiles.panels();
-  static constexpr bool kOwnOut = kTiles.own_out;
-  static constexpr int kQueryBytes = kTiles.query_bytes(), kKeyBytes = kTiles.key_bytes(), kKeysAt = kTiles.keys_at();
-  static constexpr int kValuesAt = kTiles.values_at(), kOutAt = kTiles.out_at(), kBarriersAt = kTiles.barriers_at();
-  static constexpr int kQueryPanel = 128 * cuda::kWgmmaRows, kKeyPanel = 128 * kKeys;      // bytes
-  static constexpr int kOutColumns = kHead == 192 ? 64 : kHead > 128 ? kHead / 2 : kHead;  // of one product
-  static constexpr int kOutParts = kHead / kOutColumns;
-  static_assert(kOutParts == 1 || kOutColumns % cuda::kWgmmaPanelColumns == 0, "a part begins with a panel");
+// What a kernel has beside windows; packed sequences come with any of Args' options.
+template <bool kCap_, bool kMask_>
+struct WgmmaOptions {
+  static constexpr bool kCap = kCap_, kMask = kMask_;
 };
-
-// Warps that arrive at an empty barrier: all that compute.
-constexpr int kWgmmaReaders = 8;
-// Numbered barriers: a turn and the output of either computing warpgroup.
-constexpr int kTurnBarrier = 1, kOutBarrier = 3;
-
-// The barriers of a block: of the queries, then of the rings.
-template <class S>
-struct WgmmaBarriers {
-  uint32_t at;
-  __device__ __forceinline__ uint32_t query_full() const { return at; }
-  __device__ __forceinline__ uint32_t query_empty() const { return at + 8; }
-  __device__ __forceinline__ uint32_t keys() const { return at + 16; }
-  __device__ __forceinline__ uint32_t values() const { return at + 16 + 16 * S::kStages; }
-  __device__ __forceinline__ void init() const {
-    barrier_init(query_full(), 1);
-    // The output takes the place of the queries: one thread of each warpgroup knows when that is free.
-    barrier_init(query_empty(), S::kOwnOut ? kWgmmaReaders : 2);
-    for (int i = 0; i < S::kStages; ++i) {
-      for (const uint32_t ring : {keys(), values()}) {
-        barrier_init(ring + 8 * i, 1);
-        barrier_init(ring + 8 * (S::kStages + i), kWgmmaReaders);
-      }
-    }
-  }
-};
-
-// The keys of a sequence in tiles: those of a prefix, then its own, which begin with a tile.
-template <class Args>
-constexpr bool kHasPrefix = std::is_same_v<Args, PrefixAttentionWgmmaArgs>;
-template <class S, class Args>
-struct WgmmaKeys {
-  int prefix, prefix_tiles, all;  // keys before the sequence's own, and in tiles; of both
-
-  __device__ __forceinline__ explicit WgmmaKeys(const Args& args) : prefix(0), prefix_tiles(0), all(args.keys) {
-    if constexpr (kHasPrefix<Args>) {
-      prefix = args.prefix_keys;
-      prefix_tiles = (prefix + S::kKeys - 1) / S::kKeys;
-      all += prefix;
-    }
-  }
-  __device__ __forceinline__ bool is_own(int tile) const { return !kHasPrefix<Args> || tile >= prefix_tiles; }
-  __device__ __forceinline__ int tile_of(int key) const {
-    if (!kHasPrefix<Args> || key < prefix) return key / S::kKeys;
-    return prefix_tiles + (key - prefix) / S::kKeys;
-  }
-  __device__ __forceinline__ int first_key(int tile) const {
-    return is_own(tile) ? prefix + (tile - prefix_tiles) * S::kKeys : tile * S::kKeys;
-  }
-  // The last key that a tile can have: what is behind a prefix in its last tile is not the sequence's.
-  __device__ __forceinline__ int last_key(int tile) const { return (is_own(tile) ? all : prefix) - 1; }
-};
-
-// A tile of queries, and the tiles of keys that its rows see.
-struct WgmmaTile {
-  int head, sequence, first_query, first, count;  // count -1: there is no such tile
-};
-template <class S, class Args>
-__device__ __forceinline__ WgmmaTile tile_of(const Args& args, int round) {
-  const int blocks = static_cast<int>(gridDim.x), block = static_cast<int>(blockIdx.x);
-  const int at = round * blocks + (round % 2 != 0 ? blocks - 1 - block : block);
-  const int heads = args.q_heads * args.sequences, rows = (args.queries + cuda::kWgmmaRows - 1) / cuda::kWgmmaRows;
-  WgmmaTile tile{};
-  tile.count = -1;
-  if (at >= heads * rows) return tile;
-  tile.head = at % heads % args.q_heads;
-  tile.sequence = at % heads / args.q_heads;
-  tile.first_query = (rows - 1 - at / heads) * cuda::kWgmmaRows;
-  const int last_query = min(tile.first_query + cuda::kWgmmaRows, args.queries) - 1;
-  const WgmmaKeys<S, Args> all(args);
-  const int high = min(all.all - 1, last_query + args.diagonal + args.window_right);
-  const int low = max(0, tile.first_query + args.diagonal - args.window_left);
-  tile.first = all.tile_of(low);
-  tile.count = high < low ? 0 : all.tile_of(high) + 1 - tile.first;
-  return tile;
-}
-
-// One thread's work: every copy in, in the order in which the tiles are needed.
-template <class S, class Args>
-__device__ __forceinline__ void copy_tiles(const Args& args, uint32_t shared, const WgmmaBarriers<S>& barriers) {
-  RingPlace<S::kStages> keys(barriers.keys(), 1), values(barriers.values(), 1);
-  uint32_t query_parity = 1;
-  const auto load = [&](RingPlace<S::kStages>& ring, const cuda::TensorMap& map, int ring_at, int head, int token,
-                        int sequence) {
-    barrier_wait(ring.empty_barrier(), ring.parity);
-    barrier_expect(ring.full_barrier(), S::kKeyBytes);
-#pragma unroll
-    for (int p = 0; p < S::kPanels; ++p) {
-      copy_panel(shared + ring_at + ring.stage * S::kKeyBytes + p * S::kKeyPanel, map, p * cuda::kWgmmaPanelColumns,
-                 head, token, sequence, ring.full_barrier());
-    }
-    ring.advance();
-  };
-  const WgmmaKeys<S, Args> all(args);
-  for (int round = 0;; ++round) {
-    const WgmmaTile tile = tile_of<S>(args, round);
-    if (tile.count < 0) return;
-    const int kv_head = tile.head / (args.q_heads / args.kv_heads);
-    barrier_wait(barriers.query_empty(), query_parity);
-    query_parity ^= 1;
-    barrier_expect(barriers.query_full(), S::kQueryBytes);
-#pragma unroll
-    for (int p = 0; p < S::kPanels; ++p) {
-      copy_panel(shared + p * S::kQueryPanel, args.q, p * cuda::kWgmmaPanelColumns, tile.head, tile.first_query,
-                 tile.sequence, barriers.query_full());
-    }
-    const auto load_tile = [&](RingPlace<S::kStages>& ring, bool of_values, int number) {
-      const int ring_at = of_values ? S::kValuesAt : S::kKeysAt;
-      if constexpr (kHasPrefix<Args>) {
-        if (!all.is_own(number)) {
-          return load(ring, of_values ? args.prefix_v : args.prefix_k, ring_at, kv_head, number * S::kKeys,
-                      tile.sequence / args.samples);
-        }
-      }
-      load(ring, of_values ? args.v : args.k, ring_at, kv_head, (number - all.prefix_tiles) * S::kKeys, tile.sequence);
-    };
-    // From the last tile to the first, the values one step behind the keys.
-    for (int i = tile.count - 1; i >= -1; --i) {
-      if (i >= 0) load_tile(keys, false, tile.first + i);
-      if (i + 1 < tile.count) load_tile(values, true, tile.first + i + 1);
-    }
-  }
-}
 
 // The rows of a warpgroup: this thread's are 16 warp + lane / 4 and the one 8 below.
 template <class T, class S>
@@ -208,6 +75,18 @@ struct WgmmaRows {
     }
   }
 
+  // Those that padding hides from all rows.
+  __device__ __forceinline__ void hide_masked(const OpenKeys<kKeys>& open, int column) {
+#pragma unroll
+    for (int j = 0; j < kKeys / 8; ++j) {
+      const uint32_t bits = open.word[j / 4] >> column;
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        if ((bits >> (j % 4 * 8 + i % 2) & 1) == 0) scores[4 * j + i] = -INFINITY;
+      }
+    }
+  }
+
   // Scores, times scale in powers of 2, become weights in fp32. shrink: what the sums so far are to be multiplied by.
   __device__ __forceinline__ void weigh(float scale, float (&shrink)[2]) {
 #pragma unroll
@@ -250,7 +129,7 @@ struct WgmmaRows {
 };
 
 // The work of warpgroup 0 or 1 of those that compute.
-template <class T, class S, bool kTurns, class Args>
+template <class T, class S, bool kTurns, class Options, class Args>
 __device__ __forceinline__ void compute_tiles(const Args& args, uint32_t shared, const WgmmaBarriers<S>& barriers,
                                               int warpgroup) {
   constexpr int kKeys = S::kKeys, kRows = cuda::kWgmmaWarpgroupRows;
@@ -269,15 +148,24 @@ __device__ __forceinline__ void compute_tiles(const Args& args, uint32_t shared,
     ring.advance();
   };
   WgmmaRows<T, S> rows;
-  const WgmmaKeys<S, Args> all(args);
+  OpenKeys<kKeys> open;                   // of the tile whose scores are computed
+  const SequenceMap* read_map = nullptr;  // that this thread has copied through
 
+  WgmmaKeys<S, Args> all(args, args.keys);
   if (kTurns && warpgroup == 1) named_arrive<256>(kTurnBarrier);
   for (int round = 0;; ++round) {
-    const WgmmaTile tile = tile_of<S>(args, round);
+    WgmmaTile tile;
+    if constexpr (kHasOptions<Args>) {
+      barrier_wait(barriers.query_full(), query_parity);
+      tile = get_tile(shared + S::kTileAt);
+    } else {
+      tile = tile_of<S>(args, round);
+    }
     if (tile.count < 0) break;
+    if constexpr (kHasOptions<Args>) all = WgmmaKeys<S, Args>(args, tile.keys);
     const int first_query = tile.first_query + warpgroup * kRows;
-    const int right = first_query + args.diagonal + args.window_right;  // of the warpgroup's first row
-    const int left = first_query + args.diagonal - args.window_left;
+    const int right = first_query + diagonal_of(args, tile) + args.window_right;  // of the warpgroup's first row
+    const int left = first_query + diagonal_of(args, tile) - args.window_left;
     const auto hide = [&](int i) {
       const int first_key = all.first_key(tile.first + i), last_key = all.last_key(tile.first + i);
       if (first_key >= left + kRows - 1 && first_key + kKeys - 1 <= min(last_key, right)) return;
@@ -288,11 +176,37 @@ __device__ __forceinline__ void compute_tiles(const Args& args, uint32_t shared,
       }
     };
 
+    const auto ask_mask = [&](int i) {
+      if constexpr (Options::kMask) {
+        open.ask(args.call, tile.sequence, all.first_key(tile.first + i), tile.keys);
+      }
+    };
+    const auto adjust = [&](int i) {
+      if constexpr (Options::kCap) bend(rows.scores, args.softcap);
+      hide(i);
+      if constexpr (Options::kMask) {
+        open.settle();
+        if (!open.all()) rows.hide_masked(open, column);
+      }
+    };
+    // Before the values of the tile whose scores were computed last are multiplied.
+    const auto clear_masked = [&] {
+      if constexpr (Options::kMask) {
+        if (open.all()) return;
+        if (thread < kKeys && !open.has(thread)) {
+          clear_row<S::kPanels, S::kKeyPanel>(shared + S::kValuesAt + values.stage * S::kKeyBytes + thread * 128);
+        }
+        shared_stores_ready();
+        named_wait<128>(kOutBarrier + warpgroup);
+      }
+    };
+
     rows.clear();
     float shrink[2];
-    barrier_wait(barriers.query_full(), query_parity);
+    if constexpr (!kHasOptions<Args>) barrier_wait(barriers.query_full(), query_parity);
     query_parity ^= 1;
     if (tile.count > 0) {
+      ask_mask(tile.count - 1);
       barrier_wait(keys.full_barrier(), keys.parity);
       products_begin();
       rows.multiply_keys(query_panels, operand_at(key_panels, keys.stage * S::kKeyBytes));
@@ -300,7 +214,7 @@ __device__ __forceinline__ void compute_tiles(const Args& args, uint32_t shared,
       products_wait<0>();
       pin(rows.scores);
       done_with(keys);
-      hide(tile.count - 1);
+      adjust(tile.count - 1);
       rows.weigh(args.scale, shrink);
       rows.round_weights();
     }
@@ -313,6 +227,8 @@ __device__ __forceinline__ void compute_tiles(const Args& args, uint32_t shared,
       rows.multiply_keys(query_panels, operand_at(key_panels, keys.stage * S::kKeyBytes));
       products_commit();
       barrier_wait(values.full_barrier(), values.parity);
+      clear_masked();
+      ask_mask(i);
       products_begin();
       rows.add_values(operand_at(value_panels, values.stage * S::kKeyBytes));
       products_commit();
@@ -320,7 +236,7 @@ __device__ __forceinline__ void compute_tiles(const Args& args, uint32_t shared,
       products_wait<1>();
       pin(rows.scores);
       done_with(keys);
-      hide(i);
+      adjust(i);
       rows.weigh(args.scale, shrink);
       // Never true. Without a branch here the compiler waits first and computes the weights beside idle tensor cores.
       if (rows.sum[0] + rows.sum[1] < 0.0f) __trap();
@@ -333,6 +249,7 @@ __device__ __forceinline__ void compute_tiles(const Args& args, uint32_t shared,
     if (S::kOwnOut) release(barriers.query_empty());
     if (tile.count > 0) {
       barrier_wait(values.full_barrier(), values.parity);
+      clear_masked();
       rows.pin_out();
       products_begin();
       rows.add_values(operand_at(value_panels, values.stage * S::kKeyBytes));
@@ -362,8 +279,8 @@ __device__ __forceinline__ void compute_tiles(const Args& args, uint32_t shared,
                      : "memory");
       }
       const int query = first_query + row + 8 * h;
-      if (args.lse != nullptr && column == 0 && query < args.queries) {
-        args.lse[(static_cast<int64_t>(tile.sequence) * args.queries + query) * args.q_heads + tile.head] =
+      if (args.lse != nullptr && column == 0 && query < queries_of(args, tile)) {
+        args.lse[(first_token_of(args, tile) + query) * args.q_heads + tile.head] =
             total == 0.0f ? -INFINITY
                           : static_cast<float>((double(rows.top[h]) + double(log2f(total))) * 0.69314718055994530942);
       }
@@ -371,10 +288,21 @@ __device__ __forceinline__ void compute_tiles(const Args& args, uint32_t shared,
     shared_stores_ready();
     named_wait<128>(kOutBarrier + warpgroup);
     if (thread == 0) {
-      if (first_query < args.queries) {
+      const cuda::TensorMap* out_map = &args.out;
+      int sequence = tile.sequence;
+      if constexpr (kHasOptions<Args>) {
+        if (args.maps != nullptr) {
+          const SequenceMap* const its = args.maps + static_cast<int64_t>(sequence) * cuda::kWgmmaSequenceMaps + 3;
+          if (its != read_map) read_sequence_map(its);
+          read_map = its;
+          out_map = &its->map;
+          sequence = 0;
+        }
+      }
+      if (first_query < queries_of(args, tile)) {
 #pragma unroll
         for (int p = 0; p < S::kPanels; ++p) {
-          copy_panel_out(args.out, p * cuda::kWgmmaPanelColumns, tile.head, first_query, tile.sequence,
+          copy_panel_out(*out_map, p * cuda::kWgmmaPanelColumns, tile.head, first_query, sequence,
                          out_at + p * kOutPanel);
         }
       }
@@ -388,8 +316,11 @@ __device__ __forceinline__ void compute_tiles(const Args& args, uint32_t shared,
   if (thread == 0) wait_panels_read();
 }
 
-template <class T, class S, bool kTurns, class Args>
+template <class T, class S, bool kTurns, class Options = WgmmaOptions<false, false>, class Args>
 __device__ __forceinline__ void attention_wgmma(const Args& args) {
+  if constexpr (kHasOptions<Args>) {
+    if (simt::fill_nan_if_bad<T>(args.call)) return;
+  }
   const uint32_t shared = (shared_address(simt::dynamic_shared()) + 1023) & ~1023u;
   const WgmmaBarriers<S> barriers{shared + S::kBarriersAt};
   if (threadIdx.x == 0) {
@@ -404,7 +335,7 @@ __device__ __forceinline__ void attention_wgmma(const Args& args) {
     if (threadIdx.x == 0) copy_tiles<S>(args, shared, barriers);
   } else {
     take_registers<232>();
-    compute_tiles<T, S, kTurns>(args, shared, barriers, warpgroup - 1);
+    compute_tiles<T, S, kTurns, Options>(args, shared, barriers, warpgroup - 1);
   }
 }
 

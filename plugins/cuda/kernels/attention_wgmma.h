@@ -1,7 +1,7 @@
 // What the host passes to attention_wgmma.cuh, and the tiles that both agree on.
 #pragma once
 
-#include <cstdint>
+#include "../../simt/args.h"
 
 namespace rlk::cuda {
 
@@ -9,6 +9,12 @@ namespace rlk::cuda {
 struct alignas(64) TensorMap {
   uint64_t words[16];
 };
+
+// A map in memory, which one kernel writes and another's copies read.
+struct alignas(128) SequenceMap {
+  TensorMap map;
+};
+constexpr int kWgmmaSequenceMaps = 4;  // of a sequence: q, k, v, out
 
 constexpr int kWgmmaThreads = 384;
 constexpr int kWgmmaWarpgroupRows = 64, kWgmmaRows = 2 * kWgmmaWarpgroupRows;  // of queries
@@ -32,10 +38,31 @@ struct PrefixAttentionWgmmaArgs : AttentionWgmmaArgs {
   int32_t prefix_keys, samples;
 };
 
+// tanh(y) / y - 1 over y^2, as a polynomial of y^2, for |y| up to 1/2.
+constexpr float kTanh0 = -0.333331439f, kTanh1 = 0.133258789f, kTanh2 = -5.30454935e-2f, kTanh3 = 1.724149e-2f;
+
+// A product x of query and key becomes tanh(x inner) / inner; `scale` remains what it is without a softcap.
+// Up to `most` that is x (1 + f[0] x^2 + f[1] x^4 + ..), the series of tanh with inner in its factors.
+struct WgmmaSoftcap {
+  float inner, inverse, most, factors[4];
+};
+
+// The same with packed sequences, a softcap or a key mask.
+struct AttentionOptionsWgmmaArgs : AttentionWgmmaArgs {
+  simt::AttentionArgs call;  // with block_rows kWgmmaRows and group 1: plan has tiles of queries
+  // Packed: of each sequence q, k, v and out, which end where the sequence ends; nullptr: dense. The kernel in front
+  // makes them of q, k, v and out above, and sets `taken`, the tiles of queries that blocks have taken, to 0.
+  SequenceMap* maps;
+  int32_t* taken;
+  WgmmaSoftcap softcap;
+};
+
 // The head size of the kernel that computes this one.
 constexpr int wgmma_padded(int64_t head) {
   return head <= 64 ? 64 : head <= 96 ? 96 : head <= 128 ? 128 : head <= 192 ? 192 : 256;
 }
+
+constexpr int kWgmmaTileBytes = 48;  // of what a kernel with options tells its warpgroups of a tile
 
 // Of one padded head size. Scores and output of a warpgroup, and the weights as T, share a thread's 232 registers; the
 // rings, the queries and, where there is room, the output on its way out share 227 KiB.
@@ -50,7 +77,8 @@ struct WgmmaTiles {
   constexpr int values_at() const { return keys_at() + stages * key_bytes(); }
   constexpr int out_at() const { return own_out ? values_at() + stages * key_bytes() : 0; }
   constexpr int barriers_at() const { return values_at() + stages * key_bytes() + (own_out ? query_bytes() : 0); }
-  constexpr int shared_bytes() const { return barriers_at() + 8 * (2 + 4 * stages) + 1024; }  // 1024: to align
+  constexpr int tile_at() const { return barriers_at() + 8 * (2 + 4 * stages); }
+  constexpr int shared_bytes() const { return tile_at() + kWgmmaTileBytes + 1024; }  // 1024: to align
 };
 constexpr WgmmaTiles wgmma_tiles(int padded) {
   return padded == 64    ? WgmmaTiles{64, 128, 4, true}

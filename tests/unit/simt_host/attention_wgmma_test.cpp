@@ -3,6 +3,7 @@
 #include "plugins/cuda/attention_wgmma.hpp"
 #include "plugins/cuda/attention_gradients_wgmma.hpp"
 #include "plugins/cuda/images.hpp"
+#include "plugins/cuda/kernels/attention_gradients_wgmma.h"
 #include "plugins/cuda/prefix_attention_wgmma.hpp"
 #include "plugins/cuda/tensor_map.hpp"
 #include "tests/unit/simt_host/operator_calls.hpp"
@@ -111,11 +112,8 @@ TEST_F(AttentionWgmmaTest, WhatItsKernelsLackIsDeclined) {
     EXPECT_EQ(declined(attention(shape)), "HEAD_SIZE") << head;
   }
   rlk_attention_params capped = causal();
-  capped.softcap = 30;
+  capped.softcap = 0x1p61;
   EXPECT_EQ(declined(attention({}, capped)), "SOFTCAP");
-  auto masked = attention({});
-  masked.input(RLK_ATTENTION_IN_KEY_MASK, {RLK_DTYPE_UINT, 8, 1}, {2, 512});
-  EXPECT_EQ(declined(std::move(masked)), "KEY_MASK");
   auto odd = attention({});
   odd.input(RLK_ATTENTION_IN_K).tensor.alignment = 8;
   EXPECT_EQ(declined(std::move(odd)), "ALIGNMENT");
@@ -190,6 +188,103 @@ TEST_F(AttentionWgmmaTest, TheMapsCarryTheTensorsSizesAndTheKernelsTiles) {
   EXPECT_TRUE(cuda::mapped == expected);
   told({3, 500, 0, 8, 2, 80}, causal());
   EXPECT_EQ(cuda::mapped.size(), 2u) << "no map can be made of no keys";
+}
+
+// --- Packed sequences, softcaps and key masks ------------------------------------------------------------------------
+
+Arranged<sdk::ops::Attention> packed(int64_t sequences, int64_t queries, int64_t keys,
+                                     rlk_attention_params params = causal()) {
+  params.layout = RLK_ATTENTION_LAYOUT_PACKED;
+  Arranged<sdk::ops::Attention> call(params, {sequences, -1, -1, queries, keys, 8, 2, 128});
+  call.input(RLK_ATTENTION_IN_Q, kBf16, {queries, 8, 128});
+  call.input(RLK_ATTENTION_IN_K, kBf16, {keys, 2, 128});
+  call.input(RLK_ATTENTION_IN_V, kBf16, {keys, 2, 128});
+  call.input(RLK_ATTENTION_IN_CU_SEQLENS_Q, {RLK_DTYPE_INT, 32, 1}, {sequences + 1});
+  call.input(RLK_ATTENTION_IN_CU_SEQLENS_K, {RLK_DTYPE_INT, 32, 1}, {sequences + 1});
+  call.output(RLK_ATTENTION_OUT_OUT, kBf16, {queries, 8, 128});
+  return call;
+}
+// What the last kernel of an execution is told, and its blocks.
+template <class Args, class Implementation, class Op>
+std::pair<unsigned, Args> told_last(Arranged<Op> call) {
+  std::pair<unsigned, Args> seen{};
+  on_launch = [&seen](unsigned blocks, const void* arguments) {
+    seen = {blocks, *static_cast<const Args*>(arguments)};
+  };
+  cuda::mapped.clear();
+  Device device(0);
+  call.template launch<Implementation>(device);
+  on_launch = nullptr;
+  return seen;
+}
+
+TEST_F(AttentionWgmmaTest, OptionsHaveKernelsOfTheirOwn) {
+  Device device(0);
+  using Names = std::vector<std::string>;
+  const std::string options = "attention_options_wgmma_", mask = "attention_mask_wgmma_";
+  EXPECT_EQ(packed(3, 900, 700).launch<AttentionWgmma>(device), (Names{options + "plan", options + "bf16_128"}));
+  EXPECT_EQ(packed(3, 0, 700).launch<AttentionWgmma>(device), (Names{options + "plan"})) << "cu_seqlens are checked";
+  rlk_attention_params capped = causal();
+  capped.softcap = 30;
+  EXPECT_EQ(packed(3, 900, 700, capped).launch<AttentionWgmma>(device),
+            (Names{options + "plan", options + "bf16_128_cap"}));
+  EXPECT_EQ(attention({}, capped).launch<AttentionWgmma>(device), (Names{options + "bf16_128_cap"}));
+  for (const auto& params : {causal(), capped}) {
+    auto masked = attention({}, params);
+    masked.input(RLK_ATTENTION_IN_KEY_MASK, {RLK_DTYPE_UINT, 8, 1}, {2, 512});
+    EXPECT_EQ(masked.launch<AttentionWgmma>(device), (Names{mask + "bf16_128" + (params.softcap > 0 ? "_cap" : "")}));
+  }
+}
+
+TEST_F(AttentionWgmmaTest, PackedSequencesAreMappedAsOneAndTakeABlockForEachTileTheyMayHave) {
+  using Args = cuda::AttentionOptionsWgmmaArgs;
+  const auto [blocks, args] = told_last<Args, AttentionWgmma>(packed(3, 900, 700));
+  EXPECT_EQ(blocks, (8u + 3u) * 8u);
+  EXPECT_EQ((told_last<Args, AttentionWgmma>(packed(3, 90000, 700)).first), 132u);
+  EXPECT_EQ(args.call.block_rows, cuda::kWgmmaRows);
+  EXPECT_EQ(args.call.group, 1) << "tiles are of one head";
+  ASSERT_NE(args.maps, nullptr);
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(args.maps) % 128, reinterpret_cast<uintptr_t>(args.call.plan) % 128);
+  told_last<Args, AttentionWgmma>(packed(3, 900, 700));
+  const std::vector<cuda::Mapped> expected = {
+      {128, 8, 900, 1, 1024, 128}, {128, 2, 700, 1, 256, 128}, {128, 2, 700, 1, 256, 128}, {128, 8, 900, 1, 1024, 64}};
+  EXPECT_TRUE(cuda::mapped == expected);
+}
+
+TEST_F(AttentionWgmmaTest, ASoftcapIsASeriesOfTheProduct) {
+  rlk_attention_params capped = causal();
+  capped.softcap = 2;
+  capped.scale = 0.25;
+  const auto args = told_last<cuda::AttentionOptionsWgmmaArgs, AttentionWgmma>(attention({}, capped)).second;
+  EXPECT_FLOAT_EQ(args.scale, 0.25f * 1.44269504f) << "as without one";
+  EXPECT_EQ(args.maps, nullptr) << "dense";
+  EXPECT_FLOAT_EQ(args.softcap.most, 4) << "where tanh is of 1/2";
+  for (const double x : {0.1, 1.0, 2.5, 4.0}) {
+    double sum = 1, power = 1;
+    for (const float factor : args.softcap.factors) sum += factor * (power *= x * x);
+    EXPECT_NEAR(x * sum * 0.25, 2 * std::tanh(x * 0.25 / 2), 1e-7 * x) << x;
+  }
+}
+
+TEST_F(AttentionWgmmaTest, ASoftcapFarFromTheScoresHasNoSeries) {
+  const auto softcap = [](double cap, double scale) {
+    rlk_attention_params capped = causal();
+    capped.softcap = cap;
+    capped.scale = scale;
+    return told_last<cuda::AttentionOptionsWgmmaArgs, AttentionWgmma>(attention({}, capped)).second.softcap;
+  };
+  EXPECT_LT(softcap(0x1p60, 0.1).most, 0);
+  EXPECT_LT(softcap(0x1p-60, 0.1).most, 0);
+  EXPECT_EQ(softcap(0x1p-60, 0x1p60).inner, 0x1p120f);
+  EXPECT_GT(softcap(300, 0.0884).most, 0);
+}
+
+TEST_F(AttentionWgmmaTest, ManyShortPackedSequencesCostWhatTheirWholeTilesCost) {
+  Device device(0);
+  const auto cost = [&device](int64_t sequences) {
+    return packed(sequences, 4096, 4096).query<AttentionWgmma>(device).cost_us;
+  };
+  EXPECT_GT(cost(4096) * 4096, cost(8) * 8) << "a sequence's share of the pairs is less, its tile is not";
 }
 
 // --- Samples that share a prefix -------------------------------------------------------------------------------------
@@ -327,7 +422,7 @@ TEST_F(AttentionWgmmaTest, GradientsDeclineWhatTheirKernelsLack) {
     return gradients(shape).query<AttentionBackwardWgmma>(device).reason_code;
   };
   Shape shape;
-  shape.head = 136;
+  shape.head = 132;
   EXPECT_EQ(reason(shape), "HEAD_SIZE");
   shape = {};
   shape.dtype = kF32;
@@ -346,10 +441,82 @@ TEST_F(AttentionWgmmaTest, GradientsOfNoQueriesAndOfNoKeysLaunchWhatWritesZeros)
   using Names = std::vector<std::string>;
   const std::string image = "attention_gradients_wgmma_";
   EXPECT_EQ(gradients({}).launch<AttentionBackwardWgmma>(device),
-            (Names{image + "terms_bf16", image + "bf16", image + "rows_bf16"}));
-  EXPECT_EQ(gradients({2, 0, 512, 8, 2, 128}).launch<AttentionBackwardWgmma>(device), (Names{image + "bf16"}));
+            (Names{image + "terms_bf16", image + "bf16_128", image + "rows_bf16_128"}));
+  EXPECT_EQ(gradients({2, 0, 512, 8, 2, 128}).launch<AttentionBackwardWgmma>(device), (Names{image + "bf16_128"}));
   EXPECT_EQ(gradients({2, 512, 0, 8, 2, 128}).launch<AttentionBackwardWgmma>(device),
-            (Names{image + "terms_bf16", image + "rows_bf16"}));
+            (Names{image + "terms_bf16", image + "rows_bf16_128"}));
+}
+
+Arranged<sdk::ops::AttentionBackward> packed_gradients(int64_t sequences, int64_t queries, int64_t keys,
+                                                       double softcap = 0) {
+  rlk_attention_backward_params params = RLK_ATTENTION_BACKWARD_PARAMS_INIT;
+  params.causal = RLK_ATTENTION_BACKWARD_CAUSAL_ON;
+  params.layout = RLK_ATTENTION_BACKWARD_LAYOUT_PACKED;
+  params.softcap = softcap;
+  Arranged<sdk::ops::AttentionBackward> call(params, {sequences, -1, -1, queries, keys, 8, 2, 128});
+  const std::vector<int64_t> rows = {queries, 8, 128}, of_keys = {keys, 2, 128};
+  call.input(RLK_ATTENTION_BACKWARD_IN_Q, kBf16, rows);
+  call.input(RLK_ATTENTION_BACKWARD_IN_K, kBf16, of_keys);
+  call.input(RLK_ATTENTION_BACKWARD_IN_V, kBf16, of_keys);
+  call.input(RLK_ATTENTION_BACKWARD_IN_OUT, kBf16, rows);
+  call.input(RLK_ATTENTION_BACKWARD_IN_LSE, kF32, {queries, 8});
+  call.input(RLK_ATTENTION_BACKWARD_IN_GRAD_OUT, kBf16, rows);
+  call.input(RLK_ATTENTION_BACKWARD_IN_CU_SEQLENS_Q, {RLK_DTYPE_INT, 64, 1}, {sequences + 1});
+  call.input(RLK_ATTENTION_BACKWARD_IN_CU_SEQLENS_K, {RLK_DTYPE_INT, 64, 1}, {sequences + 1});
+  call.output(RLK_ATTENTION_BACKWARD_OUT_GRAD_Q, kBf16, rows);
+  call.output(RLK_ATTENTION_BACKWARD_OUT_GRAD_K, kBf16, of_keys);
+  call.output(RLK_ATTENTION_BACKWARD_OUT_GRAD_V, kBf16, of_keys);
+  return call;
+}
+
+TEST_F(AttentionWgmmaTest, GradientsOfWideHeadsHaveBlocksOfFewerKeys) {
+  Device device(0);
+  using Names = std::vector<std::string>;
+  const std::string image = "attention_gradients_wgmma_";
+  for (const int64_t head : {136, 192, 256}) {
+    const Shape shape{2, 500, 700, 8, 2, head};
+    cuda::mapped.clear();
+    auto call = gradients(shape);
+    EXPECT_EQ(call.launch<AttentionBackwardWgmma>(device),
+              (Names{image + "terms_bf16", image + "bf16_256", image + "rows_bf16_256"}));
+    EXPECT_GT(call.workspace_bytes, uint64_t{2 * 8 * 8 * 64 * 256} * sizeof(float)) << "sums of whole tiles";
+    ASSERT_EQ(cuda::mapped.size(), 6u);
+    for (const cuda::Mapped& map : cuda::mapped) EXPECT_EQ(map.rows, 64) << map.tokens << " tokens";
+  }
+}
+
+TEST_F(AttentionWgmmaTest, GradientsWithOptionsHaveKernelsOfTheirOwn) {
+  Device device(0);
+  using Names = std::vector<std::string>;
+  const std::string image = "attention_gradients_options_wgmma_";
+  EXPECT_EQ(packed_gradients(3, 900, 700).launch<AttentionBackwardWgmma>(device),
+            (Names{image + "plan", image + "terms_bf16", image + "bf16_128", image + "rows_bf16_128"}));
+  EXPECT_EQ(packed_gradients(3, 900, 700, 30).launch<AttentionBackwardWgmma>(device),
+            (Names{image + "plan", image + "terms_bf16", image + "bf16_128_cap", image + "rows_bf16_128"}));
+  EXPECT_EQ(packed_gradients(3, 0, 0).launch<AttentionBackwardWgmma>(device), (Names{image + "plan"}));
+  auto masked = gradients({});
+  masked.input(RLK_ATTENTION_BACKWARD_IN_KEY_MASK, {RLK_DTYPE_UINT, 8, 1}, {2, 512});
+  EXPECT_EQ(masked.launch<AttentionBackwardWgmma>(device),
+            (Names{image + "terms_bf16", image + "bf16_128", image + "rows_bf16_128"}));
+}
+
+TEST_F(AttentionWgmmaTest, PackedGradientsSumTilesOfAllSequencesBehindEachOther) {
+  const auto [blocks, args] =
+      told_last<cuda::AttentionGradientOptionsWgmmaArgs, AttentionBackwardWgmma>(packed_gradients(3, 900, 700));
+  EXPECT_EQ(args.query_tiles, 15 + 3);
+  EXPECT_EQ(blocks, (15u + 3u) * 8u) << "the rows of grad_q";
+  EXPECT_EQ(args.call.cu_are_i64, 1);
+  ASSERT_NE(args.maps, nullptr);
+  EXPECT_EQ(args.call.row_plan, args.row_plan);
+  EXPECT_EQ(args.call.key_plan, args.key_plan);
+  ASSERT_EQ(cuda::mapped.size(), 6u);
+  for (const cuda::Mapped& map : cuda::mapped) EXPECT_EQ(map.sequences, 1) << map.tokens << " tokens";
+}
+
+TEST_F(AttentionWgmmaTest, ManyShortPackedSequencesNeedNoTiledSumsFarLargerThanTheirTensors) {
+  Device device(0);
+  EXPECT_EQ(packed_gradients(64, 32768, 32768).query<AttentionBackwardWgmma>(device).reason_code, "");
+  EXPECT_EQ(packed_gradients(32768, 32768, 32768).query<AttentionBackwardWgmma>(device).reason_code, "WORKSPACE");
 }
 
 }  // namespace
