@@ -89,6 +89,47 @@ std::string take_error() {
   return text;
 }
 
+// For a function of Tensor: an object for each tensor among the arguments, for as long as this is there.
+class Objects {
+public:
+  Objects(bool is_wanted, std::vector<Any>* arguments) {
+    if (!is_wanted) return;
+    try {
+      for (Any& argument : *arguments) {
+        if (argument.type_index == kDlTensorPtr) replace(&argument);
+      }
+    } catch (...) {
+      release();
+      throw;
+    }
+  }
+  ~Objects() { release(); }
+  Objects(const Objects&) = delete;
+  Objects& operator=(const Objects&) = delete;
+
+private:
+  void replace(Any* argument) {
+    if (tvm().make_tensor == nullptr)
+      throw sdk::Error(RLK_UNSUPPORTED, "this libtvm_ffi makes no tensors of DLPack 1; pip install -U apache-tvm-ffi");
+    constexpr uint32_t kMajor = 1, kMinor = 0;
+    auto managed = std::make_unique<DlManagedTensor>(DlManagedTensor{{kMajor, kMinor},
+                                                                     nullptr,
+                                                                     [](DlManagedTensor* self) { delete self; },
+                                                                     0,
+                                                                     *static_cast<DlTensor*>(argument->pointer)});
+    void* object = nullptr;
+    if (tvm().make_tensor(managed.get(), 0, 0, &object) != 0) throw sdk::Error(RLK_BACKEND_ERROR, take_error());
+    managed.release();
+    objects_.push_back(object);
+    argument->type_index = kTensor;
+    argument->pointer = object;
+  }
+  void release() noexcept {
+    for (void* object : objects_) tvm().release(object);
+  }
+  std::vector<void*> objects_;
+};
+
 class Plan final : public sdk::Plan {
 public:
   Plan(const Kernel& kernel, Function function, DlDevice device, const rlk_call_desc& desc)
@@ -99,6 +140,7 @@ public:
     }
     numerics = kernel.numerics;
     variant = kernel.name;
+    workspace_bound = kernel.workspace_bytes;
   }
 
   void enqueue(sdk::Stream& stream, const sdk::Run& run) override {
@@ -106,6 +148,7 @@ public:
     tensors.reserve(kernel_.slots.size());  // the arguments point into it
     std::vector<Any> arguments;
     for (const Slot& slot : kernel_.slots) arguments.push_back(argument(slot, run, &tensors));
+    const Objects objects(kernel_.takes_objects, &arguments);
     Any result = {kNone, 0, {0}};
     const Surroundings surroundings(device_, stream.native());
     const int status = function_(nullptr, arguments.data(), static_cast<int32_t>(arguments.size()), &result);
@@ -142,19 +185,26 @@ private:
         tag.i64 = run.tag();
         return tag;
       }
+      case Slot::Kind::workspace:
+        return view({run.workspace(), device_, 1, {kDlUint, 8, 1}, workspace_shape_, workspace_strides_, 0}, tensors);
       default:
         break;
     }
     const rlk_tensor* given = slot.kind == Slot::Kind::input ? run.input(slot.index) : run.output(slot.index);
     if (given == nullptr) return {kNone, 0, {0}};
     // Many kernels look at data alone: byte_offset is 0.
-    tensors->push_back({sdk::data_of(given),
-                        device_,
-                        given->ndim,
-                        {given->dtype.code, given->dtype.bits, given->dtype.lanes},
-                        const_cast<int64_t*>(given->shape),
-                        const_cast<int64_t*>(given->strides),
-                        0});
+    return view({sdk::data_of(given),
+                 device_,
+                 given->ndim,
+                 {given->dtype.code, given->dtype.bits, given->dtype.lanes},
+                 const_cast<int64_t*>(given->shape),
+                 const_cast<int64_t*>(given->strides),
+                 0},
+                tensors);
+  }
+
+  static Any view(const DlTensor& tensor, std::vector<DlTensor>* tensors) {
+    tensors->push_back(tensor);
     Any out = {kDlTensorPtr, 0, {0}};
     out.pointer = &tensors->back();
     return out;
@@ -164,6 +214,8 @@ private:
   const Function function_;
   const DlDevice device_;
   const std::vector<Any> values_;
+  // DLPack's pointers are to what may be written; no function does.
+  mutable int64_t workspace_shape_[1] = {static_cast<int64_t>(kernel_.workspace_bytes)}, workspace_strides_[1] = {1};
 };
 
 // ---- device and plugin --------------------------------------------------------------------------------------------
@@ -205,6 +257,7 @@ rlk_status query(const rlk_implementation* row, rlk_plugin_device*, const rlk_ca
     mine.level = said.level;
     mine.numerics = said.numerics;
     mine.flags = said.flags;
+    mine.workspace_bound = said.workspace_bound;
     sdk::detail::copy_text(mine.variant, said.variant.c_str());
     sdk::detail::copy_text(mine.reason_code, said.reason_code.c_str());
     sdk::detail::copy_text(mine.reason, said.reason.c_str());
@@ -223,6 +276,7 @@ rlk_status plan_create(const rlk_implementation* row, rlk_plugin_device* device,
     rlk_plan_info mine = rlk_plan_info();
     mine.flags = plan->flags;
     mine.dynamic_symbols = plan->dynamic_symbols;
+    mine.workspace_bound = plan->workspace_bound;
     mine.numerics = plan->numerics;
     sdk::detail::copy_text(mine.variant, plan->variant.c_str());
     sdk::detail::answer(mine, info);
