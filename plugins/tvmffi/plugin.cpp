@@ -10,6 +10,7 @@
 #include <climits>
 #include <cstdlib>
 #include <ctime>
+#include <deque>
 #include <memory>
 
 #include "plugins/tvmffi/answer.hpp"
@@ -32,6 +33,9 @@ struct Known {
   }
   std::vector<rlk_implementation> rows;
   std::vector<const rlk_implementation*> pointers;
+  // Of each kernel the sizes at which it begins and ends to be served, so that verification comes to where it is.
+  std::deque<rlk_switch> switches;
+  std::vector<std::vector<const rlk_switch*>> switches_of;
 };
 
 struct Loaded {
@@ -343,11 +347,36 @@ Known known_now(const rlk_host* host) {
   out.rows.reserve(out.manifest.kernels.size());
   for (const Kernel& kernel : out.manifest.kernels) {
     const Operator& op = *kernel.op;
-    out.rows.push_back({sizeof(rlk_implementation), op.revision, op.name, kernel.name.c_str(), op.params_size,
-                        op.n_inputs, op.n_outputs, 0, nullptr, reinterpret_cast<void*>(out.rows.size()), &query,
-                        &plan_create, nullptr, &plan_enqueue, &plan_destroy});
+    std::vector<const rlk_switch*>& switches = out.switches_of.emplace_back();
+    const auto add_switch = [&](uint32_t symbol, int64_t at) {
+      out.switches.push_back({sizeof(rlk_switch), 0, op.symbols[symbol], at});
+      switches.push_back(&out.switches.back());
+    };
+    for (const auto& [symbol, rule] : kernel.sizes) {
+      if (rule.min > 1) add_switch(symbol, rule.min);
+      if (rule.max < INT64_MAX) add_switch(symbol, rule.max + 1);
+    }
+    rlk_implementation row = {sizeof(rlk_implementation),
+                              op.revision,
+                              op.name,
+                              kernel.name.c_str(),
+                              op.params_size,
+                              op.n_inputs,
+                              op.n_outputs,
+                              static_cast<uint32_t>(switches.size()),
+                              nullptr,
+                              reinterpret_cast<void*>(out.rows.size()),
+                              &query,
+                              &plan_create,
+                              nullptr,
+                              &plan_enqueue,
+                              &plan_destroy};
+    out.rows.push_back(row);
   }
-  for (const rlk_implementation& row : out.rows) out.pointers.push_back(&row);
+  for (size_t i = 0; i < out.rows.size(); ++i) {
+    out.rows[i].switches = out.switches_of[i].data();
+    out.pointers.push_back(&out.rows[i]);
+  }
   return out;
 }
 
