@@ -42,6 +42,13 @@ sdk::Refusal refuse_settings(const Kernel& kernel, const rlk_call_desc& desc) {
 sdk::Refusal refuse_sizes(const Kernel& kernel, const rlk_call_desc& desc) {
   for (const auto& [index, rule] : kernel.sizes) {
     const int64_t size = index < desc.n_symbols ? desc.symbols[index] : -1;
+    const auto of = static_cast<uint32_t>(rule.of);
+    const int64_t other = rule.of >= 0 && of < desc.n_symbols ? desc.symbols[of] : -1;
+    if (size >= 0 && other >= 0 && size != rule.times * other)
+      return sdk::Support::no(
+          "SIZE", sdk::format("%s is %lld and %s %lld; the manifest says %lld times as much", kernel.op->symbols[index],
+                              static_cast<long long>(size), kernel.op->symbols[of], static_cast<long long>(other),
+                              static_cast<long long>(rule.times)));
     if (size < 0 || (size >= rule.min && size <= rule.max && size % rule.multiple == 0)) continue;
     return sdk::Support::no(
         "SIZE", sdk::format("%s is %lld; the manifest says from %lld to %lld, a multiple of %lld",

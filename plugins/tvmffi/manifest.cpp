@@ -246,9 +246,9 @@ void read_sizes(const Table& table, Kernel* kernel) {
     const std::string name(key.str());
     const auto at = std::find(symbols.begin(), symbols.end(), name);
     if (at == symbols.end()) table.fail("sizes names \"" + name + "\"; " + op.name + " has " + joined(symbols));
-    if (!value.is_table()) table.fail("sizes." + name + " must be a table of min, max, multiple");
+    if (!value.is_table()) table.fail("sizes." + name + " must be a table of min, max, multiple, times, of");
     const Table limits(*value.as_table(), "sizes." + name);
-    limits.expect_known({"min", "max", "multiple"});
+    limits.expect_known({"min", "max", "multiple", "times", "of"});
     SizeRule& rule = kernel->sizes[static_cast<uint32_t>(at - symbols.begin())];
     const auto number = [&](const char* word, int64_t otherwise) {
       const toml::node* given = limits.find(word);
@@ -257,6 +257,13 @@ void read_sizes(const Table& table, Kernel* kernel) {
       return *n;
     };
     rule = {number("min", 0), number("max", INT64_MAX), std::max<int64_t>(number("multiple", 1), 1)};
+    const std::string other = limits.text("of", {});
+    if (other.empty() != (limits.find("times") == nullptr)) limits.fail("times and of go together");
+    if (other.empty()) continue;
+    const auto of = std::find(symbols.begin(), symbols.end(), other);
+    if (of == symbols.end()) limits.fail("of names \"" + other + "\"; " + op.name + " has " + joined(symbols));
+    rule.of = of - symbols.begin();
+    rule.times = number("times", 1);
   }
 }
 

@@ -25,6 +25,7 @@ struct Slot {
 // What a size must be.
 struct SizeRule {
   int64_t min = 0, max = INT64_MAX, multiple = 1;
+  int64_t of = -1, times = 1;  // the symbol that it must be so many times of; -1: of none
 };
 
 // What a parameter may be: one of the values or, where there are none, a number between the limits.

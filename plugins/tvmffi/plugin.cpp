@@ -142,6 +142,9 @@ public:
     for (uint32_t i = 0; i < kernel.op->n_symbols; ++i) {
       if (kernel.sizes.count(i) == 0) dynamic_symbols |= uint64_t{1} << i;
     }
+    for (const auto& [symbol, rule] : kernel.sizes) {
+      if (rule.of >= 0) dynamic_symbols &= ~(uint64_t{1} << rule.of);
+    }
     numerics = kernel.numerics;
     variant = kernel.name;
     workspace_bound = kernel.workspace_bytes;
