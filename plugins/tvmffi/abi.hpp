@@ -97,10 +97,12 @@ using Allocator = int (*)(DlTensor* prototype, void** out, void* context,
   X(get_stream, TVMFFIEnvGetStream, void* (*)(int32_t device_type, int32_t device_id))                                \
   X(set_stream, TVMFFIEnvSetStream, int (*)(int32_t device_type, int32_t device_id, void* stream, void** before))
 // Not in the first releases; nullptr then.
-#define RLK_TVMFFI_OPTIONAL(X)                                            \
-  X(set_allocator, TVMFFIEnvSetDLPackManagedTensorAllocator,              \
-    int (*)(Allocator allocator, int for_all_threads, Allocator* before)) \
-  X(make_tensor, TVMFFITensorFromDLPackVersioned,                         \
+#define RLK_TVMFFI_OPTIONAL(X)                                                                     \
+  X(set_allocator, TVMFFIEnvSetDLPackManagedTensorAllocator,                                       \
+    int (*)(Allocator allocator, int for_all_threads, Allocator* before))                          \
+  X(get_global, TVMFFIFunctionGetGlobal, int (*)(const Bytes* name, void** out))                   \
+  X(call, TVMFFIFunctionCall, int (*)(void* function, Any* arguments, int32_t count, Any* result)) \
+  X(make_tensor, TVMFFITensorFromDLPackVersioned,                                                  \
     int (*)(DlManagedTensor * from, int32_t alignment, int32_t contiguous, void** out))
 
 template <class T>

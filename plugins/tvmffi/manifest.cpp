@@ -110,7 +110,7 @@ std::vector<std::string> names_of(const Operator& op) {
 }
 
 Slot slot_of(const Table& table, const Operator& op, const toml::node& item) {
-  Slot slot = {Slot::Kind::constant, 0, {kNone, 0, {0}}, {}};
+  Slot slot = {Slot::Kind::constant, 0, {kNone, 0, {0}}, {}, {}};
   if (const auto number = item.value_exact<int64_t>()) {
     slot.constant.type_index = kInt;
     slot.constant.i64 = *number;
@@ -144,7 +144,14 @@ Slot slot_of(const Table& table, const Operator& op, const toml::node& item) {
     table.fail("arguments names \"" + *name + "\"; " + op.name + " has " + joined(names_of(op)) +
                ", none, workspace, data_error_record, data_error_tag");
   } else {
-    table.fail("arguments holds what is no name, number or truth value");
+    if (!item.is_array()) table.fail("arguments holds what is no name, number, truth value or list of them");
+    slot.kind = Slot::Kind::list;
+    for (const toml::node& one : *item.as_array()) {
+      const Slot inner = slot_of(table, op, one);
+      if (inner.kind != Slot::Kind::constant || inner.constant.type_index == kRawStr)
+        table.fail("a list among the arguments holds numbers, truth values and \"none\"");
+      slot.items.push_back(inner.constant);
+    }
   }
   return slot;
 }

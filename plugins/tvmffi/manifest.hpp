@@ -15,11 +15,12 @@ namespace rlk::tvmffi {
 
 // Where an argument of the function comes from.
 struct Slot {
-  enum class Kind { input, output, parameter, symbol, constant, workspace, data_error_record, data_error_tag };
+  enum class Kind { input, output, parameter, symbol, constant, list, workspace, data_error_record, data_error_tag };
   Kind kind;
-  uint32_t index;    // in the operator's list of that kind
-  Any constant;      // Kind::constant
-  std::string text;  // of a constant that is a text
+  uint32_t index;          // in the operator's list of that kind
+  Any constant;            // Kind::constant
+  std::string text;        // of a constant that is a text
+  std::vector<Any> items;  // Kind::list
 };
 
 // What a size must be.

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <climits>
 #include <cstdlib>
+#include <cstring>
 #include <ctime>
 #include <deque>
 #include <memory>
@@ -93,6 +94,20 @@ std::string take_error() {
   return text;
 }
 
+// tvm-ffi's Array of these values, which the caller releases.
+Any made_list(std::vector<Any> items) {
+  constexpr const char* kMaker = "ffi.Array";
+  const Bytes name = {kMaker, std::strlen(kMaker)};
+  void* maker = nullptr;
+  if (tvm().get_global == nullptr || tvm().call == nullptr || tvm().get_global(&name, &maker) != 0 || maker == nullptr)
+    throw sdk::Error(RLK_UNSUPPORTED, "this libtvm_ffi makes no lists; pip install -U apache-tvm-ffi");
+  Any list = {kNone, 0, {0}};
+  const int status = tvm().call(maker, items.data(), static_cast<int32_t>(items.size()), &list);
+  tvm().release(maker);
+  if (status != 0) throw sdk::Error(RLK_BACKEND_ERROR, take_error());
+  return list;
+}
+
 // For a function of Tensor: an object for each tensor among the arguments, for as long as this is there.
 class Objects {
 public:
@@ -148,6 +163,15 @@ public:
     numerics = kernel.numerics;
     variant = kernel.name;
     workspace_bound = kernel.workspace_bytes;
+    for (const Slot& slot : kernel.slots) {
+      lists_.push_back({kNone, 0, {0}});
+      if (slot.kind == Slot::Kind::list) lists_.back() = made_list(slot.items);
+    }
+  }
+  ~Plan() override {
+    for (const Any& list : lists_) {
+      if (list.type_index >= kObjectBegin) tvm().release(list.object);
+    }
   }
 
   void enqueue(sdk::Stream& stream, const sdk::Run& run) override {
@@ -181,6 +205,8 @@ private:
         if (constant.type_index == kRawStr) constant.text = slot.text.c_str();
         return constant;
       }
+      case Slot::Kind::list:
+        return lists_[&slot - kernel_.slots.data()];
       case Slot::Kind::data_error_record: {
         if (run.data_error_record() == nullptr) return {kNone, 0, {0}};
         Any record = {kOpaquePtr, 0, {0}};
@@ -222,6 +248,7 @@ private:
   const DlDevice device_;
   const std::vector<Any> values_;
   // DLPack's pointers are to what may be written; no function does.
+  std::vector<Any> lists_;  // by slot; None where it is no list
   mutable int64_t workspace_shape_[1] = {static_cast<int64_t>(kernel_.workspace_bytes)}, workspace_strides_[1] = {1};
 };
 
