@@ -64,9 +64,10 @@ sdk::Refusal refuse_places(const Kernel& kernel, const rlk_call_desc& desc) {
     if (desc.outputs[i] == nullptr) continue;
     const int32_t is_over = desc.output_alias[i];
     const auto wanted = kernel.in_place.find(i);
-    if (wanted != kernel.in_place.end() && is_over != static_cast<int32_t>(wanted->second))
-      return sdk::Support::no("ALIAS", sdk::format("the function writes %s over %s; the call wants it elsewhere",
-                                                   op.outputs[i].name, op.inputs[wanted->second].name));
+    if (wanted != kernel.in_place.end() && is_over >= 0 && is_over != static_cast<int32_t>(wanted->second))
+      return sdk::Support::no(
+          "ALIAS", sdk::format("the function writes %s over %s; the call wants it over %s", op.outputs[i].name,
+                               op.inputs[wanted->second].name, op.inputs[is_over].name));
     if (kernel.is_never_in_place && is_over >= 0 && op.outputs[i].alias < 0)
       return sdk::Support::no("ALIAS", sdk::format("%s is to be written over %s; the manifest says never in place",
                                                    op.outputs[i].name, op.inputs[is_over].name));
@@ -104,7 +105,13 @@ sdk::Refusal refuse_tensors(const Kernel& kernel, const rlk_call_desc& desc) {
   for (const Slot& slot : kernel.slots) {
     const rlk_tensor* tensor = tensor_of(slot, desc.inputs, desc.outputs);
     const char* name = slot.kind == Slot::Kind::input ? op.inputs[slot.index].name : op.outputs[slot.index].name;
-    if (!kernel.is_contiguous || tensor == nullptr) continue;
+    if (tensor == nullptr) continue;
+    if (tensor->alignment < kernel.alignment)
+      return sdk::Support::no(
+          "ALIGNMENT",
+          sdk::format("%s starts on %u bytes; the manifest says on %u", name, tensor->alignment, kernel.alignment),
+          RLK_SUPPORT_IF_CONTIGUOUS);
+    if (!kernel.is_contiguous) continue;
     if (auto no = sdk::refuse_gaps(tensor, name)) return no;
   }
   return std::nullopt;

@@ -174,6 +174,9 @@ void read_in_place(const Table& table, Kernel* kernel) {
     if (kernel->takes_output[static_cast<size_t>(output)])
       table.fail("in_place names " + name +
                  ", which is among the arguments: an output is written there, or over an input");
+    for (const auto& [other, over] : kernel->in_place) {
+      if (over == static_cast<uint32_t>(input)) table.fail("in_place names an input twice");
+    }
     kernel->in_place[static_cast<uint32_t>(output)] = static_cast<uint32_t>(input);
     kernel->takes_output[static_cast<size_t>(output)] = true;
   }
@@ -370,6 +373,16 @@ int32_t level_of(const Table& table) {
   table.fail("level is \"" + word + "\", expected preferred, ok or slow");
 }
 
+// A kernel for vectors of 16 bytes that is given less faults, and takes the whole process's device with it.
+uint32_t alignment_of(const Table& table) {
+  constexpr int64_t kUsual = 16, kMost = 128;  // plans are made for no more than 128
+  const toml::node* node = table.find("alignment");
+  const auto bytes = node != nullptr ? node->value_exact<int64_t>() : kUsual;
+  if (!bytes || *bytes < 1 || *bytes > kMost || (*bytes & (*bytes - 1)) != 0)
+    table.fail("alignment must be a power of two from 1 to 128");
+  return static_cast<uint32_t>(*bytes);
+}
+
 bool takes_objects(const Table& table) {
   const std::string word = table.text("tensors", "views");
   if (word != "views" && word != "objects") table.fail("tensors is \"" + word + "\", expected views or objects");
@@ -378,8 +391,8 @@ bool takes_objects(const Table& table) {
 
 Kernel read_kernel(const Table& table, const std::string& folder) {
   table.expect_known({"operator", "name", "library", "symbol", "device", "arguments", "requires", "dtypes", "sizes",
-                      "parameters", "in_place", "workspace_bytes", "tensors", "claims", "level", "contiguous",
-                      "capturable"});
+                      "parameters", "in_place", "workspace_bytes", "tensors", "alignment", "claims", "level",
+                      "contiguous", "capturable"});
   Kernel kernel;
   const std::string op = table.required("operator");
   const auto* found =
@@ -397,9 +410,11 @@ Kernel read_kernel(const Table& table, const std::string& folder) {
   read_settings(table, &kernel);
   kernel.workspace_bytes = workspace_of(table, kernel);
   kernel.takes_objects = takes_objects(table);
+  kernel.alignment = alignment_of(table);
   kernel.numerics = numerics_of(table);
   kernel.level = level_of(table);
   kernel.is_contiguous = table.flag("contiguous", true);
+  if (!kernel.is_contiguous && !kernel.in_place.empty()) table.fail("in_place goes with contiguous tensors alone");
   kernel.is_capturable = table.flag("capturable", false);
   return kernel;
 }

@@ -48,6 +48,7 @@ struct Kernel {
   uint32_t numerics = 0;
   int32_t level = 0;
   uint64_t workspace_bytes = 0;
+  uint32_t alignment = 16;  // bytes, of every tensor's address
   bool is_contiguous = true, is_capturable = false;
   bool is_never_in_place = false;  // no output may have the memory of an input
   bool takes_objects = false;      // tensors that count their users, instead of DLTensor*
