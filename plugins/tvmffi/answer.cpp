@@ -126,6 +126,13 @@ sdk::Support answer(const Kernel& kernel, const rlk_call_desc& desc) {
   if (auto no = refuse_sizes(kernel, desc)) return *no;
   if (auto no = sdk::refuse_numerics(desc.numerics, kernel.numerics)) return *no;
   sdk::Support yes = sdk::Support::yes(kernel.name, kernel.numerics, kernel.level);
+  for (const auto& [output, over] : kernel.in_place) {
+    const bool is_copied = output < desc.n_outputs && desc.outputs[output] != nullptr && desc.output_alias[output] < 0;
+    if (!is_copied) continue;
+    yes.level = RLK_SUPPORT_SLOW;
+    yes.reason_code = "COPIES";
+    yes.reason = "the function writes over its inputs, which are copied first; a call in place needs no copy";
+  }
   yes.workspace_bound = kernel.workspace_bytes;
   return yes;
 }
