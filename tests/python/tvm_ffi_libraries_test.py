@@ -93,7 +93,7 @@ def test_functions_as_libraries_have_them_are_verified(kernels, cache):
                 for name in ("fused", "objects", "fixed", "vectors")}
     # In place in part, in whole, or not: what is not is copied first.
     assert verified["fused"] >= {"", "weight", "eps", "alias:y=x", "alias:sum=residual"}, said
-    assert said["fused", "alias:y=residual"]["reason_code"] == "ALIAS"
+    assert said["fused", "alias:y=residual"]["verdict"] == "declined"
     assert verified["objects"] == verified["vectors"] == {"", "eps", "alias:y=x"}
     # It takes no plain call, and is tried where its size is.
     assert verified["fixed"] >= {"", "weight", "eps"}
