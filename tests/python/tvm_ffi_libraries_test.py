@@ -123,7 +123,7 @@ for x in (memory[:40], memory[1:]):
     ('sizes = { H = { times = 2, of = "N" } }', ("--shape", "N=4,H=9"), "SIZE", "H is 9 and N 4; the manifest says 2 times as much"),
 ])
 def test_calls_outside_of_what_the_manifest_says_are_declined_with_the_numbers(kernels, cache, more, words, code, text):
-    path = manifest(kernels, "limits.toml", VECTORS + more)
+    path = manifest(kernels, "limits.toml", OBJECTS, VECTORS + more)
     explained = ask(path, cache, "explain", "rms_norm", "--dtype", "f32", *words)
     [mine] = [c for c in explained["candidates"] if c["implementation"] == "vectors"]
     assert (mine["reason_code"], mine["reason"]) == (code, text)
