@@ -265,6 +265,19 @@ std::vector<Case> plain_cases(const OpDecl& decl, int dtype_choice, int form, bo
     if (smoke) return;
     each_other_size(i + 1, one, [&](size_t, const Case& two) { add_legal(list, two); });
   });
+  std::vector<Case> own = sizes_of_switches(decl, dtype_choice, form, smoke, switches);
+  std::move(own.begin(), own.end(), std::back_inserter(list));
+  return list;
+}
+
+std::vector<Case> sizes_of_switches(const OpDecl& decl, int dtype_choice, int form, bool smoke,
+                                    std::span<const rlk_switch* const> switches) {
+  Case ordinary;
+  ordinary.decl = &decl;
+  ordinary.form = form;
+  ordinary.dtype_choice[0] = dtype_choice;
+  std::vector<Case> list;
+  if (!decl.shape_cases.empty()) return list;
   add_switch_sizes(list, ordinary, switches);
   add_switch_pairs(list, ordinary, switches, smoke);
   return list;

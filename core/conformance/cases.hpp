@@ -74,6 +74,9 @@ std::string describe(const Case& c, const ConcreteCall& call);
 // pairs of them.
 std::vector<Case> plain_cases(const OpDecl& decl, int dtype_choice, int form, bool smoke,
                               std::span<const rlk_switch* const> switches);
+// Those of them that `switches` adds.
+std::vector<Case> sizes_of_switches(const OpDecl& decl, int dtype_choice, int form, bool smoke,
+                                    std::span<const rlk_switch* const> switches);
 // Whether plain_cases has sizes beside the switch: not where it is too large for a test, or of no symbol.
 bool is_tested(const OpDecl& decl, int dtype_choice, const rlk_switch& change);
 // The sizes at which variations are tried beside the ordinary ones.

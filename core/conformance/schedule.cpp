@@ -114,7 +114,16 @@ void schedule(const OpDecl& decl, int dtype_choice, int form, Extent extent,
   }
   for (const Case& c : order_cases(decl, dtype_choice, form, sizes)) offer(c, Stage::size);
   std::vector<Case> bases = variation_bases(decl, dtype_choice, form, smoke);
-  // An implementation that takes no plain call may still take one with a variation.
+  // An implementation that takes no plain call may still take one with a variation, perhaps at its own sizes alone.
+  if (standing.empty()) {
+    for (const Case& c : sizes_of_switches(decl, dtype_choice, form, smoke, switches)) {
+      const std::vector<Case> singles = single_cases(c, smoke);
+      const auto is_taken = [&](const Case& single) { return !offer(single, Stage::single).empty(); };
+      if (std::none_of(singles.begin(), singles.end(), is_taken)) continue;
+      standing.push_back(c);
+      break;
+    }
+  }
   if (standing.empty() && !bases.empty()) standing.push_back(bases.front());
   Walk walk(extent, seed, offer);
   std::vector<Case> done;

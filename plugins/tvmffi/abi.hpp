@@ -31,6 +31,16 @@ struct DlTensor {
 };
 constexpr int32_t kDlCpu = 1, kDlCuda = 2, kDlCudaHost = 3, kDlRocm = 10, kDlRocmHost = 11, kDlExtDev = 12,
                   kDlCudaManaged = 13;
+constexpr uint8_t kDlUint = 1;
+
+// A tensor that is handed over, and who frees it.
+struct DlManagedTensor {
+  uint32_t version[2];
+  void* context;
+  void (*deleter)(DlManagedTensor* self);
+  uint64_t flags;
+  DlTensor tensor;
+};
 
 // ---- values -------------------------------------------------------------------------------------------------------
 constexpr int32_t kNone = 0, kInt = 1, kBool = 2, kFloat = 3, kOpaquePtr = 4, kDlTensorPtr = 7, kRawStr = 8,
@@ -87,9 +97,13 @@ using Allocator = int (*)(DlTensor* prototype, void** out, void* context,
   X(get_stream, TVMFFIEnvGetStream, void* (*)(int32_t device_type, int32_t device_id))                                \
   X(set_stream, TVMFFIEnvSetStream, int (*)(int32_t device_type, int32_t device_id, void* stream, void** before))
 // Not in the first releases; nullptr then.
-#define RLK_TVMFFI_OPTIONAL(X)                               \
-  X(set_allocator, TVMFFIEnvSetDLPackManagedTensorAllocator, \
-    int (*)(Allocator allocator, int for_all_threads, Allocator* before))
+#define RLK_TVMFFI_OPTIONAL(X)                                                                     \
+  X(set_allocator, TVMFFIEnvSetDLPackManagedTensorAllocator,                                       \
+    int (*)(Allocator allocator, int for_all_threads, Allocator* before))                          \
+  X(get_global, TVMFFIFunctionGetGlobal, int (*)(const Bytes* name, void** out))                   \
+  X(call, TVMFFIFunctionCall, int (*)(void* function, Any* arguments, int32_t count, Any* result)) \
+  X(make_tensor, TVMFFITensorFromDLPackVersioned,                                                  \
+    int (*)(DlManagedTensor * from, int32_t alignment, int32_t contiguous, void** out))
 
 template <class T>
 struct Is {

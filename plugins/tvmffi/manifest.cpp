@@ -110,7 +110,7 @@ std::vector<std::string> names_of(const Operator& op) {
 }
 
 Slot slot_of(const Table& table, const Operator& op, const toml::node& item) {
-  Slot slot = {Slot::Kind::constant, 0, {kNone, 0, {0}}, {}};
+  Slot slot = {Slot::Kind::constant, 0, {kNone, 0, {0}}, {}, {}};
   if (const auto number = item.value_exact<int64_t>()) {
     slot.constant.type_index = kInt;
     slot.constant.i64 = *number;
@@ -137,14 +137,49 @@ Slot slot_of(const Table& table, const Operator& op, const toml::node& item) {
     for (uint32_t i = 0; i < op.n_symbols; ++i) {
       if (*name == op.symbols[i]) return as(Slot::Kind::symbol, i);
     }
+    if (*name == "none") return slot;  // as it was made: None
+    if (*name == "workspace") return as(Slot::Kind::workspace, 0);
     if (*name == "data_error_record") return as(Slot::Kind::data_error_record, 0);
     if (*name == "data_error_tag") return as(Slot::Kind::data_error_tag, 0);
     table.fail("arguments names \"" + *name + "\"; " + op.name + " has " + joined(names_of(op)) +
-               ", data_error_record, data_error_tag");
+               ", none, workspace, data_error_record, data_error_tag");
   } else {
-    table.fail("arguments holds what is no name, number or truth value");
+    if (!item.is_array()) table.fail("arguments holds what is no name, number, truth value or list of them");
+    slot.kind = Slot::Kind::list;
+    for (const toml::node& one : *item.as_array()) {
+      const Slot inner = slot_of(table, op, one);
+      if (inner.kind != Slot::Kind::constant || inner.constant.type_index == kRawStr)
+        table.fail("a list among the arguments holds numbers, truth values and \"none\"");
+      slot.items.push_back(inner.constant);
+    }
   }
   return slot;
+}
+
+// Outputs that the function writes over an input, or "never". Left out: in place or not, it is all the same to it.
+void read_in_place(const Table& table, Kernel* kernel) {
+  const Operator& op = *kernel->op;
+  const toml::node* node = table.find("in_place");
+  if (node == nullptr) return;
+  kernel->is_never_in_place = node->value_exact<std::string>() == "never";
+  if (kernel->is_never_in_place) return;
+  if (!node->is_table()) table.fail("in_place must be \"never\" or a table of outputs and inputs: { y = \"x\" }");
+  for (const auto& [key, value] : *node->as_table()) {
+    const std::string name(key.str());
+    const int64_t output = find(op.outputs, op.n_outputs, name);
+    if (output < 0) table.fail("in_place names \"" + name + "\", which is no output of " + op.name);
+    const int64_t input = find(op.inputs, op.n_inputs, value.value_exact<std::string>().value_or(""));
+    if (input < 0 || !kernel->takes_input[static_cast<size_t>(input)])
+      table.fail("in_place." + name + " must be an input among the arguments");
+    if (kernel->takes_output[static_cast<size_t>(output)])
+      table.fail("in_place names " + name +
+                 ", which is among the arguments: an output is written there, or over an input");
+    for (const auto& [other, over] : kernel->in_place) {
+      if (over == static_cast<uint32_t>(input)) table.fail("in_place names an input twice");
+    }
+    kernel->in_place[static_cast<uint32_t>(output)] = static_cast<uint32_t>(input);
+    kernel->takes_output[static_cast<size_t>(output)] = true;
+  }
 }
 
 void read_arguments(const Table& table, Kernel* kernel) {
@@ -164,6 +199,7 @@ void read_arguments(const Table& table, Kernel* kernel) {
     if (!kernel->takes_input[i] && !op.inputs[i].is_optional)
       table.fail(std::string("arguments lacks the input ") + op.inputs[i].name + ", which is always there");
   }
+  read_in_place(table, kernel);
   for (uint32_t i = 0; i < op.n_outputs; ++i) {
     const int32_t alias = op.outputs[i].alias;
     if (alias >= 0 && kernel->takes_input[static_cast<size_t>(alias)]) kernel->takes_output[i] = true;
@@ -220,9 +256,9 @@ void read_sizes(const Table& table, Kernel* kernel) {
     const std::string name(key.str());
     const auto at = std::find(symbols.begin(), symbols.end(), name);
     if (at == symbols.end()) table.fail("sizes names \"" + name + "\"; " + op.name + " has " + joined(symbols));
-    if (!value.is_table()) table.fail("sizes." + name + " must be a table of min, max, multiple");
+    if (!value.is_table()) table.fail("sizes." + name + " must be a table of min, max, multiple, times, of");
     const Table limits(*value.as_table(), "sizes." + name);
-    limits.expect_known({"min", "max", "multiple"});
+    limits.expect_known({"min", "max", "multiple", "times", "of"});
     SizeRule& rule = kernel->sizes[static_cast<uint32_t>(at - symbols.begin())];
     const auto number = [&](const char* word, int64_t otherwise) {
       const toml::node* given = limits.find(word);
@@ -231,6 +267,13 @@ void read_sizes(const Table& table, Kernel* kernel) {
       return *n;
     };
     rule = {number("min", 0), number("max", INT64_MAX), std::max<int64_t>(number("multiple", 1), 1)};
+    const std::string other = limits.text("of", {});
+    if (other.empty() != (limits.find("times") == nullptr)) limits.fail("times and of go together");
+    if (other.empty()) continue;
+    const auto of = std::find(symbols.begin(), symbols.end(), other);
+    if (of == symbols.end()) limits.fail("of names \"" + other + "\"; " + op.name + " has " + joined(symbols));
+    rule.of = of - symbols.begin();
+    rule.times = number("times", 1);
   }
 }
 
@@ -247,6 +290,21 @@ double setting_of(const Table& table, const Parameter& parameter, const toml::no
   return *number;
 }
 
+ParameterRule limits_of(const Table& table, const Parameter& parameter, const toml::table& given) {
+  const std::string where = std::string("parameters.") + parameter.name;
+  if (parameter.type == 'e') table.fail(where + " is one of some words: it has no min and no max");
+  const Table limits(given, where);
+  limits.expect_known({"min", "max"});
+  ParameterRule rule;
+  const auto read = [&](const char* word, double* to) {
+    const toml::node* node = limits.find(word);
+    if (node != nullptr) *to = setting_of(table, parameter, *node);
+  };
+  read("min", &rule.min);
+  read("max", &rule.max);
+  return rule;
+}
+
 // What a parameter may be: what `parameters` says; its default where the function does not take it; else anything.
 void read_settings(const Table& table, Kernel* kernel) {
   const Operator& op = *kernel->op;
@@ -255,7 +313,8 @@ void read_settings(const Table& table, Kernel* kernel) {
       return slot.kind == Slot::Kind::parameter && slot.index == i;
     });
     const Parameter& parameter = op.params[i];
-    if (!is_taken) kernel->settings[i] = {parameter.type == 'f' ? parameter.f64 : static_cast<double>(parameter.i64)};
+    if (!is_taken)
+      kernel->settings[i].values = {parameter.type == 'f' ? parameter.f64 : static_cast<double>(parameter.i64)};
   }
   const toml::node* node = table.find("parameters");
   if (node == nullptr) return;
@@ -264,15 +323,27 @@ void read_settings(const Table& table, Kernel* kernel) {
     const std::string name(key.str());
     const int64_t i = find(op.params, op.n_params, name);
     if (i < 0) table.fail("parameters names \"" + name + "\", which " + op.name + " does not have");
-    std::vector<double>& allowed = kernel->settings[static_cast<uint32_t>(i)];
-    allowed.clear();
     const Parameter& parameter = op.params[i];
-    if (!value.is_array()) {
-      allowed.push_back(setting_of(table, parameter, value));
+    ParameterRule& rule = kernel->settings[static_cast<uint32_t>(i)];
+    rule = ParameterRule();
+    if (value.is_table()) {
+      rule = limits_of(table, parameter, *value.as_table());
+    } else if (!value.is_array()) {
+      rule.values.push_back(setting_of(table, parameter, value));
     } else {
-      for (const toml::node& one : *value.as_array()) allowed.push_back(setting_of(table, parameter, one));
+      for (const toml::node& one : *value.as_array()) rule.values.push_back(setting_of(table, parameter, one));
     }
   }
+}
+
+uint64_t workspace_of(const Table& table, const Kernel& kernel) {
+  const bool is_taken = std::any_of(kernel.slots.begin(), kernel.slots.end(),
+                                    [](const Slot& slot) { return slot.kind == Slot::Kind::workspace; });
+  const toml::node* node = table.find("workspace_bytes");
+  if (is_taken != (node != nullptr)) table.fail("workspace among the arguments and workspace_bytes go together");
+  const auto bytes = node != nullptr ? node->value_exact<int64_t>() : 0;
+  if (!bytes || (is_taken && *bytes < 1)) table.fail("workspace_bytes must be a whole number of at least 1");
+  return static_cast<uint64_t>(*bytes);
 }
 
 uint32_t numerics_of(const Table& table) {
@@ -302,9 +373,26 @@ int32_t level_of(const Table& table) {
   table.fail("level is \"" + word + "\", expected preferred, ok or slow");
 }
 
+// A kernel for vectors of 16 bytes that is given less faults, and takes the whole process's device with it.
+uint32_t alignment_of(const Table& table) {
+  constexpr int64_t kUsual = 16, kMost = 128;  // plans are made for no more than 128
+  const toml::node* node = table.find("alignment");
+  const auto bytes = node != nullptr ? node->value_exact<int64_t>() : kUsual;
+  if (!bytes || *bytes < 1 || *bytes > kMost || (*bytes & (*bytes - 1)) != 0)
+    table.fail("alignment must be a power of two from 1 to 128");
+  return static_cast<uint32_t>(*bytes);
+}
+
+bool takes_objects(const Table& table) {
+  const std::string word = table.text("tensors", "views");
+  if (word != "views" && word != "objects") table.fail("tensors is \"" + word + "\", expected views or objects");
+  return word == "objects";
+}
+
 Kernel read_kernel(const Table& table, const std::string& folder) {
   table.expect_known({"operator", "name", "library", "symbol", "device", "arguments", "requires", "dtypes", "sizes",
-                      "parameters", "claims", "level", "contiguous", "capturable"});
+                      "parameters", "in_place", "workspace_bytes", "tensors", "alignment", "claims", "level",
+                      "contiguous", "capturable"});
   Kernel kernel;
   const std::string op = table.required("operator");
   const auto* found =
@@ -320,9 +408,13 @@ Kernel read_kernel(const Table& table, const std::string& folder) {
   read_dtypes(table, &kernel);
   read_sizes(table, &kernel);
   read_settings(table, &kernel);
+  kernel.workspace_bytes = workspace_of(table, kernel);
+  kernel.takes_objects = takes_objects(table);
+  kernel.alignment = alignment_of(table);
   kernel.numerics = numerics_of(table);
   kernel.level = level_of(table);
   kernel.is_contiguous = table.flag("contiguous", true);
+  if (!kernel.is_contiguous && !kernel.in_place.empty()) table.fail("in_place goes with contiguous tensors alone");
   kernel.is_capturable = table.flag("capturable", false);
   return kernel;
 }

@@ -3,6 +3,7 @@
 
 #include <rlk/sdk/dtype.hpp>
 
+#include <cmath>
 #include <map>
 #include <string>
 #include <vector>
@@ -14,16 +15,24 @@ namespace rlk::tvmffi {
 
 // Where an argument of the function comes from.
 struct Slot {
-  enum class Kind { input, output, parameter, symbol, constant, data_error_record, data_error_tag };
+  enum class Kind { input, output, parameter, symbol, constant, list, workspace, data_error_record, data_error_tag };
   Kind kind;
-  uint32_t index;    // in the operator's list of that kind
-  Any constant;      // Kind::constant
-  std::string text;  // of a constant that is a text
+  uint32_t index;          // in the operator's list of that kind
+  Any constant;            // Kind::constant
+  std::string text;        // of a constant that is a text
+  std::vector<Any> items;  // Kind::list
 };
 
 // What a size must be.
 struct SizeRule {
   int64_t min = 0, max = INT64_MAX, multiple = 1;
+  int64_t of = -1, times = 1;  // the symbol that it must be so many times of; -1: of none
+};
+
+// What a parameter may be: one of the values or, where there are none, a number between the limits.
+struct ParameterRule {
+  std::vector<double> values;
+  double min = -HUGE_VAL, max = HUGE_VAL;
 };
 
 struct Kernel {
@@ -33,12 +42,17 @@ struct Kernel {
   // One of these: the dtype of each tensor argument, by its slot; of those that are no tensor `other`.
   std::vector<std::vector<sdk::Dtype>> dtypes;
   std::map<uint32_t, SizeRule> sizes;                        // by symbol
-  std::map<uint32_t, std::vector<double>> settings;          // by parameter: the values that are served
+  std::map<uint32_t, ParameterRule> settings;                // by parameter
+  std::map<uint32_t, uint32_t> in_place;                     // outputs, each with the input that it is written over
   std::vector<bool> takes_input, takes_output, needs_input;  // needs: an optional input that must be there
   uint32_t numerics = 0;
   int32_t level = 0;
+  uint64_t workspace_bytes = 0;
+  uint32_t alignment = 16;  // bytes, of every tensor's address
   bool is_contiguous = true, is_capturable = false;
-  std::string problem;  // why the library is not loaded although the manifest names it: its pack was changed
+  bool is_never_in_place = false;  // no output may have the memory of an input
+  bool takes_objects = false;      // tensors that count their users, instead of DLTensor*
+  std::string problem;             // why the library is not loaded although the manifest names it: its pack was changed
 };
 
 struct Manifest {

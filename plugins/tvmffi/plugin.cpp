@@ -10,9 +10,11 @@
 #include <climits>
 #include <cstdlib>
 #include <ctime>
+#include <deque>
 #include <memory>
 
 #include "plugins/tvmffi/answer.hpp"
+#include "plugins/tvmffi/call.hpp"
 #include "plugins/tvmffi/pack.hpp"
 
 #define RLK_TVMFFI_ID "tvmffi_" RLK_TVMFFI_BACKEND
@@ -32,6 +34,9 @@ struct Known {
   }
   std::vector<rlk_implementation> rows;
   std::vector<const rlk_implementation*> pointers;
+  // Of each kernel the sizes at which it begins and ends to be served, so that verification comes to where it is.
+  std::deque<rlk_switch> switches;
+  std::vector<std::vector<const rlk_switch*>> switches_of;
 };
 
 struct Loaded {
@@ -40,131 +45,10 @@ struct Loaded {
   const char* code = "KERNEL_MISSING";
 };
 
-Library& tvm() {
-  static Library library;
-  return library;
-}
 std::vector<Loaded>& loaded() {
   static std::vector<Loaded> kernels;
   return kernels;
 }
-
-// ---- the call -----------------------------------------------------------------------------------------------------
-
-// A kernel that allocates does so outside of rlk's workspace, and inside of a captured graph: the plugin refuses that.
-int refuse_allocation(DlTensor*, void** out, void* context, void (*set_error)(void*, const char*, const char*)) {
-  *out = nullptr;
-  set_error(context, "RuntimeError", "rlk gives kernels no memory: write into the outputs that are passed");
-  return -1;
-}
-
-// The thread's stream and allocator of tvm-ffi, put back at the end.
-class Surroundings {
-public:
-  Surroundings(DlDevice device, void* stream) : device_(device) {
-    if (device.type != kDlCpu) tvm().set_stream(device.type, device.id, stream, &stream_);
-    if (tvm().set_allocator != nullptr) tvm().set_allocator(&refuse_allocation, 0, &allocator_);
-  }
-  ~Surroundings() {
-    if (device_.type != kDlCpu) tvm().set_stream(device_.type, device_.id, stream_, nullptr);
-    if (tvm().set_allocator != nullptr) tvm().set_allocator(allocator_, 0, nullptr);
-  }
-  Surroundings(const Surroundings&) = delete;
-  Surroundings& operator=(const Surroundings&) = delete;
-
-private:
-  const DlDevice device_;
-  void* stream_ = nullptr;
-  Allocator allocator_ = nullptr;
-};
-
-std::string take_error() {
-  void* raised = nullptr;
-  tvm().take_error(&raised);
-  if (raised == nullptr) return "an error without a text";
-  const ErrorCell& cell = *behind<ErrorCell>(static_cast<Object*>(raised));
-  std::string text =
-      std::string(cell.kind.data, cell.kind.size) + ": " + std::string(cell.message.data, cell.message.size);
-  tvm().release(raised);
-  return text;
-}
-
-class Plan final : public sdk::Plan {
-public:
-  Plan(const Kernel& kernel, Function function, DlDevice device, const rlk_call_desc& desc)
-      : kernel_(kernel), function_(function), device_(device), values_(values_of(*kernel.op, desc)) {
-    flags = RLK_PLAN_SHAREABLE | (kernel.is_capturable ? RLK_PLAN_CAPTURABLE : 0u);
-    for (uint32_t i = 0; i < kernel.op->n_symbols; ++i) {
-      if (kernel.sizes.count(i) == 0) dynamic_symbols |= uint64_t{1} << i;
-    }
-    numerics = kernel.numerics;
-    variant = kernel.name;
-  }
-
-  void enqueue(sdk::Stream& stream, const sdk::Run& run) override {
-    std::vector<DlTensor> tensors;
-    tensors.reserve(kernel_.slots.size());  // the arguments point into it
-    std::vector<Any> arguments;
-    for (const Slot& slot : kernel_.slots) arguments.push_back(argument(slot, run, &tensors));
-    Any result = {kNone, 0, {0}};
-    const Surroundings surroundings(device_, stream.native());
-    const int status = function_(nullptr, arguments.data(), static_cast<int32_t>(arguments.size()), &result);
-    if (status != 0) throw sdk::Error(RLK_BACKEND_ERROR, kernel_.symbol + " raised " + take_error(), status, "tvm-ffi");
-    if (result.type_index < kObjectBegin) return;
-    tvm().release(result.object);
-    throw sdk::Error(RLK_BACKEND_ERROR,
-                     kernel_.symbol + " returned an object; expected None, and outputs written in place");
-  }
-
-private:
-  Any argument(const Slot& slot, const sdk::Run& run, std::vector<DlTensor>* tensors) const {
-    switch (slot.kind) {
-      case Slot::Kind::parameter:
-        return values_[slot.index];
-      case Slot::Kind::symbol: {
-        Any size = {kInt, 0, {0}};
-        size.i64 = run.symbol(slot.index);
-        return size;
-      }
-      case Slot::Kind::constant: {
-        Any constant = slot.constant;
-        if (constant.type_index == kRawStr) constant.text = slot.text.c_str();
-        return constant;
-      }
-      case Slot::Kind::data_error_record: {
-        if (run.data_error_record() == nullptr) return {kNone, 0, {0}};
-        Any record = {kOpaquePtr, 0, {0}};
-        record.pointer = run.data_error_record();
-        return record;
-      }
-      case Slot::Kind::data_error_tag: {
-        Any tag = {kInt, 0, {0}};
-        tag.i64 = run.tag();
-        return tag;
-      }
-      default:
-        break;
-    }
-    const rlk_tensor* given = slot.kind == Slot::Kind::input ? run.input(slot.index) : run.output(slot.index);
-    if (given == nullptr) return {kNone, 0, {0}};
-    // Many kernels look at data alone: byte_offset is 0.
-    tensors->push_back({sdk::data_of(given),
-                        device_,
-                        given->ndim,
-                        {given->dtype.code, given->dtype.bits, given->dtype.lanes},
-                        const_cast<int64_t*>(given->shape),
-                        const_cast<int64_t*>(given->strides),
-                        0});
-    Any out = {kDlTensorPtr, 0, {0}};
-    out.pointer = &tensors->back();
-    return out;
-  }
-
-  const Kernel& kernel_;
-  const Function function_;
-  const DlDevice device_;
-  const std::vector<Any> values_;
-};
 
 // ---- device and plugin --------------------------------------------------------------------------------------------
 
@@ -205,6 +89,7 @@ rlk_status query(const rlk_implementation* row, rlk_plugin_device*, const rlk_ca
     mine.level = said.level;
     mine.numerics = said.numerics;
     mine.flags = said.flags;
+    mine.workspace_bound = said.workspace_bound;
     sdk::detail::copy_text(mine.variant, said.variant.c_str());
     sdk::detail::copy_text(mine.reason_code, said.reason_code.c_str());
     sdk::detail::copy_text(mine.reason, said.reason.c_str());
@@ -223,6 +108,7 @@ rlk_status plan_create(const rlk_implementation* row, rlk_plugin_device* device,
     rlk_plan_info mine = rlk_plan_info();
     mine.flags = plan->flags;
     mine.dynamic_symbols = plan->dynamic_symbols;
+    mine.workspace_bound = plan->workspace_bound;
     mine.numerics = plan->numerics;
     sdk::detail::copy_text(mine.variant, plan->variant.c_str());
     sdk::detail::answer(mine, info);
@@ -289,11 +175,36 @@ Known known_now(const rlk_host* host) {
   out.rows.reserve(out.manifest.kernels.size());
   for (const Kernel& kernel : out.manifest.kernels) {
     const Operator& op = *kernel.op;
-    out.rows.push_back({sizeof(rlk_implementation), op.revision, op.name, kernel.name.c_str(), op.params_size,
-                        op.n_inputs, op.n_outputs, 0, nullptr, reinterpret_cast<void*>(out.rows.size()), &query,
-                        &plan_create, nullptr, &plan_enqueue, &plan_destroy});
+    std::vector<const rlk_switch*>& switches = out.switches_of.emplace_back();
+    const auto add_switch = [&](uint32_t symbol, int64_t at) {
+      out.switches.push_back({sizeof(rlk_switch), 0, op.symbols[symbol], at});
+      switches.push_back(&out.switches.back());
+    };
+    for (const auto& [symbol, rule] : kernel.sizes) {
+      if (rule.min > 1) add_switch(symbol, rule.min);
+      if (rule.max < INT64_MAX) add_switch(symbol, rule.max + 1);
+    }
+    rlk_implementation row = {sizeof(rlk_implementation),
+                              op.revision,
+                              op.name,
+                              kernel.name.c_str(),
+                              op.params_size,
+                              op.n_inputs,
+                              op.n_outputs,
+                              static_cast<uint32_t>(switches.size()),
+                              nullptr,
+                              reinterpret_cast<void*>(out.rows.size()),
+                              &query,
+                              &plan_create,
+                              nullptr,
+                              &plan_enqueue,
+                              &plan_destroy};
+    out.rows.push_back(row);
   }
-  for (const rlk_implementation& row : out.rows) out.pointers.push_back(&row);
+  for (size_t i = 0; i < out.rows.size(); ++i) {
+    out.rows[i].switches = out.switches_of[i].data();
+    out.pointers.push_back(&out.rows[i]);
+  }
   return out;
 }
 

@@ -7,6 +7,8 @@
 #include <rlk/sdk/error.hpp>
 
 #include <atomic>
+#include <fstream>
+#include <sstream>
 #include <thread>
 
 #include "framework/fs.hpp"
@@ -56,6 +58,35 @@ TEST(Manifest, OfSomebodyElseIsNeverReadWhileALinkGoesToAndFro) {
   ended = true;
   other.join();
   EXPECT_EQ(foreign_ones, 0);
+}
+
+// The source tree may belong to any user; a manifest may not.
+tvmffi::Manifest example(const testing::TempFolder& folder, const std::string& name) {
+  const std::ifstream file(std::string(RLK_TEST_EXAMPLES "/") + name);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return tvmffi::read_manifest(folder.file(name, text.str()), "cuda");
+}
+
+TEST(Manifest, OfTheExamplesSaysWhatTheLibrariesNeed) {
+  const testing::TempFolder folder;
+  const tvmffi::Manifest flashinfer = example(folder, "flashinfer.toml");
+  ASSERT_GE(flashinfer.kernels.size(), 4u);
+  const tvmffi::Kernel& fused = flashinfer.kernels[1];
+  EXPECT_EQ(fused.symbol, "fused_add_rmsnorm");
+  EXPECT_EQ(fused.in_place, (std::map<uint32_t, uint32_t>{{0, 0}, {1, 1}}));
+  EXPECT_EQ(fused.alignment, 16u);
+  EXPECT_TRUE(flashinfer.kernels[2].takes_objects);
+
+  EXPECT_EQ(example(folder, "quack.toml").kernels.size(), 4u);
+
+  const tvmffi::Manifest attention = example(folder, "flash_attention.toml");
+  ASSERT_EQ(attention.kernels.size(), 2u);
+  const std::vector<tvmffi::Slot>& slots = attention.kernels[1].slots;
+  ASSERT_EQ(slots.size(), 18u);
+  EXPECT_EQ(slots[4].constant.type_index, tvmffi::kNone);
+  EXPECT_EQ(slots[15].kind, tvmffi::Slot::Kind::list);
+  EXPECT_EQ(slots[15].items.size(), 2u);
 }
 
 }  // namespace
