@@ -141,7 +141,7 @@ protected:
   virtual void before_inner(const Chunk&) {}
 };
 
-// Of the gradients of hidden, weight and bias: the inner call turns scores into their slopes, in place.
+// Of the gradients of hidden, weight and bias: the inner call turns scores into their slopes, in place or rounded.
 template <class Parts>
 class GradientsPlan : public ChunksPlan<Parts> {
 public:
@@ -175,7 +175,7 @@ protected:
       if (parts.alphas != nullptr) {
         this->kernels_.repeat(parts.scale->factors, parts.alphas, Parts::alphas_of(of), chunk.handle);
       }
-    } else if (of.is_narrow()) {
+    } else if (of.is_narrow() && !parts.rounds_slopes) {
       this->kernels_.narrow(parts.scores, parts.rounded, count, chunk.handle);
     }
     for (size_t i = 1; i < products.size(); ++i) this->multiply(chunk, products[i]);
@@ -200,11 +200,13 @@ struct GradientBuffers {
   void *rounded, *hidden, *grad_bias, *sums;
   simt::ProductsScale* scale;  // of the rounded slopes
   float* alphas;               // the scale's inverse, for each row of a result, where the library takes it so
+  bool rounds_slopes;          // the inner call writes the slopes as they are multiplied: nothing else reads them
 
   // A product's result has as many rows, or its transpose.
   static int64_t alphas_of(const Scores& of) { return std::max({of.rows, of.V, of.D}); }
   template <class Arguments>
-  void take_buffers(Arena& arena, const Scores& of, const Arguments& call, void* scores) {
+  void take_buffers(Arena& arena, const Scores& of, const Arguments& call, void* scores, bool inner_sums_bias = false) {
+    rounds_slopes = of.dtype == sdk::Dtype::bf16 && (call.grad_bias == nullptr || inner_sums_bias);
     rounded = of.is_narrow() ? arena.take(of.bytes(of.rows * of.V)) : scores;
     scale = of.scales_slopes() ? arena.take<simt::ProductsScale>(sizeof(simt::ProductsScale)) : nullptr;
     const bool takes_alphas = of.scales_slopes() && library().numbers.takes_alphas();
@@ -212,6 +214,13 @@ struct GradientBuffers {
     hidden = arena.take(of.bytes(of.rows * of.D));
     grad_bias = call.grad_bias != nullptr ? arena.take(of.score_bytes(of.V)) : nullptr;
     sums = call.grad_bias != nullptr ? arena.take(ColumnSums::workspace_of(of.rows, of.V, of.score)) : nullptr;
+  }
+  // The inner call's result, and the scores that it is made of.
+  template <class Inner>
+  void put_slopes(Inner& inner, typename Inner::Argument slopes, typename Inner::Argument scores, const Scores& of,
+                  int64_t rows) const {
+    if (!rounds_slopes) return inner.output_in_place(slopes, scores);
+    inner.output(slopes, rounded, of.dtype, rows, of.V);
   }
 };
 

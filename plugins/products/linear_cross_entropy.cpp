@@ -165,7 +165,7 @@ struct BackwardParts : GradientBuffers {
       of_rows.input(&Named::class_weight, class_weight, of.score, of.V);
     }
     give(of_rows, &Named::mask, call.mask, first, rows);
-    of_rows.output_in_place(&Named::grad_logits, &Named::logits);
+    put_slopes(of_rows, &Named::grad_logits, &Named::logits, of, rows);
     of_rows.symbol(&Named::N, rows);
     of_rows.symbol(&Named::V, of.V);
   }
