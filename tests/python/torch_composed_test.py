@@ -145,6 +145,16 @@ def test_a_linear_cross_entropy_of_a_device_finds_its_gradients_with_its_loss(mo
         torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_a_gradient_times_a_number_of_the_device_is_rounded_once(dtype, monkeypatch):
+    monkeypatch.setattr(_composed, "SCALED_NUMBERS", 8)  # two rows of 3 at a time
+    factor = torch.tensor([1 / 3], dtype=torch.float64 if dtype == torch.float64 else torch.float32)
+    for x in (real(7, 3).to(factor.dtype), real(7, 3).to(dtype), real(7).to(factor.dtype), real(0, 3).to(factor.dtype)):
+        y = _composed.scaled(x, factor, dtype)
+        assert torch.equal(y, (x.to(factor.dtype) * factor).to(dtype))
+        assert y.dtype == dtype and y.shape == x.shape
+
+
 def test_what_a_fused_loss_finds_on_the_way_has_no_gradient_and_its_gradient_none():
     hidden, weight = real(4, 3).requires_grad_(), real(5, 3).requires_grad_()
     result = ops.fused_linear_cross_entropy(hidden, weight, TARGETS, lse=True, grad_weight=True)
