@@ -281,11 +281,6 @@ public:
         losses_(device, {FusedParts(nullptr, scores_of(call), sdk::arguments_of(call), 0, 0)}, sdk::arguments_of(call),
                 scores_of(call)) {}
 
-  void enqueue(sdk::Stream& stream, const sdk::Run& run) override {
-    GradientsPlan::enqueue(stream, run);
-    if (arguments_of(run).N == 0) ChunksPlan::enqueue(stream, run);  // of no chunks, with a loss
-  }
-
 private:
   uint64_t other_inner_bytes(const sdk::Run& run, const Arguments& call, const Scores& of) override {
     const FusedParts parts(nullptr, of, call, 0, 0);
