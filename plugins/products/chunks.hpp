@@ -8,11 +8,13 @@ namespace rlk::products {
 
 using simt::host::StreamHandle;
 
-constexpr uint64_t kScoreBytes = uint64_t{512} << 20;  // of a chunk's scores
-constexpr int64_t kManyRows = 128;                     // of a chunk; a multiple of them keeps every operand's alignment
+// Of a chunk's scores. Every chunk but the first reads and writes all of grad_weight: chunks are as large as that is,
+// between these.
+constexpr uint64_t kScoreBytes = uint64_t{512} << 20, kMostScoreBytes = uint64_t{1} << 30;
+constexpr int64_t kManyRows = 128;  // of a chunk; a multiple of them keeps every operand's alignment
 
-// At most half of the rows, so that small cases take the way of large ones.
-int64_t chunk_rows_of(int64_t rows, int64_t columns, sdk::Dtype score);
+// At most half of the rows, so that small cases take the way of large ones. beside: bytes of sums over all chunks.
+int64_t chunk_rows_of(int64_t rows, int64_t columns, sdk::Dtype score, uint64_t beside);
 
 // Scores are fp32, of fp64 tensors fp64.
 inline sdk::Dtype score_of(sdk::Dtype dtype) {

@@ -137,7 +137,7 @@ struct BackwardParts : GradientBuffers {
     give(jsd, &Named::student_kl, call.student_kl, first, rows);
     give(jsd, &Named::grad_loss, call.grad_loss, first, rows);
     give(jsd, &Named::mask, call.mask, first, rows);
-    jsd.output_in_place(&Named::grad_logits, &Named::logits);
+    put_slopes(jsd, &Named::grad_logits, &Named::logits, of, rows);
     jsd.symbol(&Named::N, rows);
     jsd.symbol(&Named::V, of.V);
   }

@@ -1,6 +1,6 @@
 // linear_logp and its gradients: chunks of rows, whose scores are products of the library in fp32 (fp64 of fp64), and
 // which logp's own implementation reads. For the gradients the scores are made anew, logp_backward turns them into
-// theirs in place, and those, rounded to the tensors' dtype, are the operand of two products.
+// theirs, and those, rounded to the tensors' dtype, are the operand of two products.
 #include "chunk_plan.hpp"
 #include "operators.hpp"
 
@@ -101,7 +101,7 @@ struct BackwardParts : GradientBuffers {
     algorithm = arena.take(algorithm_bytes);
     scores = arena.take(of.score_bytes(of.rows * of.V));
     bias = widened(arena, of, call.bias);
-    take_buffers(arena, of, call, scores);
+    take_buffers(arena, of, call, scores, true);
     grad_logp = sdk::dtype_of(*call.grad_logp) != of.score ? arena.take(of.score_bytes(of.rows)) : nullptr;
     errors = arena.take<rlk_data_error_record>(sizeof(rlk_data_error_record));
     inner = arena.take(inner_bytes);
@@ -129,7 +129,7 @@ struct BackwardParts : GradientBuffers {
     give(logp_of, &Named::grad_entropy, call.grad_entropy, first, rows);
     give(logp_of, &Named::entropy, call.entropy, first, rows);
     give(logp_of, &Named::mask, call.mask, first, rows);
-    logp_of.output_in_place(&Named::grad_logits, &Named::logits);
+    put_slopes(logp_of, &Named::grad_logits, &Named::logits, of, rows);
     if (call.grad_bias != nullptr) {
       logp_of.output(&Named::grad_bias, first == 0 ? sdk::data_of(call.grad_bias) : grad_bias, of.score, of.V);
     }

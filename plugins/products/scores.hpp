@@ -8,6 +8,17 @@
 
 namespace rlk::products {
 
+// Bytes of what every chunk adds to: grad_weight, of operators that have one.
+template <class Arguments>
+auto weight_sum_bytes(const Arguments& call, int) -> decltype(static_cast<uint64_t>(call.grad_weight != nullptr)) {
+  if (call.grad_weight == nullptr) return 0;
+  return static_cast<uint64_t>(call.V * call.D * sdk::bytes_of(sdk::dtype_of(*call.grad_weight)));
+}
+template <class Arguments>
+uint64_t weight_sum_bytes(const Arguments&, long) {
+  return 0;
+}
+
 // What a chunk of both directions has.
 struct Scores {
   int64_t rows = 0;  // of a chunk, but for the last one
@@ -18,7 +29,7 @@ struct Scores {
   template <class Arguments>
   explicit Scores(const Arguments& call, int64_t models = 1)
       : dtype(sdk::dtype_of(*call.hidden)), score(score_of(dtype)), N(call.N), V(call.V), D(call.D) {
-    rows = chunk_rows_of(N, models * V, score);
+    rows = chunk_rows_of(N, models * V, score, weight_sum_bytes(call, 0));
   }
   bool is_narrow() const { return dtype != score; }
   // Whether slopes are scaled before they are rounded: p / N is soon below f16's smallest normal number. bf16 has

@@ -262,8 +262,39 @@ __device__ __forceinline__ void gradient_of_pack(const Pack<T>& pack, const RowS
   }
 }
 
-// kTransform: bias or softcap is present, or grad_bias is wanted. kMasked: keep_mask is present.
-template <class T, bool kTransform, bool kEntropy, bool kMasked>
+// A pack's gradients, of the logits' dtype or one of half its size.
+template <class T, class Out>
+__device__ __forceinline__ void store_gradients(Out* to, int64_t left, bool whole,
+                                                const Accumulator<T> (&grad)[Pack<T>::kSize]) {
+  constexpr int kSize = Pack<T>::kSize;
+  if constexpr (sizeof(Out) == sizeof(T)) {
+    Pack<T> out;
+    out.pack(grad);
+    if (whole) {
+      store_stream(to, out.bits);
+    } else {
+      store_pack(to, left, out);
+    }
+  } else {
+    Out element[kSize];
+#pragma unroll
+    for (int i = 0; i < kSize; ++i) element[i] = Narrow<Out>::of(grad[i]);
+    if (whole) {
+      uint64_t bits;
+      static_assert(sizeof(element) == sizeof(bits), "half a pack");
+      __builtin_memcpy(&bits, element, sizeof(bits));
+      *reinterpret_cast<uint64_t*>(to) = bits;
+    } else {
+#pragma unroll
+      for (int i = 0; i < kSize; ++i) {
+        if (i < left) to[i] = element[i];
+      }
+    }
+  }
+}
+
+// kTransform: bias or softcap is present, or grad_bias is wanted. kMasked: keep_mask is present. Out: of the gradients.
+template <class T, bool kTransform, bool kEntropy, bool kMasked, class Out = T>
 __device__ __forceinline__ void logp_backward_gradient(const LogpBackwardArgs& args) {
   using A = Accumulator<T>;
   constexpr int kSize = Pack<T>::kSize;
@@ -318,7 +349,7 @@ __device__ __forceinline__ void logp_backward_gradient(const LogpBackwardArgs& a
     const int count = static_cast<int>(row_end - batch < kBackwardBatch ? row_end - batch : kBackwardBatch);
     if (column >= columns) continue;
     const T* logits = static_cast<const T*>(args.logits) + batch * args.row_stride;
-    T* gradient = static_cast<T*>(args.grad_logits) + batch * args.grad_row_stride + column;
+    Out* gradient = static_cast<Out*>(args.grad_logits) + batch * args.grad_row_stride + column;
     const auto load_row = [&](int row, Pack<T>& pack) {
       if (row >= count || scalars[row].state != kRowActive) return;
       const T* from = logits + row * args.row_stride;
@@ -356,13 +387,7 @@ __device__ __forceinline__ void logp_backward_gradient(const LogpBackwardArgs& a
 #pragma unroll
           for (int i = 0; i < kSize; ++i) total[i] += grad[i];
         }
-        Pack<T> out;
-        out.pack(grad);
-        if (whole) {
-          store_stream(gradient, out.bits);
-        } else {
-          store_pack(gradient, columns - column, out);
-        }
+        store_gradients<T>(gradient, columns - column, whole, grad);
         gradient += args.grad_row_stride;
       }
     }

@@ -40,6 +40,11 @@ Layout layout_of(const Named& call, const Chunks& chunks) {
           call.grad_bias != nullptr ? static_cast<uint64_t>(chunks.count * call.V * accumulator) : 0};
 }
 
+// Of fp32 logits gradients may be bf16: where they are the operand of a product, and no argument of a caller's.
+bool rounds(const Named& call) {
+  return sdk::dtype_of(*call.grad_logits) != sdk::dtype_of(*call.logits);
+}
+
 class LogpBackwardPlan final : public sdk::Plan {
 public:
   LogpBackwardPlan(Device& device, const Op::Params& params, const Named& call)
@@ -51,10 +56,12 @@ public:
     const bool entropy = call.grad_entropy != nullptr;
     const std::string prefix = std::string("logp_backward_") + sdk::name_of(dtype_);
     rows_ = device.kernel("logp_backward", prefix + "_rows");
-    gradient_ = device.kernel("logp_backward", prefix + (call.keep_mask != nullptr ? "_masked"
-                                                         : transform               ? "_transform_entropy"
-                                                         : entropy                 ? "_plain_entropy"
-                                                                                   : "_plain"));
+    gradient_ = device.kernel("logp_backward", prefix +
+                                                   (call.keep_mask != nullptr ? "_masked"
+                                                    : transform               ? "_transform_entropy"
+                                                    : entropy                 ? "_plain_entropy"
+                                                                              : "_plain") +
+                                                   (rounds(call) ? "_to_bf16" : ""));
     bias_ = device.kernel("logp_backward", prefix + "_bias");
     flags = RLK_PLAN_SHAREABLE | RLK_PLAN_CAPTURABLE;
     dynamic_symbols = sdk::bits_of(&Named::N, &Named::R);

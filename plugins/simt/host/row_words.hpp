@@ -7,6 +7,8 @@
 #define RLK_SIMT_ROWS_LIST(...) __VA_ARGS__
 #define RLK_SIMT_ROWS_IS_out(name) \
   { RowsArgument::Kind::out, #name, call.name }
+#define RLK_SIMT_ROWS_IS_narrow_out(name) \
+  { RowsArgument::Kind::narrow_out, #name, call.name }
 #define RLK_SIMT_ROWS_IS_in(name) \
   { RowsArgument::Kind::in, #name, call.name }
 #define RLK_SIMT_ROWS_IS_streamed(name) \

@@ -38,7 +38,8 @@ int held_for_sums(const RowsCall& call) {
   return simt::row_held_for_sums(static_cast<int>(sdk::bytes_of(call.dtype())));
 }
 
-simt::RowTensor row_tensor(const RowsArgument& argument) {
+// dtype: of the matrices. Of what is narrower a pack is shorter.
+simt::RowTensor row_tensor(const RowsArgument& argument, sdk::Dtype dtype) {
   simt::RowTensor out{};
   if (argument.tensor == nullptr) return out;
   const rlk_tensor& tensor = *argument.tensor;
@@ -53,7 +54,7 @@ simt::RowTensor row_tensor(const RowsArgument& argument) {
   if (argument.has_columns()) out.column = stride_of(tensor, last--);
   out.row = stride_of(tensor, last);
   out.outer = stride_of(tensor, last - 1);
-  const int64_t bytes = sdk::bytes_of(sdk::dtype_of(tensor));
+  const int64_t bytes = sdk::bytes_of(argument.kind == Kind::narrow_out ? dtype : sdk::dtype_of(tensor));
   out.in_packs = out.column == 1 && is_aligned(out.data, out.row * bytes) && out.outer * bytes % 16 == 0 ? 1 : 0;
   return out;
 }
@@ -99,7 +100,9 @@ sdk::Support support_of_rows(const Device& device, const RowsCall& call) {
             : refuse_dtype(argument.tensor, argument.name);
     if (refused) return *refused;
     const bool is_wide = sdk::bytes_of(own) == accumulator_bytes(dtype);
-    const bool fits = argument.kind == Kind::wide_out ? is_wide : own == dtype || (!argument.is_matrix() && is_wide);
+    const bool is_rounded = argument.kind == Kind::narrow_out && dtype == sdk::Dtype::f32 && own == sdk::Dtype::bf16;
+    const bool fits =
+        argument.kind == Kind::wide_out ? is_wide : own == dtype || is_rounded || (!argument.is_matrix() && is_wide);
     if (!fits && !is_integer && !argument.is_id() && argument.is_of_dtype()) {
       return sdk::Support::no(
           "DTYPE", std::string(argument.name) + " is " + sdk::name_of(own) + " beside rows of " + sdk::name_of(dtype));
@@ -130,7 +133,7 @@ simt::RowArgs arguments_of_rows(const RowsCall& call, int wave) {
   int matrices = 0, vectors = 0, sums = 0;
   for (int i = 0; i < call.count; ++i) {
     const RowsArgument& argument = call.arguments[i];
-    args.tensor[i] = row_tensor(argument);
+    args.tensor[i] = row_tensor(argument, call.dtype());
     matrices += argument.kind == Kind::in ? 1 : 0;
     vectors += argument.is_vector() ? 1 : 0;
     sums += argument.kind == Kind::of_column ? 1 : 0;

@@ -19,6 +19,7 @@ struct RowsArgument {
   enum class Kind {
     out,
     wide_out,
+    narrow_out,
     in,
     streamed,
     or_one,
@@ -39,7 +40,9 @@ struct RowsArgument {
   };
 
   bool is_read() const noexcept { return kind == Kind::in || kind == Kind::streamed; }
-  bool is_matrix() const noexcept { return kind == Kind::out || kind == Kind::wide_out || is_read(); }
+  bool is_matrix() const noexcept {
+    return kind == Kind::out || kind == Kind::wide_out || kind == Kind::narrow_out || is_read();
+  }
   // A number for each column, or a matrix that may be absent.
   bool is_vector() const noexcept { return kind == Kind::or_one || kind == Kind::or_zero; }
   // Ids that are written.

@@ -7,7 +7,7 @@
 
 RLK_SIMT_ALL_THEN_ROWS(
     CrossEntropyBackward,
-    (out(grad_logits), streamed(logits), integer_of_row(ids), integer_of_row(mask), of_row(lse),
+    (narrow_out(grad_logits), streamed(logits), integer_of_row(ids), integer_of_row(mask), of_row(lse),
      of_row(grad_token_loss), or_one(class_weight), of_call(grad_loss), kept_once(of_all)),
     (CrossEntropyTerms, terms, cross_entropy_terms(call.params, call.class_weight != nullptr)), ({
       double weight = 0, rows = 0, weights = 0;

@@ -4,8 +4,8 @@
 #include <rlk/formula/jsd.hpp>
 
 RLK_SIMT_ROWS_BY(JsdBackward,
-                 (out(grad_logits), streamed(logits), streamed(teacher_logits), integer_of_row(mask), of_row(lse),
-                  of_row(teacher_lse), of_row(student_kl), of_row(grad_loss)),
+                 (narrow_out(grad_logits), streamed(logits), streamed(teacher_logits), integer_of_row(mask),
+                  of_row(lse), of_row(teacher_lse), of_row(student_kl), of_row(grad_loss)),
                  (JsdTerms, terms, jsd_terms(call.params)), {
                    if (row.integer(mask, 1) == 0) {
                      row.fill(to(grad_logits), 0);

@@ -4,6 +4,7 @@
 // Of an argument: its name, its kind.
 #define RLK_SIMT_ROWS_NAME_out(name) name
 #define RLK_SIMT_ROWS_NAME_wide_out(name) name
+#define RLK_SIMT_ROWS_NAME_narrow_out(name) name
 #define RLK_SIMT_ROWS_NAME_in(name) name
 #define RLK_SIMT_ROWS_NAME_streamed(name) name
 #define RLK_SIMT_ROWS_NAME_or_one(name) name
@@ -23,6 +24,7 @@
 #define RLK_SIMT_ROWS_NAME_kept_once(name) name
 #define RLK_SIMT_ROWS_KIND_out(name) RowKind::out
 #define RLK_SIMT_ROWS_KIND_wide_out(name) RowKind::wide_out
+#define RLK_SIMT_ROWS_KIND_narrow_out(name) RowKind::narrow_out
 #define RLK_SIMT_ROWS_KIND_in(name) RowKind::in
 #define RLK_SIMT_ROWS_KIND_streamed(name) RowKind::streamed
 #define RLK_SIMT_ROWS_KIND_or_one(name) RowKind::or_one

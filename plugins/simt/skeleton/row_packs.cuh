@@ -239,6 +239,11 @@ public:
     const RowTensor& tensor = args_.tensor[i];
     if (tensor.data == nullptr) return;
     if (Op::kind(i) == RowKind::wide_out && sizeof(T) < sizeof(A)) return store_as<A>(tensor, at(i), pack, count, in);
+    if constexpr (row_narrows<Op>() && sizeof(T) == 4) {
+      if (Op::kind(i) == RowKind::narrow_out && tensor.dtype == kMapBf16) {
+        return store_as<bf16>(tensor, at(i), pack, count, in);
+      }
+    }
     store_as<T>(tensor, at(i), pack, count, in);
   }
   template <class U, class V>
@@ -249,7 +254,12 @@ public:
     for (int e = 0; e < kSize; ++e) element[e] = Narrow<U>::of(Op::kCausal && e >= count ? V(0) : in[e]);
     if constexpr (Op::kCausal) count = count_to(args_.columns, pack);
     U* const row = static_cast<U*>(tensor.data) + at;
-    if constexpr (kPacks) {
+    if constexpr (kPacks && sizeof(U) < sizeof(T)) {  // half a pack
+      static_assert(sizeof(element) == sizeof(uint64_t), "fp32 as 16 bits");
+      uint64_t bits;
+      __builtin_memcpy(&bits, element, sizeof(bits));
+      *reinterpret_cast<uint64_t*>(row + pack * kSize) = bits;
+    } else if constexpr (kPacks) {
 #pragma unroll
       for (int part = 0; part < kSize / Pack<U>::kSize; ++part) {
         uint4 bits;

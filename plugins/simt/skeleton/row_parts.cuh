@@ -11,6 +11,7 @@ using formula::Lane;
 enum class RowKind {
   out,
   wide_out,
+  narrow_out,
   in,
   streamed,
   or_one,
@@ -43,6 +44,10 @@ constexpr __device__ __host__ bool is_read(RowKind kind) {
 constexpr __device__ __host__ bool is_vector(RowKind kind) {
   return kind == RowKind::or_one || kind == RowKind::or_zero;
 }
+// A matrix that is written.
+constexpr __device__ __host__ bool is_written(RowKind kind) {
+  return kind == RowKind::out || kind == RowKind::wide_out || kind == RowKind::narrow_out;
+}
 // Matrices that are kept in registers, and vectors.
 template <class Op>
 constexpr __device__ __host__ int row_matrices() {
@@ -55,6 +60,12 @@ constexpr __device__ __host__ int row_vectors() {
   int vectors = 0;
   for (int i = 0; i < Op::kTensors; ++i) vectors += is_vector(Op::kind(i)) ? 1 : 0;
   return vectors;
+}
+template <class Op>
+constexpr __device__ __host__ bool row_narrows() {
+  bool any = false;
+  for (int i = 0; i < Op::kTensors; ++i) any = any || Op::kind(i) == RowKind::narrow_out;
+  return any;
 }
 template <class Op>
 constexpr int row_held_of(int bytes) {
@@ -72,7 +83,7 @@ constexpr __device__ __host__ int row_blocks() {
   if (Op::kSums > 0) return 1;
   int written = 0, streamed = 0;
   for (int i = 0; i < Op::kTensors; ++i) {
-    written += Op::kind(i) == RowKind::out || Op::kind(i) == RowKind::wide_out ? 1 : 0;
+    written += is_written(Op::kind(i)) ? 1 : 0;
     streamed += Op::kind(i) == RowKind::streamed ? 1 : 0;
   }
   if (written == 0 || streamed == 1) return 3;

@@ -9,6 +9,7 @@
 // RLK_SIMT_ROWS_WITH(OP, arguments, (eps), ...) names parameters, which are doubles. An argument is
 //
 //   out(y), in(x)                  a matrix of the operator's dtype; out may be absent
+//   narrow_out(grad_logits)        as out; rows of fp32 may be written as bf16
 //   streamed(logits)               one of which nothing is kept in registers (logits.cuh); may be absent
 //   or_one(weight), or_zero(bias)  a matrix or a number for each column, and what stands for it where it is absent;
 //                                  the operator's dtype or its accumulator
