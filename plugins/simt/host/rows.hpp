@@ -117,7 +117,8 @@ protected:
   uint64_t workspace_of(const RowsCall& call) const;
 
 private:
-  FunctionHandle kernel_, chunks_ = nullptr, summed_ = nullptr, totals_ = nullptr, first_ = nullptr, all_ = nullptr;
+  FunctionHandle kernel_, chunks_ = nullptr, summed_ = nullptr, blocks_ = nullptr, totals_ = nullptr, first_ = nullptr,
+                          all_ = nullptr;
   Place place_;
   int wave_;
 };
