@@ -42,6 +42,22 @@ public:
       }
     }
   }
+  // A matrix of which each row has its own.
+  static constexpr __device__ bool is_own(int i) {
+    return Op::kind(i) == RowKind::in || (kVectors && Op::kind(i) == RowKind::or_zero);
+  }
+  // What the threads will keep of the row so many rows later is on its way into the cache. There must be one.
+  __device__ __forceinline__ void fetch_later(int64_t rows) const {
+    constexpr int kLinePacks = 8;
+    static_assert(kHeld <= kLinePacks, "a thread fetches one line of each matrix");
+    if ((kShape != RowShape::block && own_ + rows >= args_.inner) || place_ * kLinePacks >= packs_) return;
+#pragma unroll
+    for (int i = 0; i < kTensors; ++i) {
+      const RowTensor& tensor = args_.tensor[i];
+      if (!is_own(i) || tensor.data == nullptr) continue;
+      prefetch(static_cast<const T*>(tensor.data) + at(i) + rows * tensor.row + place_ * (kLinePacks * kSize));
+    }
+  }
   // A row beyond the last is of no packs, and is nothing but company for the other rows of its wave.
   __device__ __forceinline__ void seek(int64_t n) {
     n_ = n;

@@ -33,17 +33,13 @@ public:
     is_fit_ = is_first_ = true;
     clear();
   }
-  // A matrix of which each row has its own.
-  static constexpr __device__ bool is_own(int i) {
-    return Op::kind(i) == RowKind::in || (kVectors && Op::kind(i) == RowKind::or_zero);
-  }
   // A vector that is the same for all rows is loaded once. step: from the row to the next one of these threads.
   __device__ __forceinline__ void begin(int64_t n, int step, bool has_next) {
     this->seek(n);
     if constexpr (kPacks) {
 #pragma unroll
       for (int i = 0; i < kTensors; ++i) {
-        if (is_own(i)) this->load_first(i, held_[i]);
+        if (this->is_own(i)) this->load_first(i, held_[i]);
       }
 #pragma unroll
       for (int i = 0; i < kTensors; ++i) {
@@ -52,48 +48,31 @@ public:
         if (!has_ones_ || tensor.row != 0 || tensor.outer != 0) this->load_first(i, held_[i]);
       }
       has_ones_ = !is_company();
-      constexpr int kLinePacks = 8;  // a group of threads has more lines than its row: it keeps less than one each
-      static_assert(kHeld <= kLinePacks);
-      if (has_next && (kBlock || this->own_ + step < args_.inner) && place_ * kLinePacks < this->packs_) {
-#pragma unroll
-        for (int i = 0; i < kTensors; ++i) {
-          const RowTensor& tensor = args_.tensor[i];
-          if (is_own(i) && tensor.data != nullptr) {
-            prefetch(static_cast<const T*>(tensor.data) + this->at(i) + step * tensor.row +
-                     place_ * kLinePacks * kSize);
-          }
-        }
-      }
+      if (has_next) this->fetch_later(step);
     }
   }
-  // And what a row adds to the sums, for which its kept numbers are put before.
+  // And what the row adds to the sums, for which its kept numbers are put before.
   template <class D, int... out, int... in, class F>
-  __device__ __forceinline__ void map(D d, RowNames<out...> to, RowNames<in...> names, const F& f) {
-    using V = formula::TFromD<D>;
-    if constexpr (sizeof(V) != 4) {
-      Base::map(d, to, names, f);
-      add_row();
-    } else {
-      constexpr int kOut = sizeof...(out);
+  __device__ __forceinline__ void map(D d, RowNames<out...>, RowNames<in...>, const F& f) {
+    static_assert(sizeof(formula::TFromD<D>) == 4, "as wide_unless() has it");
+    // Unrolled where the sums are registers.
 #pragma unroll
-      for (int p = 0; p < kHeld; ++p) {
-        if (p * args_.group >= left_) break;
-        const int64_t pack = place_ + p * args_.group;
-        const int count = this->count_of(pack);
-        float x[kTensors][kSize];
-        (this->template read<float, in>(typename Base::template Is<kPacks>(), p, pack, x[in]), ...);
-        float y[kOut][kSize];
+    for (int p = 0; p < kHeld; ++p) {
+      if (p * args_.group >= left_) break;
+      const int64_t pack = place_ + p * args_.group;
+      const int count = this->count_of(pack);
+      float x[kTensors][kSize], y[sizeof...(out)][kSize];
+      (this->template read<float, in>(typename Base::template Is<kPacks>(), p, pack, x[in]), ...);
 #pragma unroll
-        for (int e = 0; e < kSize; ++e) {
-          float results[kOut];
-          row_results<float>(f(d, x[in][e]...), results);
+      for (int e = 0; e < kSize; ++e) {
+        float results[sizeof...(out)];
+        row_results<float>(f(d, x[in][e]...), results);
 #pragma unroll
-          for (int k = 0; k < kOut; ++k) y[k][e] = results[k];
-        }
-        int k = 0;
-        (this->store(out, pack, count, y[k++]), ...);
-        add_pack(p, x);
+        for (int k = 0; k < static_cast<int>(sizeof...(out)); ++k) y[k][e] = results[k];
       }
+      int k = 0;
+      (this->store(out, pack, count, y[k++]), ...);
+      add_pack(p, x);
     }
   }
   template <int i, class Number>
@@ -115,29 +94,6 @@ public:
   template <class F>
   __device__ __forceinline__ void wide_unless(bool, const F& f) {
     f(Lane<float>());
-  }
-  __device__ __forceinline__ void add_row() {
-    // Unrolled where the sums are registers.
-#pragma unroll
-    for (int p = 0; p < kHeld; ++p) {
-      if (p * args_.group >= left_) break;
-      float x[kTensors][kSize];
-      read_held(p, x);
-      add_pack(p, x);
-    }
-  }
-  __device__ __forceinline__ void add_pack(int p, const float (&x)[kTensors][kSize]) {
-#pragma unroll
-    for (int e = 0; e < kSize; ++e) {
-      float of[kTensors] = {}, term[kSums];
-#pragma unroll
-      for (int i = 0; i < kTensors; ++i) {
-        if (Op::kind(i) == RowKind::in) of[i] = x[i][e];
-      }
-      Op::terms(Lane<float>(), of, kept_, term);
-#pragma unroll
-      for (int k = 0; k < kSums; ++k) sum_[k][p][e] = formula::Add(sum_[k][p][e], term[k]);
-    }
   }
   // By all threads of the block.
   __device__ __forceinline__ void add_to_chunk(SummedBlock<kSums>& block) {
@@ -182,16 +138,17 @@ private:
   __device__ __forceinline__ bool is_company() const {
     return !kBlock && this->n_ >= args_.rows;
   }
-  __device__ __forceinline__ void read_held(int p, float (&x)[kTensors][kSize]) const {
-    const int64_t pack = place_ + p * args_.group;
+  __device__ __forceinline__ void add_pack(int p, const float (&x)[kTensors][kSize]) {
 #pragma unroll
-    for (int i = 0; i < kTensors; ++i) {
-      if (Op::kind(i) != RowKind::in) continue;
-      if constexpr (kPacks) {
-        unpack(Pack<T>{opaque(held_[i][p].bits)}, x[i]);
-      } else {
-        this->template read_as<float, T>(i, pack, x[i]);
+    for (int e = 0; e < kSize; ++e) {
+      float of[kTensors] = {}, term[kSums];
+#pragma unroll
+      for (int i = 0; i < kTensors; ++i) {
+        if (Op::kind(i) == RowKind::in) of[i] = x[i][e];
       }
+      Op::terms(Lane<float>(), of, kept_, term);
+#pragma unroll
+      for (int k = 0; k < kSums; ++k) sum_[k][p][e] = formula::Add(sum_[k][p][e], term[k]);
     }
   }
   __device__ __forceinline__ void clear() {
