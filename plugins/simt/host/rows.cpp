@@ -58,13 +58,6 @@ simt::RowTensor row_tensor(const RowsArgument& argument) {
   return out;
 }
 
-// As simt::RowShape::block: every tensor as if of two dimensions, in packs, and a row of several waves.
-bool is_of_blocks(const simt::RowArgs& args, int wave) {
-  const auto is_flat = [&](const simt::RowTensor& one) { return one.outer == args.inner * one.row; };
-  return args.group > wave && args.in_packs != 0 && args.vectors_in_packs != 0 &&
-         (args.blocks == 1 || std::all_of(std::begin(args.tensor), std::end(args.tensor), is_flat));
-}
-
 }  // namespace
 
 RowsCall::RowsCall(std::initializer_list<RowsArgument> all, std::initializer_list<double> parameters)
@@ -167,6 +160,12 @@ bool are_summed_as_held(const RowsCall& call, const simt::RowArgs& args) {
          static_cast<int64_t>(args.group) * held_for_sums(call) >= packs_of(call);
 }
 
+bool is_of_blocks(const simt::RowArgs& args, int wave) {
+  const auto is_flat = [&](const simt::RowTensor& one) { return one.outer == args.inner * one.row; };
+  return args.group > wave && args.in_packs != 0 && args.vectors_in_packs != 0 &&
+         (args.blocks == 1 || std::all_of(std::begin(args.tensor), std::end(args.tensor), is_flat));
+}
+
 uint64_t place_kept(const RowsCall& call, simt::RowArgs& args, int wave, void* workspace) {
   if (!call.keeps()) return 0;
   const int64_t most = std::clamp(kChunkNumbers / std::max<int64_t>(args.columns, 1), kMostWideChunks, kMostChunks);
@@ -212,8 +211,7 @@ int64_t blocks_of_rows(const simt::RowArgs& args, int wave) {
 }
 
 RowsPlan::RowsPlan(Device& device, const RowsKernels& kernels, const RowsCall& call)
-    : kernel_(device.kernel(kernels.image,
-                            std::string(kernels.prefix) + (call.dtype() == sdk::Dtype::f64 ? "f64" : "f32"))),
+    : kernel_(device.kernel(kernels.image, std::string(kernels.prefix) + sdk::name_of(call.dtype()))),
       place_(device.place()),
       wave_(device.simt_width()) {
   flags = RLK_PLAN_SHAREABLE | RLK_PLAN_CAPTURABLE;

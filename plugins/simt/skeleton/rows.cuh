@@ -457,23 +457,13 @@ __device__ __forceinline__ void rows_of(const RowArgs& args) {
   }
 }
 template <class Op, class T>
-__device__ __forceinline__ void rows_of(const RowArgs& args) {
+__device__ __forceinline__ void rows(const RowArgs& args) {
+  static_assert(Op::kTensors <= kRowTensors, "as many tensors as the arguments have room for");
   if (args.in_packs == 0) return rows_of<Op, T, false, false>(args);
   if constexpr (row_vectors<Op>() > 0 && !Op::kHoldsItself) {
     if (args.vectors_in_packs != 0) return rows_of<Op, T, true, true>(args);
   }
   rows_of<Op, T, true, false>(args);
-}
-template <class Op, class A>
-__device__ __forceinline__ void rows(const RowArgs& args) {
-  static_assert(Op::kTensors <= kRowTensors, "as many tensors as the arguments have room for");
-  if constexpr (sizeof(A) == 8) {
-    rows_of<Op, double>(args);
-  } else {
-    if (args.dtype == kMapBf16) return rows_of<Op, bf16>(args);
-    if (args.dtype == kMapF16) return rows_of<Op, f16>(args);
-    rows_of<Op, float>(args);
-  }
 }
 
 }  // namespace rlk::simt
