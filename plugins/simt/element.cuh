@@ -63,6 +63,21 @@ struct Narrow<f16> {
   static __device__ __forceinline__ f16 of(double x) { return __float2half_rn(round_to_odd(x)); }
 };
 
+// Of two fp32 numbers 16 bits each take one instruction.
+template <class V, class T, int count>
+__device__ __forceinline__ void narrow(const V (&in)[count], T (&out)[count]) {
+  if constexpr (sizeof(V) == 4 && sizeof(T) == 2 && count % 2 == 0) {
+#pragma unroll
+    for (int i = 0; i < count; i += 2) {
+      const uint32_t pair = narrow_pair(in[i], in[i + 1], T());
+      __builtin_memcpy(out + i, &pair, sizeof(pair));
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < count; ++i) out[i] = Narrow<T>::of(in[i]);
+  }
+}
+
 // 16 bytes of T in registers.
 template <class T>
 struct Pack {

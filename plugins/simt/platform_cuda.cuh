@@ -53,6 +53,9 @@ __device__ __forceinline__ uint4 opaque(uint4 v) {
   asm volatile("" : "+r"(v.x), "+r"(v.y), "+r"(v.z), "+r"(v.w));
   return v;
 }
+__device__ __forceinline__ void prefetch(const void* address) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
+}
 __device__ __forceinline__ uint4 load_stream(const void* address) {
   uint4 v;
   asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
@@ -69,6 +72,14 @@ __device__ __forceinline__ uint32_t funnel_shift(uint32_t low, uint32_t high, un
   return __funnelshift_r(low, high, bits);
 }
 
+__device__ __forceinline__ uint32_t narrow_pair(float a, float b, bf16) {
+  const __nv_bfloat162 pair = __floats2bfloat162_rn(a, b);
+  return *reinterpret_cast<const uint32_t*>(&pair);
+}
+__device__ __forceinline__ uint32_t narrow_pair(float a, float b, f16) {
+  const __half2 pair = __floats2half2_rn(a, b);
+  return *reinterpret_cast<const uint32_t*>(&pair);
+}
 __device__ __forceinline__ uint32_t max_pair(uint32_t a, uint32_t b, bf16) {
   const __nv_bfloat162 m =
       __hmax2(*reinterpret_cast<const __nv_bfloat162*>(&a), *reinterpret_cast<const __nv_bfloat162*>(&b));

@@ -74,6 +74,7 @@ __device__ __forceinline__ float exp2_fast(float x) {
   return y < 0x1p-126f ? 0.0f : y;
 }
 
+__device__ __forceinline__ void prefetch(const void*) {}
 __device__ __forceinline__ uint4 opaque(uint4 v) {
   return v;
 }
@@ -88,6 +89,13 @@ __device__ __forceinline__ void store_stream(void* address, uint4 v) {
 
 __device__ __forceinline__ uint32_t funnel_shift(uint32_t low, uint32_t high, unsigned bits) {
   return static_cast<uint32_t>((static_cast<uint64_t>(high) << 32 | low) >> bits);
+}
+
+__device__ __forceinline__ uint32_t narrow_pair(float a, float b, bf16) {
+  return bits_as<uint16_t>(__float2bfloat16(a)) | static_cast<uint32_t>(bits_as<uint16_t>(__float2bfloat16(b))) << 16;
+}
+__device__ __forceinline__ uint32_t narrow_pair(float a, float b, f16) {
+  return bits_as<uint16_t>(__float2half_rn(a)) | static_cast<uint32_t>(bits_as<uint16_t>(__float2half_rn(b))) << 16;
 }
 
 template <int bytes>

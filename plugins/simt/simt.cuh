@@ -14,8 +14,10 @@
 //   inverse_root(x)     1 / sqrt(x) of a double, within 2 ulp
 //   exp2_fast(x)        2^x within 2 ulp, subnormal results as 0; exactly 1 at 0 and 0 at -inf
 //   load_stream, store_stream   16 bytes that pass through once: they do not displace what others will read again
+//   prefetch(address)   the bytes around it will be read soon: nearer to the reader is better
 //   opaque(v)           the same 16 bytes, of which the compiler no longer knows what was made of them before
 //   funnel_shift(low, high, bits)   the low 32 bits of high:low >> bits, bits < 32
+//   narrow_pair(a, b, T())   two fp32 numbers as T in 32 bits, rounded to nearest even
 //   max_pair(a, b, T()) the larger of each of two T in 32 bits; a NaN may lose
 #pragma once
 

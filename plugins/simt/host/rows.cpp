@@ -163,6 +163,12 @@ bool are_summed_as_held(const RowsCall& call, const simt::RowArgs& args) {
          static_cast<int64_t>(args.group) * held_for_sums(call) >= packs_of(call);
 }
 
+bool is_of_blocks(const simt::RowArgs& args, int wave) {
+  const auto is_flat = [&](const simt::RowTensor& one) { return one.outer == args.inner * one.row; };
+  return args.group > wave && args.in_packs != 0 && args.vectors_in_packs != 0 &&
+         (args.blocks == 1 || std::all_of(std::begin(args.tensor), std::end(args.tensor), is_flat));
+}
+
 uint64_t place_kept(const RowsCall& call, simt::RowArgs& args, int wave, void* workspace) {
   if (!call.keeps()) return 0;
   const int64_t most = std::clamp(kChunkNumbers / std::max<int64_t>(args.columns, 1), kMostWideChunks, kMostChunks);
@@ -194,7 +200,8 @@ uint64_t place_kept(const RowsCall& call, simt::RowArgs& args, int wave, void* w
     args.tensor[i].column = is_once ? 1 : 0;
     if (workspace != nullptr) args.tensor[i].data = at.take<double>(own_bytes);
   }
-  const auto part_bytes = static_cast<uint64_t>(args.chunks * sums * args.columns) * sizeof(double);
+  args.part_columns = ceil_divide(packs, simt::kRowPartPacks) * simt::kRowPartPacks * 16 / sdk::bytes_of(call.dtype());
+  const auto part_bytes = static_cast<uint64_t>(args.chunks * sums * args.part_columns) * sizeof(double);
   if (workspace != nullptr) args.part = at.take<double>(part_bytes);
   return bytes + align_256(part_bytes);
 }
@@ -207,8 +214,7 @@ int64_t blocks_of_rows(const simt::RowArgs& args, int wave) {
 }
 
 RowsPlan::RowsPlan(Device& device, const RowsKernels& kernels, const RowsCall& call)
-    : kernel_(device.kernel(kernels.image,
-                            std::string(kernels.prefix) + (call.dtype() == sdk::Dtype::f64 ? "f64" : "f32"))),
+    : kernel_(device.kernel(kernels.image, std::string(kernels.prefix) + sdk::name_of(call.dtype()))),
       place_(device.place()),
       wave_(device.simt_width()) {
   flags = RLK_PLAN_SHAREABLE | RLK_PLAN_CAPTURABLE;
@@ -220,7 +226,10 @@ RowsPlan::RowsPlan(Device& device, const RowsKernels& kernels, const RowsCall& c
                                               : nullptr;
   if (!call.has_sums()) return;
   chunks_ = device.kernel(kernels.image, prefix + (call.dtype() == sdk::Dtype::f64 ? "chunks_f64" : "chunks_f32"));
-  if (call.dtype() != sdk::Dtype::f64) summed_ = device.kernel(kernels.image, prefix + "summed");
+  if (call.dtype() != sdk::Dtype::f64) {
+    summed_ = device.kernel(kernels.image, prefix + "summed");
+    blocks_ = device.kernel(kernels.image, prefix + "blocks_" + sdk::name_of(call.dtype()));
+  }
   totals_ = device.kernel(kernels.image, prefix + "totals");
 }
 
@@ -237,7 +246,8 @@ void RowsPlan::launch(sdk::Stream& stream, const RowsCall& call, const sdk::Run&
   const StreamHandle handle = own(stream).handle();
   if (first_ != nullptr) launch_grid(first_, 1, simt::kRowAllThreads, 0, handle, args);
   const bool are_summed = are_summed_as_held(call, args);
-  launch_walking(are_summed ? summed_ : kernel_, are_summed ? args.chunks : blocks_of_rows(args, wave_),
+  const FunctionHandle summed = is_of_blocks(args, wave_) ? blocks_ : summed_;
+  launch_walking(are_summed ? summed : kernel_, are_summed ? args.chunks : blocks_of_rows(args, wave_),
                  threads_of_rows(args, wave_), 0, handle, args);
   if (all_ != nullptr && first_ != all_) launch_grid(all_, 1, simt::kRowAllThreads, 0, handle, args);
   if (!call.has_sums()) return;
@@ -248,7 +258,8 @@ void RowsPlan::launch(sdk::Stream& stream, const RowsCall& call, const sdk::Run&
   }
   const auto sums = std::count_if(call.arguments, call.arguments + call.count,
                                   [](const RowsArgument& one) { return one.kind == Kind::of_column; });
-  launch_walking(totals_, ceil_divide(args.columns, simt::kRowTotalColumns) * sums, simt::kRowThreads, 0, handle, args);
+  launch_walking(totals_, ceil_divide(args.part_columns, simt::kRowTotalColumns) * sums, simt::kRowThreads, 0, handle,
+                 args);
 }
 
 }  // namespace rlk::simt::host

@@ -105,6 +105,8 @@ sdk::Support support_of_rows(const Device& device, const RowsCall& call);
 simt::RowArgs arguments_of_rows(const RowsCall& call, int wave);
 // Whether the kernel that does the rows sums over them too, of what its threads hold.
 bool are_summed_as_held(const RowsCall& call, const simt::RowArgs& args);
+// And whether each tensor is as if of two dimensions, in packs, and a row of several waves (RowShape::block).
+bool is_of_blocks(const simt::RowArgs& args, int wave);
 // Gives what is kept and the parts of sums a place in the workspace, when it is there; the bytes it takes.
 uint64_t place_kept(const RowsCall& call, simt::RowArgs& args, int wave, void* workspace);
 // Threads and blocks of its launch.
@@ -120,7 +122,8 @@ protected:
   uint64_t workspace_of(const RowsCall& call) const;
 
 private:
-  FunctionHandle kernel_, chunks_ = nullptr, summed_ = nullptr, totals_ = nullptr, first_ = nullptr, all_ = nullptr;
+  FunctionHandle kernel_, chunks_ = nullptr, summed_ = nullptr, blocks_ = nullptr, totals_ = nullptr, first_ = nullptr,
+                          all_ = nullptr;
   Place place_;
   int wave_;
 };

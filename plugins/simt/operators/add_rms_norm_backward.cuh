@@ -9,6 +9,7 @@ RLK_SIMT_ROWS_SUMS(AddRmsNormBackward,
                     of_column(grad_weight)),
                    (eps), (Mul(grad_y, Mul(sum, number(d, rstd)))), {
                      const auto of = rms_gradient_of_row(row, from(grad_y, sum, weight), eps);
+                     row.put(rstd, of.root);
                      row.wide_unless(of.is_within, [&](auto d) {
                        row.map(d, to(grad_x, grad_residual), from(grad_y, sum, weight, grad_sum),
                                [=](auto d, auto grad, auto v, auto w, auto more) {
@@ -16,5 +17,4 @@ RLK_SIMT_ROWS_SUMS(AddRmsNormBackward,
                                  return simt::both(gradient, gradient);
                                });
                      });
-                     row.put(rstd, of.root);
                    })

@@ -10,12 +10,12 @@ RLK_SIMT_ROWS_SUMS(LayerNormBackward,
                     of_column(grad_bias)),
                    (eps), (Mul(grad_y, normal_of(d, x, mean, rstd)), grad_y), {
                      const auto of = norm_gradient_of_row(row, from(grad_y, x, weight), eps);
+                     row.put(mean, of.mean);
+                     row.put(rstd, of.rstd);
                      row.wide_unless(of.is_within, [&](auto d) {
                        row.map(d, to(grad_x), from(grad_y, x, weight), [=](auto d, auto grad, auto v, auto w) {
                          const auto n = normal_of(d, v, of.mean, of.rstd);
                          return normal_gradient(d, grad, n, w, of.rstd, of.value, of.along);
                        });
                      });
-                     row.put(mean, of.mean);
-                     row.put(rstd, of.rstd);
                    })

@@ -9,10 +9,10 @@ RLK_SIMT_ROWS_SUMS(RmsNormBackward,
                    (out(grad_x), in(grad_y), in(x), or_one(weight), kept(rstd), of_column(grad_weight)), (eps),
                    (Mul(grad_y, Mul(x, number(d, rstd)))), {
                      const auto of = rms_gradient_of_row(row, from(grad_y, x, weight), eps);
+                     row.put(rstd, of.root);
                      row.wide_unless(of.is_within, [&](auto d) {
                        row.map(d, to(grad_x), from(grad_y, x, weight), [=](auto d, auto grad, auto v, auto w) {
                          return rms_gradient(d, grad, v, w, of.root, of.mean, number(d, 0));
                        });
                      });
-                     row.put(rstd, of.root);
                    })

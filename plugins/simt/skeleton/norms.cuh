@@ -29,8 +29,9 @@ __device__ __forceinline__ RowRoot root_of_row(Row& row, const Names& names, dou
     }));
   };
   const auto plain_mean_square = [&] {
-    if constexpr (Row::kHalf) {
-      // Products of two numbers of 16 bits are exact in fp32 as well, within its range.
+    if constexpr (!Row::kLong) {
+      // Of two numbers of 16 bits products are exact in fp32 as well, within its range; of others a pack's sum is off
+      // by less than what its results are rounded by.
       const double sum = row.sum(Lane<float>(), names, [&](auto d, auto... v) {
         const float own = number(d, v...);
         return formula::Mul(own, own);

@@ -122,11 +122,9 @@ __device__ __forceinline__ void row_chunks_of(const RowArgs& args) {
     }
 #pragma unroll
     for (int k = 0; k < kSums; ++k) {
-      double* const part = args.part + (chunk * kSums + k) * args.columns + pack * kSize;
+      double* const part = args.part + (chunk * kSums + k) * args.part_columns + row_part(pack, kSize);
 #pragma unroll
-      for (int e = 0; e < kSize; ++e) {
-        if (pack * kSize + e < args.columns) part[e] = sums.value(k, e);
-      }
+      for (int e = 0; e < kSize; ++e) part[e * kRowPartPacks] = sums.value(k, e);
     }
   }
 }

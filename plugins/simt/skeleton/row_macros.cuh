@@ -51,10 +51,11 @@
 #define RLK_SIMT_ROWS_NUMBER(name) [[maybe_unused]] const double name = *rlk_number++;
 #define RLK_SIMT_ROWS_LIST(...) __VA_ARGS__
 
-#define RLK_SIMT_ROWS_KERNEL(OP, suffix, A)                                                                          \
+// One for each dtype: what one of them has beside it takes part in what a compiler makes of its registers.
+#define RLK_SIMT_ROWS_KERNEL(OP, suffix, T)                                                                          \
   RLK_SIMT_KERNEL(rlk::simt::row_threads<rlk::formula::OP##Rows>(), rlk::simt::row_blocks<rlk::formula::OP##Rows>()) \
   RLK_SIMT_CAT(RLK_SIMT_IMAGE, _rows_##OP##_##suffix)(RLK_SIMT_ARGUMENT(rlk::simt::RowArgs) args) {                  \
-    rlk::simt::rows<rlk::formula::OP##Rows, A>(args);                                                                \
+    rlk::simt::rows<rlk::formula::OP##Rows, T>(args);                                                                \
   }
 // numbers: declarations that read them, more: other members, in parentheses both. holds_itself: its text says when what
 // is kept in registers is loaded.
@@ -77,6 +78,8 @@
     RLK_SIMT_ROWS_LIST more                                                                                \
   };                                                                                                       \
   }                                                                                                        \
+  RLK_SIMT_ROWS_KERNEL(OP, bf16, rlk::simt::bf16)                                                          \
+  RLK_SIMT_ROWS_KERNEL(OP, f16, rlk::simt::f16)                                                            \
   RLK_SIMT_ROWS_KERNEL(OP, f32, float)                                                                     \
   RLK_SIMT_ROWS_KERNEL(OP, f64, double)
 #define RLK_SIMT_ROWS_WITH(OP, arguments, numbers, ...)                                                             \

@@ -16,7 +16,7 @@ namespace rlk::simt {
 
 // T: of the matrices. kPacks: all of them are in packs, and a row is of whole ones. kVectors: so are the vectors that
 // are there, which are of T too and kept as the matrices are.
-template <class Op, class T, bool kPacks, bool kVectors>
+template <class Op, class T, bool kPacks, bool kVectors, RowShape kShape>
 class RowPacks {
 public:
   using A = Accumulator<T>;
@@ -42,9 +42,31 @@ public:
       }
     }
   }
+  // A matrix of which each row has its own.
+  static constexpr __device__ bool is_own(int i) {
+    return Op::kind(i) == RowKind::in || (kVectors && Op::kind(i) == RowKind::or_zero);
+  }
+  // What the threads will keep of the row so many rows later is on its way into the cache. There must be one.
+  __device__ __forceinline__ void fetch_later(int64_t rows) const {
+    constexpr int kLinePacks = 8;
+    static_assert(kHeld <= kLinePacks, "a thread fetches one line of each matrix");
+    if ((kShape != RowShape::block && own_ + rows >= args_.inner) || place_ * kLinePacks >= packs_) return;
+#pragma unroll
+    for (int i = 0; i < kTensors; ++i) {
+      const RowTensor& tensor = args_.tensor[i];
+      if (!is_own(i) || tensor.data == nullptr) continue;
+      prefetch(static_cast<const T*>(tensor.data) + at(i) + rows * tensor.row + place_ * (kLinePacks * kSize));
+    }
+  }
   // A row beyond the last is of no packs, and is nothing but company for the other rows of its wave.
   __device__ __forceinline__ void seek(int64_t n) {
     n_ = n;
+    if constexpr (kShape == RowShape::block) {
+      own_ = n;
+      place_ = static_cast<int>(threadIdx.x);
+      left_ = static_cast<int>(packs_) - place_;
+      return;
+    }
     place_ = n < args_.rows ? static_cast<int>(threadIdx.x) & (args_.group - 1) : kNoPlace;
     if (n >= args_.rows) n = args_.rows - 1;  // for what is read of it besides
     block_ = n < args_.inner ? 0 : n / args_.inner;
@@ -58,7 +80,8 @@ public:
   }
   // Where the row of a tensor begins.
   __device__ __forceinline__ int64_t at(int i) const {
-    return block_ * args_.tensor[i].outer + own_ * args_.tensor[i].row;
+    const int64_t own = own_ * args_.tensor[i].row;
+    return kShape == RowShape::block ? own : block_ * args_.tensor[i].outer + own;
   }
   __device__ __forceinline__ int64_t columns() const {
     return args_.columns;
@@ -135,7 +158,7 @@ public:
     if constexpr (!kRare) first<V>(names, visit);
     if constexpr (!kRare && kPacks && Op::kHoldsItself && row_matrices<Op>() == 1) {
       beyond<V>(names, visit);
-    } else {
+    } else if constexpr (kRare || kShape == RowShape::any) {
 #pragma unroll 1
       for (int64_t pack = place_ + (kRare ? 0 : kHeld * args_.group); pack < seen_packs_; pack += args_.group) {
         const int count = count_of(pack);
@@ -249,9 +272,11 @@ public:
   template <class U, class V>
   __device__ __forceinline__ void store_as(const RowTensor& tensor, int64_t at, int64_t pack, int count,
                                            const V (&in)[kSize]) const {
+    V seen[kSize];
     U element[kSize];
 #pragma unroll
-    for (int e = 0; e < kSize; ++e) element[e] = Narrow<U>::of(Op::kCausal && e >= count ? V(0) : in[e]);
+    for (int e = 0; e < kSize; ++e) seen[e] = Op::kCausal && e >= count ? V(0) : in[e];
+    narrow(seen, element);
     if constexpr (Op::kCausal) count = count_to(args_.columns, pack);
     U* const row = static_cast<U*>(tensor.data) + at;
     if constexpr (kPacks && sizeof(U) < sizeof(T)) {  // half a pack

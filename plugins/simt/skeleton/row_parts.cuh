@@ -31,6 +31,10 @@ enum class RowKind {
   kept_once
 };
 
+// Of a program's rows: any; such as its threads keep whole; of those, in matrices of two dimensions, such as a block of
+// several waves has.
+enum class RowShape { any, whole, block };
+
 struct RowDefaults {
   static constexpr bool kCausal = false;  // row s of a block of S rows ends at column s + columns - S
   static constexpr int kSums = 0;         // over rows
@@ -288,6 +292,11 @@ struct RowPowers {
   __device__ __forceinline__ double share() const { return 1 / sum; }
   __device__ __forceinline__ double log_sum() const { return ::log(sum); }
 };
+
+// Where a chunk has a sum of the pack's first column; those of the others follow, kRowPartPacks apart.
+__device__ __forceinline__ int64_t row_part(int64_t pack, int size) {
+  return pack / kRowPartPacks * kRowPartPacks * size + pack % kRowPartPacks;
+}
 
 template <class V>
 __device__ __forceinline__ formula::Two<V> both(V first, V second) {

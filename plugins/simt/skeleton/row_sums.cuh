@@ -24,9 +24,12 @@ __device__ __forceinline__ void row_totals(const RowArgs& args) {
   __shared__ double sums[kSlices][kRowTotalColumns];
   const int slice = static_cast<int>(threadIdx.x) / kRowTotalColumns;
   const int own = static_cast<int>(threadIdx.x) % kRowTotalColumns;
-  const int64_t tiles = (args.columns + kRowTotalColumns - 1) / kRowTotalColumns;
+  const int size = args.dtype == kMapF64 ? 2 : args.dtype == kMapF32 ? 4 : 8;
+  const int64_t tiles = (args.part_columns + kRowTotalColumns - 1) / kRowTotalColumns;
   for (int64_t item = blockIdx.x; item < tiles * Op::kSums; item += gridDim.x) {
-    const int64_t k = item / tiles, column = (item - k * tiles) * kRowTotalColumns + own;
+    const int64_t k = item / tiles, part = (item - k * tiles) * kRowTotalColumns + own;
+    const int64_t line = part / kRowPartPacks, pack = line / size * kRowPartPacks + part % kRowPartPacks;
+    const int64_t column = pack * size + line % size;
     int place = 0, seen = 0;
     for (int i = 0; i < Op::kTensors; ++i) {
       if (Op::kind(i) == RowKind::of_column && seen++ == k) place = i;
@@ -37,7 +40,7 @@ __device__ __forceinline__ void row_totals(const RowArgs& args) {
     if (column < args.columns) {
 #pragma unroll 8
       for (int64_t chunk = slice; chunk < args.chunks; chunk += kSlices) {
-        total.add(args.part[(chunk * Op::kSums + k) * args.columns + column]);
+        total.add(args.part[(chunk * Op::kSums + k) * args.part_columns + part]);
       }
     }
     sums[slice][own] = total.value();
@@ -68,12 +71,17 @@ __device__ __forceinline__ void row_totals(const RowArgs& args) {
      const V rlk_terms[] = {RLK_SIMT_ROWS_LIST sums};                                                              \
      for (int k = 0; k < kSums; ++k) rlk_out[k] = rlk_terms[k];                                                    \
    })
-#define RLK_SIMT_ROWS_SUMS(OP, arguments, numbers, sums, ...)                                                         \
-  RLK_SIMT_ROWS_DEFINE(OP, arguments, (RLK_SIMT_EACH(RLK_SIMT_ROWS_NUMBER, RLK_SIMT_ROWS_LIST numbers)), false,       \
-                       RLK_SIMT_ROWS_TERMS(arguments, sums), __VA_ARGS__)                                             \
-  RLK_SIMT_ROWS_SUM_KERNEL(OP, chunks_f32, (rlk::simt::kRowSumThreads, 6), row_chunks<rlk::formula::OP##Rows, float>) \
-  RLK_SIMT_ROWS_SUM_KERNEL(OP, chunks_f64, (rlk::simt::kRowSumThreads), row_chunks<rlk::formula::OP##Rows, double>)   \
-  RLK_SIMT_ROWS_SUM_KERNEL(OP, summed, (rlk::simt::kRowMostThreads), summed_rows<rlk::formula::OP##Rows>)             \
+#define RLK_SIMT_ROWS_SUMS(OP, arguments, numbers, sums, ...)                                                          \
+  RLK_SIMT_ROWS_DEFINE(OP, arguments, (RLK_SIMT_EACH(RLK_SIMT_ROWS_NUMBER, RLK_SIMT_ROWS_LIST numbers)), false,        \
+                       RLK_SIMT_ROWS_TERMS(arguments, sums), __VA_ARGS__)                                              \
+  RLK_SIMT_ROWS_SUM_KERNEL(OP, chunks_f32, (rlk::simt::kRowSumThreads, 6), row_chunks<rlk::formula::OP##Rows, float>)  \
+  RLK_SIMT_ROWS_SUM_KERNEL(OP, chunks_f64, (rlk::simt::kRowSumThreads), row_chunks<rlk::formula::OP##Rows, double>)    \
+  RLK_SIMT_ROWS_SUM_KERNEL(OP, summed, (rlk::simt::kRowMostThreads), summed_rows<rlk::formula::OP##Rows>)              \
+  RLK_SIMT_ROWS_SUM_KERNEL(OP, blocks_bf16, (rlk::simt::kRowMostThreads),                                              \
+                           summed_blocks<rlk::formula::OP##Rows, rlk::simt::bf16>)                                     \
+  RLK_SIMT_ROWS_SUM_KERNEL(OP, blocks_f16, (rlk::simt::kRowMostThreads),                                               \
+                           summed_blocks<rlk::formula::OP##Rows, rlk::simt::f16>)                                      \
+  RLK_SIMT_ROWS_SUM_KERNEL(OP, blocks_f32, (rlk::simt::kRowMostThreads), summed_blocks<rlk::formula::OP##Rows, float>) \
   RLK_SIMT_ROWS_SUM_KERNEL(OP, totals, (rlk::simt::kRowThreads), row_totals<rlk::formula::OP##Rows>)
 // threads: of a block, and perhaps how many blocks a multiprocessor should hold, in parentheses.
 #define RLK_SIMT_ROWS_SUM_KERNEL(OP, suffix, threads, ...)                                                  \

@@ -53,9 +53,9 @@
 
 namespace rlk::simt {
 
-template <class Op, class T, bool kPacks, bool kVectors = false>
-class Row : public RowPacks<Op, T, kPacks, kVectors> {
-  using Packs = RowPacks<Op, T, kPacks, kVectors>;
+template <class Op, class T, bool kPacks, bool kVectors = false, RowShape kShape = RowShape::any>
+class Row : public RowPacks<Op, T, kPacks, kVectors, kShape> {
+  using Packs = RowPacks<Op, T, kPacks, kVectors, kShape>;
 
 protected:
   using Packs::args_, Packs::n_, Packs::packs_, Packs::place_, Packs::seen_packs_;
@@ -348,7 +348,7 @@ public:
   // next but one writes.
   template <class State>
   __device__ __forceinline__ State reduce(State mine) {
-    if (args_.group < kWave) {
+    if (kShape != RowShape::block && args_.group < kWave) {
 #pragma unroll
       for (int lanes = kWave / 2; lanes > 0; lanes /= 2) {
         if (lanes < args_.group) mine.add(mine.of_lane(lanes));
@@ -357,7 +357,7 @@ public:
     }
 #pragma unroll
     for (int lanes = kWave / 2; lanes > 0; lanes /= 2) mine.add(mine.of_lane(lanes));
-    if (args_.group == kWave) return mine;
+    if (kShape != RowShape::block && args_.group == kWave) return mine;
     constexpr int kWaves = row_threads<Op>() / kRowSmallestWave;
     struct alignas(sizeof(State) % 16 == 0 ? 16 : sizeof(State) % 8 == 0 ? 8 : 4) Part {
       unsigned char bytes[sizeof(State)];
@@ -392,7 +392,47 @@ private:
       };
       (add(f), ...);
     });
+    if constexpr (!kLong) {
+      if (kShape == RowShape::block || args_.group > kWave) return reduce_list(total);
+    }
     return reduce(total);
+  }
+  // Of the threads of a block. Lanes that have exchanged sums go on with one of them each.
+  template <int count>
+  __device__ __forceinline__ RowSumList<false, count> reduce_list(const RowSumList<false, count>& mine) {
+    constexpr int kOf = count <= 2 ? 2 : 4, kLanes = kWave / kOf, kWaves = row_threads<Op>() / kRowSmallestWave;
+    static_assert(count <= kOf);
+    __shared__ double part[2][kOf][kWaves];
+    const int lane = static_cast<int>(threadIdx.x) % kWave, wave = static_cast<int>(threadIdx.x) / kWave;
+    double own[kOf] = {};
+#pragma unroll
+    for (int k = 0; k < count; ++k) own[k] = mine.of[k].sum;
+#pragma unroll
+    for (int width = kOf / 2, lanes = kWave / 2; width > 0; width /= 2, lanes /= 2) {
+      const bool is_upper = (lane & lanes) != 0;
+#pragma unroll
+      for (int k = 0; k < width; ++k) {
+        const double its = is_upper ? own[k] : own[k + width];
+        own[k] = formula::Add(is_upper ? own[k + width] : own[k], wave_xor(its, lanes));
+      }
+    }
+    double sum = own[0];
+#pragma unroll
+    for (int lanes = kLanes / 2; lanes > 0; lanes /= 2) sum = formula::Add(sum, wave_xor(sum, lanes));
+    if (lane % kLanes == 0) part[turn_][lane / kLanes][wave] = sum;
+    __syncthreads();
+    sum = 0;
+#pragma unroll
+    for (int w = lane % kLanes, i = 0; i < kWaves; w += kLanes, i += kLanes) {
+      if (w < args_.group / kWave) sum = formula::Add(sum, part[turn_][lane / kLanes][w]);
+    }
+#pragma unroll
+    for (int lanes = kLanes / 2; lanes > 0; lanes /= 2) sum = formula::Add(sum, wave_xor(sum, lanes));
+    turn_ ^= 1;
+    RowSumList<false, count> all;
+#pragma unroll
+    for (int k = 0; k < count; ++k) all.of[k].sum = wave_read(sum, k * kLanes);
+    return all;
   }
   // f(row n), of which nothing is kept in registers.
   template <class F>
@@ -418,23 +458,13 @@ __device__ __forceinline__ void rows_of(const RowArgs& args) {
   }
 }
 template <class Op, class T>
-__device__ __forceinline__ void rows_of(const RowArgs& args) {
+__device__ __forceinline__ void rows(const RowArgs& args) {
+  static_assert(Op::kTensors <= kRowTensors, "as many tensors as the arguments have room for");
   if (args.in_packs == 0) return rows_of<Op, T, false, false>(args);
   if constexpr (row_vectors<Op>() > 0 && !Op::kHoldsItself) {
     if (args.vectors_in_packs != 0) return rows_of<Op, T, true, true>(args);
   }
   rows_of<Op, T, true, false>(args);
-}
-template <class Op, class A>
-__device__ __forceinline__ void rows(const RowArgs& args) {
-  static_assert(Op::kTensors <= kRowTensors, "as many tensors as the arguments have room for");
-  if constexpr (sizeof(A) == 8) {
-    rows_of<Op, double>(args);
-  } else {
-    if (args.dtype == kMapBf16) return rows_of<Op, bf16>(args);
-    if (args.dtype == kMapF16) return rows_of<Op, f16>(args);
-    rows_of<Op, float>(args);
-  }
 }
 
 }  // namespace rlk::simt

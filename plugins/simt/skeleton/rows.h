@@ -26,6 +26,8 @@ constexpr int kRowSumColumns = 16;
 constexpr int row_held_for_sums(int bytes) {
   return bytes == 8 ? 4 : kRowSumColumns * bytes / 16;
 }
+// Neighbouring packs whose sums of one column each are neighbours in memory, as their threads are.
+constexpr int kRowPartPacks = 32;
 // By a thread of less than a wave, whose accesses to memory reach over several rows.
 constexpr int kRowHeldInWave = 4;
 
@@ -48,7 +50,8 @@ struct RowArgs {
   int32_t vectors_in_packs;    // those that are there, and are of the matrices' dtype
   int32_t chunk_threads;       // of a block that sums rows: they have a chunk's columns
   int64_t chunks, chunk_rows;  // of sums over rows
-  double* part;                // of each chunk and each sum, its columns
+  double* part;                // of each chunk and each sum, part_columns numbers
+  int64_t part_columns;        // the columns of whole kRowPartPacks packs
   DataErrorSink errors;
   RowTensor tensor[kRowTensors];
 };

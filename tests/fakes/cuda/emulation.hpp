@@ -217,6 +217,7 @@ inline float exp2_fast(float x) {
   const float y = std::exp2(x);
   return std::fabs(y) < 0x1p-126f ? 0.0f : y;
 }
+inline void prefetch(const void*) {}
 inline uint4 load_stream(const void* address) {
   uint4 v;
   std::memcpy(&v, __builtin_assume_aligned(address, 16), 16);
@@ -230,6 +231,18 @@ inline uint32_t funnel_shift(uint32_t low, uint32_t high, unsigned bits) {
   return static_cast<uint32_t>((static_cast<uint64_t>(high) << 32 | low) >> bits);
 }
 
+inline uint32_t narrow_pair(float a, float b, bf16) {
+  const bf16 pair[] = {__float2bfloat16(a), __float2bfloat16(b)};
+  uint32_t bits;
+  std::memcpy(&bits, pair, 4);
+  return bits;
+}
+inline uint32_t narrow_pair(float a, float b, f16) {
+  const f16 pair[] = {__float2half_rn(a), __float2half_rn(b)};
+  uint32_t bits;
+  std::memcpy(&bits, pair, 4);
+  return bits;
+}
 template <class T, class Widen>
 uint32_t max_pair_of(uint32_t a, uint32_t b, Widen widen) {
   T x[2], y[2];

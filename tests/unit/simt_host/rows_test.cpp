@@ -8,12 +8,33 @@
 #include "plugins/simt/host/rows.hpp"
 #include "tests/unit/simt_host/tensor.hpp"
 
+// A kernel for each dtype: kernels(prefix), which has the dtype's name added.
+#define RLK_TEST_KERNELS(prefix)          \
+  extern "C" {                            \
+  void prefix##_bf16(rlk::simt::RowArgs); \
+  void prefix##_f16(rlk::simt::RowArgs);  \
+  void prefix##_f32(rlk::simt::RowArgs);  \
+  }                                       \
+  constexpr rlk::simt::host::Kernels prefix = {&prefix##_bf16, &prefix##_f16, &prefix##_f32};
+
+namespace rlk::simt::host {
+
+using Kernel = void (*)(RowArgs);
+struct Kernels {
+  Kernel bf16, f16, f32;
+
+  constexpr Kernel of(Dtype dtype) const { return dtype == Dtype::bf16 ? bf16 : dtype == Dtype::f16 ? f16 : f32; }
+};
+
+}  // namespace rlk::simt::host
+
+RLK_TEST_KERNELS(softmax_rows_Softmax)
+RLK_TEST_KERNELS(rms_norm_rows_RmsNorm)
+RLK_TEST_KERNELS(rms_norm_backward_rows_RmsNormBackward)
+RLK_TEST_KERNELS(rms_norm_backward_rows_RmsNormBackward_blocks)
 extern "C" {
-void softmax_rows_Softmax_f32(rlk::simt::RowArgs);
 void softmax_rows_Softmax_f64(rlk::simt::RowArgs);
-void rms_norm_rows_RmsNorm_f32(rlk::simt::RowArgs);
 void rms_norm_rows_RmsNorm_f64(rlk::simt::RowArgs);
-void rms_norm_backward_rows_RmsNormBackward_f32(rlk::simt::RowArgs);
 void rms_norm_backward_rows_RmsNormBackward_f64(rlk::simt::RowArgs);
 void rms_norm_backward_rows_RmsNormBackward_chunks_f32(rlk::simt::RowArgs);
 void rms_norm_backward_rows_RmsNormBackward_chunks_f64(rlk::simt::RowArgs);
@@ -31,7 +52,6 @@ const Driver& driver() {
 namespace {
 
 using Kind = RowsArgument::Kind;
-using Kernel = void (*)(RowArgs);
 
 constexpr int kWide = 64;
 constexpr Dtype accumulator(Dtype dtype) {
@@ -45,9 +65,9 @@ double unit(Dtype dtype) {
 void run(Kernel kernel, const RowArgs& args, unsigned blocks, int threads) {
   emulation::run_grid({blocks, 1, 1}, {static_cast<unsigned>(threads), 1, 1}, 0, [=] { kernel(args); });
 }
-void run_rows(Kernel f32, Kernel f64, const RowsCall& call, unsigned blocks) {
+void run_rows(const Kernels& kernels, Kernel f64, const RowsCall& call, unsigned blocks) {
   const RowArgs args = arguments_of_rows(call, kWide);
-  run(call.dtype() == Dtype::f64 ? f64 : f32, args, blocks, threads_of_rows(args, kWide));
+  run(call.dtype() == Dtype::f64 ? f64 : kernels.of(call.dtype()), args, blocks, threads_of_rows(args, kWide));
 }
 
 // Numbers of a matrix, row after row.
@@ -68,7 +88,7 @@ void expect_nothing_else_is_written(const Tensor& tensor) {
 std::vector<double> softmax(const Tensor& y, const Tensor& x, unsigned blocks, bool in_packs) {
   const RowsCall call({{Kind::out, "y", &y.abi}, {Kind::in, "x", &x.abi}}, {});
   EXPECT_EQ(arguments_of_rows(call, kWide).in_packs, in_packs ? 1 : 0);
-  run_rows(&softmax_rows_Softmax_f32, &softmax_rows_Softmax_f64, call, blocks);
+  run_rows(softmax_rows_Softmax, &softmax_rows_Softmax_f64, call, blocks);
   expect_nothing_else_is_written(y);
   return numbers(y);
 }
@@ -164,7 +184,7 @@ struct RmsNorm {
                          {Kind::or_one, "weight", weight != nullptr ? &weight->abi : nullptr},
                          {Kind::of_row, "rstd", rstd != nullptr ? &rstd->abi : nullptr}},
                         {eps});
-    run_rows(&rms_norm_rows_RmsNorm_f32, &rms_norm_rows_RmsNorm_f64, call, 2);
+    run_rows(rms_norm_rows_RmsNorm, &rms_norm_rows_RmsNorm_f64, call, 2);
     expect_nothing_else_is_written(y);
     if (rstd != nullptr) expect_nothing_else_is_written(*rstd);
   }
@@ -260,10 +280,12 @@ void run_with_sums(const RowsCall& call, unsigned blocks) {
   place_kept(call, args, kWide, aligned);
   const bool wide = call.dtype() == Dtype::f64;
   if (are_summed_as_held(call, args)) {
-    run(&rms_norm_backward_rows_RmsNormBackward_summed, args, blocks, threads_of_rows(args, kWide));
+    run(is_of_blocks(args, kWide) ? rms_norm_backward_rows_RmsNormBackward_blocks.of(call.dtype())
+                                  : &rms_norm_backward_rows_RmsNormBackward_summed,
+        args, blocks, threads_of_rows(args, kWide));
   } else {
-    run(wide ? &rms_norm_backward_rows_RmsNormBackward_f64 : &rms_norm_backward_rows_RmsNormBackward_f32, args, blocks,
-        threads_of_rows(args, kWide));
+    run(wide ? &rms_norm_backward_rows_RmsNormBackward_f64 : rms_norm_backward_rows_RmsNormBackward.of(call.dtype()),
+        args, blocks, threads_of_rows(args, kWide));
     run(wide ? &rms_norm_backward_rows_RmsNormBackward_chunks_f64 : &rms_norm_backward_rows_RmsNormBackward_chunks_f32,
         args, blocks, kRowSumThreads);
   }
