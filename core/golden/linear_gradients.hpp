@@ -14,9 +14,11 @@ namespace rlk::golden {
 struct GradientSums {
   explicit GradientSums(int64_t size, const Rounding& rounding = {})
       : value(static_cast<size_t>(size)), cond(static_cast<size_t>(size)), rounded(rounding ? value.size() : 0) {}
-  void add(int64_t at, Tracked dx, double rounding, double factor) {
-    value[static_cast<size_t>(at)].add(dx.value * factor);
-    cond[static_cast<size_t>(at)] += (dx.error + std::fabs(dx.value)) * std::fabs(factor);
+  // lost: what a product is off by where it is subnormal, which dx.error says unless dx alone is of ordinary size.
+  void add(int64_t at, Tracked dx, double rounding, double factor, double lost = 0) {
+    const double product = dx.value * factor;
+    value[static_cast<size_t>(at)].add(product);
+    cond[static_cast<size_t>(at)] += (dx.error + std::fabs(dx.value)) * std::fabs(factor) + (product != 0 ? lost : 0);
     if (!rounded.empty()) rounded[static_cast<size_t>(at)] += rounding * std::fabs(factor);
   }
   void spoil(int64_t begin, int64_t end) {
@@ -39,9 +41,9 @@ struct RowOfGradients {
   std::vector<Tracked> dx;
 };
 
-// Answers the three gradients. row(n): RowOfGradients.
+// Answers the three gradients. row(n): RowOfGradients. lost: of every product, as above.
 template <class Call, typename Row>
-DataError answer_linear_gradients(Call& call, Row&& row) {
+DataError answer_linear_gradients(Call& call, Row&& row, double lost = 0) {
   const std::vector<double> hidden = load_matrix(call.hidden), weight = load_matrix(call.weight);
   const auto at = [&call](const std::vector<double>& matrix, int64_t i, int64_t d) {
     return matrix[static_cast<size_t>(i * call.D + d)];
@@ -61,8 +63,8 @@ DataError answer_linear_gradients(Call& call, Row&& row) {
       const double rounding = call.rounding.of(dx.value);
       grad_bias.add(v, dx, 0, 1);
       for (int64_t d = 0; d < call.D; ++d) {
-        grad_hidden.add(n * call.D + d, dx, rounding, at(weight, v, d));
-        grad_weight.add(v * call.D + d, dx, rounding, at(hidden, n, d));
+        grad_hidden.add(n * call.D + d, dx, rounding, at(weight, v, d), lost);
+        grad_weight.add(v * call.D + d, dx, rounding, at(hidden, n, d), lost);
       }
     }
   }

@@ -18,26 +18,57 @@
 
 namespace rlk::products {
 
+// The plan that reads a chunk's scores. Of Parts it needs Serving, inner_params() and describe().
+template <class Parts, class Arguments>
+class InnerPlan {
+public:
+  using Op = typename Parts::Serving::Op;
+  using Inner = InnerCall<Op>;
+
+  InnerPlan(Device& device, const Parts& parts, const Arguments& call, const Scores& of) {
+    Inner inner(Parts::inner_params(call));
+    parts.describe(inner, call, of, 0, of.rows);
+    const rlk_call_desc desc = inner.description();
+    const sdk::Call<Op> served(desc);
+    plan_ = Parts::Serving::plan(device, served);
+    sdk::detail::take_bound(Parts::Serving::query(device, served), *plan_);
+  }
+  // Workspace for any chunk.
+  uint64_t bytes(const sdk::Run& run, const Parts& parts, const Arguments& call, const Scores& of) const {
+    uint64_t bytes = 0;
+    for (const int64_t rows : {of.rows, of.N > 0 ? (of.N - 1) % of.rows + 1 : of.rows}) {
+      Inner inner(Parts::inner_params(call));
+      parts.describe(inner, call, of, 0, rows);
+      const rlk_run inner_run = inner.run(run, nullptr, nullptr, 0);
+      bytes = std::max(bytes, plan_->prepare(sdk::Run(inner_run)));
+    }
+    return bytes;
+  }
+  template <class Chunk>
+  void enqueue(const Parts& parts, const Chunk& chunk) const {
+    Inner inner(Parts::inner_params(chunk.call));
+    parts.describe(inner, chunk.call, chunk.of, chunk.first, chunk.rows);
+    const rlk_run run = inner.run(chunk.run, chunk.parts.errors, chunk.parts.inner, chunk.inner_size);
+    plan_->enqueue(chunk.stream, sdk::Run(run));
+  }
+
+private:
+  std::unique_ptr<sdk::Plan> plan_;
+};
+
 template <class Parts>
 class ChunksPlan : public sdk::Plan {
 public:
   using Op = typename Parts::Op;
   using Arguments = sdk::Arguments<Op>;
-  using Inner = InnerCall<typename Parts::Serving::Op>;
 
   ChunksPlan(Device& device, const sdk::Call<Op>& call)
       : multiplier_(device),
         kernels_(device, sdk::dtype_of(*sdk::arguments_of(call).hidden)),
         params_(call.params()),
-        place_(device.place()) {
-    const Arguments arguments = sdk::arguments_of(call);
-    const Scores of(arguments, Parts::kModels);
-    Inner inner(Parts::inner_params(arguments));
-    Parts(nullptr, of, arguments, 0, 0).describe(inner, arguments, of, 0, of.rows);
-    const rlk_call_desc desc = inner.description();
-    const sdk::Call<typename Parts::Serving::Op> served(desc);
-    inner_ = Parts::Serving::plan(device, served);
-    sdk::detail::take_bound(Parts::Serving::query(device, served), *inner_);
+        place_(device.place()),
+        inner_(device, Parts(nullptr, scores_of(call), sdk::arguments_of(call), 0, 0), sdk::arguments_of(call),
+               scores_of(call)) {
     flags = RLK_PLAN_SHAREABLE | RLK_PLAN_CAPTURABLE;
     dynamic_symbols = sdk::bits_of(&Arguments::N);
     workspace_bound = UINT64_MAX;
@@ -84,15 +115,16 @@ protected:
   virtual void end(const Chunk&) {}
   virtual void make(const Chunk& chunk) = 0;
 
+  // Workspace of another plan that a chunk runs before the inner one, in the same memory.
+  virtual uint64_t other_inner_bytes(const sdk::Run&, const Arguments&, const Scores&) { return 0; }
+
+  static Scores scores_of(const sdk::Call<Op>& call) { return Scores(sdk::arguments_of(call), Parts::kModels); }
   Arguments arguments_of(const sdk::Run& run) const { return sdk::arguments_of<Op>(run, params_); }
   void multiply(const Chunk& chunk, const Product& product) {
     multiplier_.run(product, chunk.handle, chunk.parts.algorithm);
   }
   void run_inner(const Chunk& chunk) {
-    Inner inner(Parts::inner_params(chunk.call));
-    chunk.parts.describe(inner, chunk.call, chunk.of, chunk.first, chunk.rows);
-    const rlk_run inner_run = inner.run(chunk.run, chunk.parts.errors, chunk.parts.inner, chunk.inner_size);
-    inner_->enqueue(chunk.stream, sdk::Run(inner_run));
+    inner_.enqueue(chunk.parts, chunk);
     kernels_.report(chunk.parts.errors, chunk.first, chunk.run, chunk.handle);
   }
 
@@ -106,18 +138,10 @@ private:
     return Parts(nullptr, of, call, 0, 0).algorithm_bytes(multiplier_, call, of);
   }
   uint64_t inner_bytes(const sdk::Run& run, const Arguments& call, const Scores& of) {
-    uint64_t bytes = 0;
-    const Parts parts(nullptr, of, call, 0, 0);
-    for (const int64_t rows : {of.rows, of.N > 0 ? (of.N - 1) % of.rows + 1 : of.rows}) {
-      Inner inner(Parts::inner_params(call));
-      parts.describe(inner, call, of, 0, rows);
-      const rlk_run inner_run = inner.run(run, nullptr, nullptr, 0);
-      bytes = std::max(bytes, inner_->prepare(sdk::Run(inner_run)));
-    }
-    return bytes;
+    return std::max(inner_.bytes(run, Parts(nullptr, of, call, 0, 0), call, of), other_inner_bytes(run, call, of));
   }
 
-  std::unique_ptr<sdk::Plan> inner_;
+  const InnerPlan<Parts, Arguments> inner_;
 };
 
 // Of rows' results alone.
@@ -150,9 +174,11 @@ public:
 
   void enqueue(sdk::Stream& stream, const sdk::Run& run) override {
     const auto call = this->arguments_of(run);
-    if (call.N > 0) return ChunksPlan<Parts>::enqueue(stream, run);
-    const simt::host::PlaceScope scope(this->place_);
-    clear_sums(this->multiplier_, call, simt::host::own(stream).handle());
+    if (call.N == 0) {
+      const simt::host::PlaceScope scope(this->place_);
+      clear_sums(this->multiplier_, call, simt::host::own(stream).handle());
+    }
+    ChunksPlan<Parts>::enqueue(stream, run);  // without rows begin() and end() alone: a loss of nothing, say
   }
 
 protected:

@@ -10,7 +10,7 @@ using namespace simt::host;
 int64_t chunk_rows_of(int64_t rows, int64_t columns, sdk::Dtype score, uint64_t beside) {
   constexpr int64_t kFew = 16;
   const int64_t half = ceil_divide(ceil_divide(rows, 2), kFew) * kFew;
-  const uint64_t bytes = std::clamp(beside / 2, kScoreBytes, kMostScoreBytes);
+  const uint64_t bytes = std::clamp(beside, kScoreBytes, kMostScoreBytes);
   int64_t fit = static_cast<int64_t>(bytes) / std::max<int64_t>(columns * sdk::bytes_of(score), 1);
   if (fit > kManyRows) fit = fit / kManyRows * kManyRows;
   return std::max<int64_t>(std::min(half, fit), 1);

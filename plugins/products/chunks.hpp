@@ -8,7 +8,8 @@ namespace rlk::products {
 
 using simt::host::StreamHandle;
 
-// Of a chunk's scores. Every chunk but the first reads and writes all of grad_weight: where that is large, chunks are.
+// Of a chunk's scores. Every chunk but the first reads and writes all of grad_weight: chunks are as large as that is,
+// between these.
 constexpr uint64_t kScoreBytes = uint64_t{512} << 20, kMostScoreBytes = uint64_t{1} << 30;
 constexpr int64_t kManyRows = 128;  // of a chunk; a multiple of them keeps every operand's alignment
 

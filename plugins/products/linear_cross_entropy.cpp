@@ -1,5 +1,7 @@
-// linear_cross_entropy and its gradients: chunks of rows as in linear_logp, which cross_entropy's own implementation
-// reads row by row. What is made of all rows, the reduced loss and the divisor of a mean, is made by one block.
+// linear_cross_entropy and its gradients, apart and in one: chunks of rows as in linear_logp, which cross_entropy's own
+// implementation reads row by row. What is made of all rows, the reduced loss and the divisor of a mean, is made by one
+// block. fused_linear_cross_entropy's chunks are those of the gradients, whose rows' losses are found before their
+// slopes: three products where the two others have four.
 #include "chunk_plan.hpp"
 #include "operators.hpp"
 
@@ -16,6 +18,10 @@ namespace {
 
 using Forward = sdk::ops::LinearCrossEntropy;
 using Backward = sdk::ops::LinearCrossEntropyBackward;
+using Fused = sdk::ops::FusedLinearCrossEntropy;
+using RowLosses = ServingOf<sdk::ops::CrossEntropy, Maps>::type;
+using RowSlopes = ServingOf<sdk::ops::CrossEntropyBackward, Maps>::type;
+
 // Each row alone: what is made of all rows is made here.
 template <class To, class From>
 To params_of(const From& from, To to, double square_scale) {
@@ -47,6 +53,74 @@ void widen_class_weight(const ChunkKernels& kernels, const Chunk& chunk) {
   kernels.widen(sdk::data_of(chunk.call.class_weight), chunk.parts.class_weight, chunk.of.V, chunk.handle);
 }
 
+// From a row on.
+void* row_of(const Scores& of, void* numbers, int64_t row) {
+  return numbers == nullptr ? nullptr : static_cast<char*>(numbers) + row * sdk::bytes_of(of.score);
+}
+
+// The rows' losses of a chunk. The square of lse is added to what is summed: two sums of one reduction have a share
+// each.
+template <class Arguments>
+rlk_cross_entropy_params loss_params(const Arguments& call) {
+  return params_of(call.params, rlk_cross_entropy_params RLK_CROSS_ENTROPY_PARAMS_INIT, 0);
+}
+template <class Parts, class Arguments>
+void describe_losses(InnerCall<RowLosses::Op>& of_rows, const Parts& parts, const Arguments& call, const Scores& of,
+                     int64_t first, int64_t rows) {
+  using Named = sdk::Arguments<RowLosses::Op>;
+  of_rows.input(&Named::logits, parts.scores, of.score, rows, of.V);
+  give(of_rows, &Named::ids, call.ids, first, rows);
+  if (call.class_weight != nullptr) of_rows.input(&Named::class_weight, parts.class_weight, of.score, of.V);
+  give(of_rows, &Named::mask, call.mask, first, rows);
+  of_rows.output(&Named::loss, parts.loss, of.score, 1);
+  of_rows.output(&Named::token_loss, row_of(of, parts.entropy, first), of.score, rows);
+  of_rows.output(&Named::lse, row_of(of, parts.lse, first), of.score, rows);
+  of_rows.symbol(&Named::N, rows);
+  of_rows.symbol(&Named::V, of.V);
+}
+
+// Their slopes, of what reaches each row's loss; lse is given.
+template <class Arguments>
+rlk_cross_entropy_backward_params slope_params(const Arguments& call) {
+  return params_of(call.params, rlk_cross_entropy_backward_params RLK_CROSS_ENTROPY_BACKWARD_PARAMS_INIT,
+                   call.params.lse_square_scale);
+}
+template <class Parts, class Arguments>
+void describe_slopes(InnerCall<RowSlopes::Op>& of_rows, const Parts& parts, const Arguments& call, const Scores& of,
+                     int64_t first, int64_t rows) {
+  using Named = sdk::Arguments<RowSlopes::Op>;
+  of_rows.input(&Named::logits, parts.scores, of.score, rows, of.V);
+  give(of_rows, &Named::ids, call.ids, first, rows);
+  of_rows.input(&Named::grad_token_loss, row_of(of, parts.grads, first), of.score, rows);
+  if (call.class_weight != nullptr) of_rows.input(&Named::class_weight, parts.class_weight, of.score, of.V);
+  give(of_rows, &Named::mask, call.mask, first, rows);
+  parts.put_slopes(of_rows, &Named::grad_logits, &Named::logits, of, rows);
+  of_rows.symbol(&Named::N, rows);
+  of_rows.symbol(&Named::V, of.V);
+}
+
+// What is reduced of all rows.
+template <class Chunk>
+void reduce_losses(const Chunk& chunk, FunctionHandle kernel) {
+  simt::LinearLossArgs args = loss_args(chunk.call, chunk.parts.class_weight);
+  args.entropy = chunk.parts.entropy;
+  args.lse = chunk.parts.lse;
+  args.token_loss = sdk::data_of(chunk.call.token_loss);
+  args.loss = sdk::data_of(chunk.call.loss);
+  args.z_loss = sdk::data_of(chunk.call.z_loss);
+  launch_walking(kernel, 1, simt::kLinearLossThreads, 0, chunk.handle, args);
+}
+// What reaches each row. Without grad_loss that is 1.
+template <class Chunk>
+void share_gradient(const Chunk& chunk, FunctionHandle kernel, const rlk_tensor* grad_loss,
+                    const rlk_tensor* grad_token_loss) {
+  simt::LinearLossArgs args = loss_args(chunk.call, chunk.parts.class_weight);
+  args.grad_loss = sdk::data_of(grad_loss);
+  args.grad_token_loss = sdk::data_of(grad_token_loss);
+  args.token_loss = chunk.parts.grads;
+  launch_walking(kernel, 1, simt::kLinearLossThreads, 0, chunk.handle, args);
+}
+
 FunctionHandle kernel_of(Device& device, const char* what, sdk::Dtype dtype) {
   return device.kernel("linear_losses", sdk::format("linear_losses_%s_%s", what, sdk::name_of(score_of(dtype))));
 }
@@ -55,7 +129,7 @@ FunctionHandle kernel_of(Device& device, const char* what, sdk::Dtype dtype) {
 
 struct ForwardParts {
   using Op = Forward;
-  using Serving = ServingOf<sdk::ops::CrossEntropy, Maps>::type;
+  using Serving = RowLosses;
   using Arguments = sdk::Arguments<Op>;
   static constexpr int64_t kModels = 1;
   void *scores, *bias, *class_weight, *entropy, *lse, *loss, *algorithm, *inner;
@@ -78,27 +152,10 @@ struct ForwardParts {
   uint64_t algorithm_bytes(Multiplier& multiplier, const Arguments& call, const Scores& of) const {
     return scores_bytes(multiplier, of, *call.hidden, *call.weight, call.bias, bias);
   }
-  // The square of lse is added to what is summed: two sums of one reduction have a share each.
-  static rlk_cross_entropy_params inner_params(const Arguments& call) {
-    return params_of(call.params, rlk_cross_entropy_params RLK_CROSS_ENTROPY_PARAMS_INIT, 0);
-  }
+  static auto inner_params(const Arguments& call) { return loss_params(call); }
   void describe(InnerCall<Serving::Op>& of_rows, const Arguments& call, const Scores& of, int64_t first,
                 int64_t rows) const {
-    using Named = sdk::Arguments<Serving::Op>;
-    const auto at = [&](void* numbers) {
-      return numbers == nullptr ? nullptr : static_cast<char*>(numbers) + first * sdk::bytes_of(of.score);
-    };
-    of_rows.input(&Named::logits, scores, of.score, rows, of.V);
-    give(of_rows, &Named::ids, call.ids, first, rows);
-    if (call.class_weight != nullptr) {
-      of_rows.input(&Named::class_weight, class_weight, of.score, of.V);
-    }
-    give(of_rows, &Named::mask, call.mask, first, rows);
-    of_rows.output(&Named::loss, loss, of.score, 1);
-    of_rows.output(&Named::token_loss, at(entropy), of.score, rows);
-    of_rows.output(&Named::lse, at(lse), of.score, rows);
-    of_rows.symbol(&Named::N, rows);
-    of_rows.symbol(&Named::V, of.V);
+    describe_losses(of_rows, *this, call, of, first, rows);
   }
 };
 
@@ -109,15 +166,7 @@ public:
 
 private:
   void begin(const Chunk& chunk) override { widen_class_weight(kernels_, chunk); }
-  void end(const Chunk& chunk) override {
-    simt::LinearLossArgs args = loss_args(chunk.call, chunk.parts.class_weight);
-    args.entropy = chunk.parts.entropy;
-    args.lse = chunk.parts.lse;
-    args.token_loss = sdk::data_of(chunk.call.token_loss);
-    args.loss = sdk::data_of(chunk.call.loss);
-    args.z_loss = sdk::data_of(chunk.call.z_loss);
-    launch_walking(loss_, 1, simt::kLinearLossThreads, 0, chunk.handle, args);
-  }
+  void end(const Chunk& chunk) override { reduce_losses(chunk, loss_); }
   FunctionHandle loss_;
 };
 
@@ -125,7 +174,7 @@ private:
 
 struct BackwardParts : GradientBuffers {
   using Op = Backward;
-  using Serving = ServingOf<sdk::ops::CrossEntropyBackward, Maps>::type;
+  using Serving = RowSlopes;
   using Arguments = sdk::Arguments<Op>;
   static constexpr int64_t kModels = 1;
   void *scores, *bias, *class_weight, *grads, *algorithm, *inner;
@@ -148,26 +197,13 @@ struct BackwardParts : GradientBuffers {
     return gradients_bytes(multiplier, call, of, *this);
   }
   static ChunkKernels::Active active(const Arguments& call, int64_t first) { return active_by_ids(call, first); }
-  static rlk_cross_entropy_backward_params inner_params(const Arguments& call) {
-    return params_of(call.params, rlk_cross_entropy_backward_params RLK_CROSS_ENTROPY_BACKWARD_PARAMS_INIT,
-                     call.params.lse_square_scale);
-  }
+  static auto inner_params(const Arguments& call) { return slope_params(call); }
   void describe(InnerCall<Serving::Op>& of_rows, const Arguments& call, const Scores& of, int64_t first,
                 int64_t rows) const {
     using Named = sdk::Arguments<Serving::Op>;
-    of_rows.input(&Named::logits, scores, of.score, rows, of.V);
-    give(of_rows, &Named::ids, call.ids, first, rows);
+    describe_slopes(of_rows, *this, call, of, first, rows);
     give(of_rows, &Named::lse, call.lse, first, rows);
     give(of_rows, &Named::grad_loss, call.grad_loss, 0, 1);  // of which nothing is taken
-    void* const of_tokens = grads == nullptr ? nullptr : static_cast<char*>(grads) + first * sdk::bytes_of(of.score);
-    of_rows.input(&Named::grad_token_loss, of_tokens, of.score, rows);
-    if (call.class_weight != nullptr) {
-      of_rows.input(&Named::class_weight, class_weight, of.score, of.V);
-    }
-    give(of_rows, &Named::mask, call.mask, first, rows);
-    put_slopes(of_rows, &Named::grad_logits, &Named::logits, of, rows);
-    of_rows.symbol(&Named::N, rows);
-    of_rows.symbol(&Named::V, of.V);
   }
 };
 
@@ -180,14 +216,96 @@ public:
 private:
   void begin(const Chunk& chunk) override {
     widen_class_weight(kernels_, chunk);
-    simt::LinearLossArgs args = loss_args(chunk.call, chunk.parts.class_weight);
-    args.grad_loss = sdk::data_of(chunk.call.grad_loss);
-    args.grad_token_loss = sdk::data_of(chunk.call.grad_token_loss);
-    args.token_loss = chunk.parts.grads;
-    launch_walking(loss_, 1, simt::kLinearLossThreads, 0, chunk.handle, args);
+    share_gradient(chunk, loss_, chunk.call.grad_loss, chunk.call.grad_token_loss);
   }
   FunctionHandle loss_;
 };
+
+// --- both in one -----------------------------------------------------------------------------------------------------
+
+struct FusedParts : GradientBuffers {
+  using Op = Fused;
+  using Serving = RowSlopes;
+  using Arguments = sdk::Arguments<Op>;
+  static constexpr int64_t kModels = 1;
+  void *scores, *bias, *class_weight, *entropy, *lse, *loss, *grads, *algorithm, *inner;
+  rlk_data_error_record* errors;
+  uint64_t bytes;
+
+  FusedParts(void* base, const Scores& of, const Arguments& call, uint64_t algorithm_bytes, uint64_t inner_bytes) {
+    Arena arena(base);
+    algorithm = arena.take(algorithm_bytes);
+    scores = arena.take(of.score_bytes(of.rows * of.V));
+    bias = widened(arena, of, call.bias);
+    class_weight = widened(arena, of, call.class_weight);
+    take_buffers(arena, of, call, scores);
+    entropy = arena.take(of.score_bytes(of.N));
+    lse = call.lse != nullptr ? sdk::data_of(call.lse) : arena.take(of.score_bytes(of.N));
+    loss = arena.take(of.score_bytes(1));
+    grads = arena.take(of.score_bytes(of.N));
+    errors = arena.take<rlk_data_error_record>(sizeof(rlk_data_error_record));
+    inner = arena.take(inner_bytes);
+    bytes = arena.bytes();
+  }
+  uint64_t algorithm_bytes(Multiplier& multiplier, const Arguments& call, const Scores& of) const {
+    return gradients_bytes(multiplier, call, of, *this);
+  }
+  static ChunkKernels::Active active(const Arguments& call, int64_t first) { return active_by_ids(call, first); }
+  static auto inner_params(const Arguments& call) { return slope_params(call); }
+  void describe(InnerCall<Serving::Op>& of_rows, const Arguments& call, const Scores& of, int64_t first,
+                int64_t rows) const {
+    using Named = sdk::Arguments<Serving::Op>;
+    describe_slopes(of_rows, *this, call, of, first, rows);
+    of_rows.input(&Named::lse, row_of(of, lse, first), of.score, rows);
+    of_rows.input(&Named::grad_loss, loss, of.score, 1);  // of which nothing is taken
+  }
+
+  // The losses of the same chunk.
+  struct Losses {
+    using Serving = RowLosses;
+    const FusedParts& parts;
+    static auto inner_params(const Arguments& call) { return loss_params(call); }
+    void describe(InnerCall<Serving::Op>& of_rows, const Arguments& call, const Scores& of, int64_t first,
+                  int64_t rows) const {
+      describe_losses(of_rows, parts, call, of, first, rows);
+    }
+  };
+};
+
+class FusedPlan final : public GradientsPlan<FusedParts> {
+public:
+  FusedPlan(Device& device, const sdk::Call<Fused>& call)
+      : GradientsPlan(device, call),
+        reduce_(kernel_of(device, "reduce", sdk::dtype_of(*sdk::arguments_of(call).hidden))),
+        share_(kernel_of(device, "shares", sdk::dtype_of(*sdk::arguments_of(call).hidden))),
+        losses_(device, {FusedParts(nullptr, scores_of(call), sdk::arguments_of(call), 0, 0)}, sdk::arguments_of(call),
+                scores_of(call)) {}
+
+private:
+  uint64_t other_inner_bytes(const sdk::Run& run, const Arguments& call, const Scores& of) override {
+    const FusedParts parts(nullptr, of, call, 0, 0);
+    return losses_.bytes(run, {parts}, call, of);
+  }
+  void begin(const Chunk& chunk) override {
+    widen_class_weight(kernels_, chunk);
+    share_gradient(chunk, share_, nullptr, nullptr);
+  }
+  void before_inner(const Chunk& chunk) override { losses_.enqueue({chunk.parts}, chunk); }
+  void end(const Chunk& chunk) override { reduce_losses(chunk, reduce_); }
+
+  FunctionHandle reduce_, share_;
+  const InnerPlan<FusedParts::Losses, FusedParts::Arguments> losses_;
+};
+
+// The share of a row's loss in the reduced one has a part for its square.
+template <class Arguments>
+sdk::Refusal refuse_two_shares(const Arguments& call) {
+  const auto terms = formula::cross_entropy_terms(call.params, call.class_weight != nullptr);
+  if (!formula::counts_rows(terms) || !terms.is_weighted || terms.square_scale <= 0) return std::nullopt;
+  return sdk::Support::no("REDUCTION",
+                          "a mean with class_weight and lse_square_scale divides by two numbers; here there is one for "
+                          "each row");
+}
 
 }  // namespace
 
@@ -210,17 +328,27 @@ sdk::Support query(Device& device, const sdk::Call<Backward>& call) {
   if (auto refused = sdk::refuse_gaps(arguments.class_weight, "class_weight")) return *refused;
   if (auto refused = sdk::refuse_gaps(arguments.grad_token_loss, "grad_token_loss")) return *refused;
   if (auto refused = sdk::refuse_gaps(arguments.grad_bias, "grad_bias")) return *refused;
-  const auto terms = formula::cross_entropy_terms(arguments.params, arguments.class_weight != nullptr);
-  if (formula::counts_rows(terms) && terms.is_weighted && terms.square_scale > 0) {
-    return sdk::Support::no("REDUCTION",
-                            "a mean with class_weight and lse_square_scale divides by two numbers; here "
-                            "there is one for each row");
-  }
+  if (auto refused = refuse_two_shares(arguments)) return *refused;
   if (auto refused = refuse_gradients<BackwardParts>(arguments)) return *refused;
   return support_of_chunks<BackwardParts>(device, arguments, 3 * scores_us(device, arguments));
 }
 std::unique_ptr<sdk::Plan> plan(Device& device, const sdk::Call<Backward>& call) {
   return std::make_unique<LinearCrossEntropyBackwardPlan>(device, call);
+}
+
+sdk::Support query(Device& device, const sdk::Call<Fused>& call) {
+  const FusedParts::Arguments arguments = sdk::arguments_of(call);
+  if (auto refused = refuse_scores(device, arguments)) return *refused;
+  if (auto refused = sdk::refuse_gaps(arguments.ids, "ids")) return *refused;
+  if (auto refused = sdk::refuse_gaps(arguments.class_weight, "class_weight")) return *refused;
+  if (auto refused = sdk::refuse_gaps(arguments.token_loss, "token_loss")) return *refused;
+  if (auto refused = sdk::refuse_gaps(arguments.grad_bias, "grad_bias")) return *refused;
+  if (auto refused = refuse_two_shares(arguments)) return *refused;
+  if (auto refused = refuse_gradients<FusedParts>(arguments)) return *refused;
+  return support_of_chunks<FusedParts>(device, arguments, 3 * scores_us(device, arguments));
+}
+std::unique_ptr<sdk::Plan> plan(Device& device, const sdk::Call<Fused>& call) {
+  return std::make_unique<FusedPlan>(device, call);
 }
 
 }  // namespace rlk::products

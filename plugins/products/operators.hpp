@@ -2,6 +2,7 @@
 // is said where it is defined. Vendor::kName is that name.
 #pragma once
 
+#include <rlk/sdk/ops/fused_linear_cross_entropy.hpp>
 #include <rlk/sdk/ops/gemm.hpp>
 #include <rlk/sdk/ops/linear.hpp>
 #include <rlk/sdk/ops/linear_backward.hpp>
@@ -25,6 +26,7 @@ using simt::host::Device;
 
 // query and plan of each are defined in a file of its family.
 #define RLK_PRODUCTS_OPERATORS(X) \
+  X(FusedLinearCrossEntropy)      \
   X(Gemm)                         \
   X(Linear)                       \
   X(LinearBackward)               \

@@ -83,7 +83,8 @@ __device__ __forceinline__ void linear_losses_shares(const LinearLossArgs& args)
              [&](int64_t n, double(&term)[2]) { active_terms<A>(args, terms.ignore_index, n, term[0], term[1]); });
   }
   const double share = formula::cross_entropy_shares(terms, sums[1], sums[0]).entropy;
-  const double of_all = share == 0 ? 0 : share * static_cast<const A*>(args.grad_loss)[0];
+  const double of_loss = args.grad_loss != nullptr ? double(static_cast<const A*>(args.grad_loss)[0]) : 1.0;
+  const double of_all = share == 0 ? 0 : share * of_loss;
   for (int64_t n = threadIdx.x; n < args.rows; n += kLinearLossThreads) {
     const double own = args.grad_token_loss != nullptr ? double(static_cast<const A*>(args.grad_token_loss)[n]) : 0.0;
     static_cast<A*>(args.token_loss)[n] = A(of_all + own);

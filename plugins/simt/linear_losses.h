@@ -16,7 +16,7 @@ struct LinearLossArgs {
   const void* class_weight;     // [vocab]; nullptr: 1
   const void* entropy;          // [rows]: the loss of each row without the square of its lse
   const void* lse;              // [rows]
-  const void* grad_loss;        // [1]
+  const void* grad_loss;        // [1]; nullptr: 1
   const void* grad_token_loss;  // [rows]; nullptr: 0
   void* token_loss;             // [rows]; nullptr: not wanted; of gradients: what reaches each row
   void* loss;                   // [1]

@@ -184,7 +184,7 @@ bool has_large_number(const rlk_run& run) {
 bool has_scores(const OpDecl& decl) {
   const std::string name = decl.name;
   const bool are_computed = name.rfind("attention", 0) == 0 || name.rfind("linear_logp", 0) == 0 ||
-                            name.rfind("linear_cross_entropy", 0) == 0;
+                            name.rfind("linear_cross_entropy", 0) == 0 || name == "fused_linear_cross_entropy";
   return are_computed || name == "logp_merge" ||
          std::any_of(decl.inputs.begin(), decl.inputs.end(),
                      [](const ArgDecl& input) { return input.domain.wide > 0; });

@@ -90,7 +90,8 @@ class Cuda(simt_vendor.Vendor):
             "gemm": ("bf16", 8), "matmul": ("f16", 2), "linear": ("bf16", 3), "linear_backward": ("bf16", 4),
             "matmul_backward": ("f16", 3), "grouped_gemm": ("bf16", 2), "grouped_gemm_backward": ("f32", 2),
             "linear_logp": ("f32", 10), "linear_logp_backward": ("bf16", 10), "linear_cross_entropy": ("bf16", 10),
-            "linear_cross_entropy_backward": ("f32", 10), "linear_jsd": ("f16", 9), "linear_jsd_backward": ("f16", 8)})
+            "linear_cross_entropy_backward": ("f32", 10), "fused_linear_cross_entropy": ("bf16", 18),
+            "linear_jsd": ("f16", 9), "linear_jsd_backward": ("f16", 8)})
 
     def test_slopes_below_the_normal_numbers_of_f16_keep_their_digits(self):
         if not HAS_KERNELS:

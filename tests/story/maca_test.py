@@ -92,6 +92,7 @@ class Maca(simt_vendor.Vendor):
             self.expect_verified("fake_maca", {
                 "matmul": ("f16", 2), "matmul_backward": ("f32", 3), "linear_logp": ("f32", 10),
                 "linear_cross_entropy": ("bf16", 10), "linear_cross_entropy_backward": ("f16", 10),
+                "fused_linear_cross_entropy": ("f32", 18),
                 "linear_jsd": ("f32", 9), "linear_jsd_backward": ("f16", 8)})
 
     def test_without_a_library_that_can_be_used_products_alone_are_declined(self):

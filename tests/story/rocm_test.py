@@ -11,6 +11,7 @@ import simt_vendor
 PRODUCTS = {"gemm": ("f32", 8), "matmul": ("bf16", 2), "linear": ("f16", 3), "linear_backward": ("f16", 4),
             "matmul_backward": ("bf16", 3), "linear_logp": ("bf16", 10), "linear_logp_backward": ("f16", 10),
             "linear_cross_entropy": ("f16", 10), "linear_cross_entropy_backward": ("bf16", 10),
+            "fused_linear_cross_entropy": ("f16", 18),
             "linear_jsd": ("bf16", 9), "linear_jsd_backward": ("bf16", 8)}
 LIBRARIES = ("libhipblaslt.so.1", "libhipblaslt.so.0", "libhipblaslt.so")
 NAMES = ("libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5", "libamdhip64.so")

@@ -7,7 +7,7 @@ from typing import NamedTuple, Optional
 import torch
 from torch.autograd import forward_ad
 
-from rlk import _autocast, _torch_library
+from rlk import _autocast, _composed, _torch_library
 from rlk._call import is_numpys_bool, key_of, remembered
 from rlk._gradients import Eager, Gradients, below_autograd, fakes, functions, is_eager, refuse_tangents
 from rlk._tensors import Torch
@@ -71,6 +71,8 @@ class Function:
             torch.library.register_autograd(f"rlk::{operator.name}", self.gradients.of_graph,
                                             setup_context=self.gradients.keep_of_graph, lib=_library)
         self.overload = getattr(torch.ops.rlk, operator.name).default
+        name = operator.name
+        self.fuses = name if name in _composed.FUSED.values() else _composed.FUSED.get(name)
         self.casts = _autocast.register(_library, self, self.overload)
         functions[operator.name] = self
 
@@ -147,8 +149,9 @@ class Function:
         # a plain call goes around them, with a Function of its own where there is a gradient.
         if self.pure and is_eager():
             if differentiated:
-                route = self.gradients.route(inputs, plan)
-                return plan, route.names, Eager.apply(self, route, *inputs)
+                function, own = self.fused(inputs, plan)
+                route = function.gradients.route(inputs, own)
+                return plan, route.names, Eager.apply(function, route, *inputs)
             return plan, names, self.below(inputs, real, whole, wanted, pin, numerics)[1]
         if differentiated and self.operator.backward is not None:
             every = wanted | self.gradients.saved(inputs, codes, wanted)
@@ -157,6 +160,25 @@ class Function:
         if not self.pure:
             self.note_change(inputs, differentiated)
         return plan, names, self.overload(*inputs, real, whole, wanted, pin, numerics)
+
+    def fused(self, inputs, plan):
+        """(function, plan) of a call with a gradient: those of what finds it on the way, of which this call's outputs are a
+        part, or the same."""
+        if self.fuses is None:
+            return self, plan
+        if self.fuses != self.operator.name:
+            reduction = next(p.values[code] for p, code in zip(self.operator.params, plan.codes) if p.name == "reduction")
+            if reduction == "none" or not _composed.is_fused_on(inputs[0].device):  # with none, only tokens have a loss
+                return self, plan
+        function = functions[self.fuses]
+        needed = [f"grad_{a.name}" for a, x in zip(self.operator.inputs, inputs) if x is not None and x.requires_grad]
+        asked = {*plan.names, *needed, "lse"}
+        wanted = function.required | sum(bit for output, bit in function.bits.items() if output in asked)
+        own = plan.routes.get(wanted)
+        if own is None:
+            own = plan._replace(wanted=wanted, names=function.names(plan.codes, wanted), routes={})
+            own = remembered(plan.routes, wanted, own)
+        return function, own
 
     def below(self, inputs, *behind):
         """(inputs as autocast has them, outputs) of a call that records no gradient."""

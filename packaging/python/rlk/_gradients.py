@@ -132,8 +132,10 @@ class Gradients:
             ctx.given = [(None, None) if x is None else (x.shape, x.dtype) for x in (given or tensors)]
         if route.rule is not None:
             there = {a.name: x for a, x in zip(self.forward.operator.inputs, tensors)} | dict(zip(route.names, outputs))
-            ctx.save_for_backward(*(there[name] for name in route.rule[0]))
-            ctx.mark_non_differentiable(*(x for x in outputs if not x.is_floating_point()))
+            ctx.save_for_backward(*(there.get(name) for name in route.rule[0]))
+            idle = _composed.IDLE.get(self.forward.operator.name, ())
+            ctx.mark_non_differentiable(*(x for name, x in zip(route.names, outputs)
+                                          if name in idle or not x.is_floating_point()))
         elif self.function is not None:
             ctx.save_for_backward(*tensors, *[outputs[i] for i in route.kept])
             ctx.mark_non_differentiable(*[outputs[i] for i in route.idle])
@@ -192,7 +194,7 @@ class Gradients:
             return [None] * len(needs_gradient)
         reads, function = ctx.route.rule
         grads = dict(zip(ctx.route.names, map(dense, gradients)))
-        results = function(_composed.Call(self, ctx, grads, dict(zip(reads, ctx.saved_tensors))))
+        results = function(_composed.Call(self, ctx, grads, dict(zip(reads, ctx.saved_tensors)), needs_gradient))
         answer = []
         for a, needs, (_, dtype) in zip(self.forward.operator.inputs, needs_gradient, ctx.given):
             if needs and a.name not in results:

@@ -1,8 +1,9 @@
 // linear_cross_entropy and its backward against Liger-Kernel's formula from hidden states on, against cross_entropy of
-// the products, what they hold of the scores, and rows in error.
+// the products, what they hold of the scores, and rows in error; and both in one.
 #include <rlk/sdk/forward.hpp>
 #include <rlk/sdk/ops/cross_entropy.hpp>
 #include <rlk/sdk/ops/cross_entropy_backward.hpp>
+#include <rlk/sdk/ops/fused_linear_cross_entropy.hpp>
 #include <rlk/sdk/ops/linear.hpp>
 #include <rlk/sdk/ops/linear_backward.hpp>
 #include <rlk/sdk/ops/linear_cross_entropy.hpp>
@@ -150,6 +151,66 @@ TEST(CpuLinearCrossEntropy, IsCrossEntropyOfTheProductsWithEveryOption) {
   expect_near(gradients.grad_hidden, want_gradients.grad_x, 1e-14);
   expect_near(gradients.grad_weight, want_gradients.grad_weight, 1e-13);
   expect_near(gradients.grad_bias, want_gradients.grad_bias, 1e-13);
+}
+
+using Fused = CallOf<ops::FusedLinearCrossEntropy>;
+
+Fused fused_of(const Loss& c) {
+  Fused fused;
+  fused.hidden = c.hidden;
+  fused.weight = c.weight;
+  fused.bias = c.bias;
+  fused.class_weight = c.class_weight;
+  fused.ids = c.ids;
+  fused.token_loss = fused.lse = fused.z_loss = fused.grad_weight = fused.grad_bias = wanted();
+  fused.params.reduction = c.params.reduction;
+  fused.params.label_smoothing = c.params.label_smoothing;
+  fused.params.lse_square_scale = c.params.lse_square_scale;
+  fused.params.softcap = c.params.softcap;
+  fused.params.denominator = c.params.denominator;
+  return fused;
+}
+
+TEST(CpuLinearCrossEntropy, FusedHasTheBitsOfTheTwoCallsThatItReplaces) {
+  for (const Reduction reduction : {Reduction::mean, Reduction::sum, Reduction::none}) {
+    Loss c = make_case(13, 70, 33);
+    c.params.reduction = reduction;
+    c.params.label_smoothing = 0.1;
+    c.params.lse_square_scale = 1e-3;
+    c.params.softcap = 20;
+    c.params.denominator = reduction == Reduction::sum ? 3 : 0;
+    Backward backward = backward_of(c);
+    backward.grad_loss = numbers({1});
+    const auto loss = run(c);
+    const auto gradients = run(backward);
+    const auto got = run(fused_of(c));
+    EXPECT_EQ(got.loss.get(0), loss.loss.get(0));
+    EXPECT_EQ(got.z_loss.get(0), loss.z_loss.get(0));
+    const auto expect_same = [](const Tensor& a, const Tensor& b) {
+      ASSERT_EQ(a.size(), b.size());
+      for (int64_t i = 0; i < a.size(); ++i) ASSERT_EQ(a.get(i), b.get(i)) << i;
+    };
+    expect_same(got.token_loss, loss.token_loss);
+    expect_same(got.lse, loss.lse);
+    expect_same(got.grad_hidden, gradients.grad_hidden);
+    expect_same(got.grad_weight, gradients.grad_weight);
+    expect_same(got.grad_bias, gradients.grad_bias);
+  }
+}
+
+TEST(CpuLinearCrossEntropy, FusedTellsTheLowestRowInError) {
+  Loss c = make_case(5, 7, 3);
+  c.ids.set_int(3, 7);
+  c.ids.set_int(4, -1);
+  const auto got = run(fused_of(c));
+  EXPECT_EQ(got.error.kind, cpu::kIdOutOfRange);
+  EXPECT_EQ(got.error.row, 3);
+  EXPECT_EQ(got.grad_hidden.get(2 * 3), 0) << "is ignored";
+  EXPECT_TRUE(std::isfinite(got.grad_hidden.get(0)));
+  for (const double x :
+       {got.loss.get(0), got.lse.get(3), got.grad_hidden.get(3 * 3), got.grad_weight.get(0), got.grad_bias.get(0)}) {
+    EXPECT_TRUE(std::isnan(x));
+  }
 }
 
 TEST(CpuLinearCrossEntropy, HoldsAFewPercentOfTheScores) {
