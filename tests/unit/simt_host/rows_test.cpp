@@ -8,19 +8,19 @@
 #include "plugins/simt/host/rows.hpp"
 #include "tests/unit/simt_host/tensor.hpp"
 
-// A kernel for each dtype: kernels(prefix), which has the dtype's name added.
+// A kernel for each dtype, whose name is the prefix and the dtype's.
 #define RLK_TEST_KERNELS(prefix)          \
   extern "C" {                            \
   void prefix##_bf16(rlk::simt::RowArgs); \
   void prefix##_f16(rlk::simt::RowArgs);  \
   void prefix##_f32(rlk::simt::RowArgs);  \
   }                                       \
-  constexpr rlk::simt::host::Kernels prefix = {&prefix##_bf16, &prefix##_f16, &prefix##_f32};
+  constexpr rlk::simt::host::RowKernels prefix = {&prefix##_bf16, &prefix##_f16, &prefix##_f32};
 
 namespace rlk::simt::host {
 
 using Kernel = void (*)(RowArgs);
-struct Kernels {
+struct RowKernels {
   Kernel bf16, f16, f32;
 
   constexpr Kernel of(Dtype dtype) const { return dtype == Dtype::bf16 ? bf16 : dtype == Dtype::f16 ? f16 : f32; }
@@ -65,7 +65,7 @@ double unit(Dtype dtype) {
 void run(Kernel kernel, const RowArgs& args, unsigned blocks, int threads) {
   emulation::run_grid({blocks, 1, 1}, {static_cast<unsigned>(threads), 1, 1}, 0, [=] { kernel(args); });
 }
-void run_rows(const Kernels& kernels, Kernel f64, const RowsCall& call, unsigned blocks) {
+void run_rows(const RowKernels& kernels, Kernel f64, const RowsCall& call, unsigned blocks) {
   const RowArgs args = arguments_of_rows(call, kWide);
   run(call.dtype() == Dtype::f64 ? f64 : kernels.of(call.dtype()), args, blocks, threads_of_rows(args, kWide));
 }
