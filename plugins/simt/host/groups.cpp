@@ -81,6 +81,17 @@ bool in_packs(const simt::GridTensor& tensor, int64_t samples) {
   return tensor.row == 1 && bytes <= 16 && reinterpret_cast<uintptr_t>(tensor.data) % bytes == 0;
 }
 
+// Whether a thread's kGroupItems neighbours, of at most 32 bits each, are whole packs of memory.
+bool numbers_in_packs(const simt::GroupArgs& args) {
+  if (args.one_row == 0 || args.samples % simt::kGroupItems != 0) return false;
+  const auto fits = [](const simt::GridTensor& tensor, uintptr_t pack_bytes) {
+    return tensor.data == nullptr || (tensor.column == 1 && reinterpret_cast<uintptr_t>(tensor.data) % pack_bytes == 0);
+  };
+  const auto is_f64 = [](const simt::GridTensor& tensor) { return tensor.dtype == simt::kMapF64; };
+  return !is_f64(args.x) && !is_f64(args.out) && fits(args.x, 16) && fits(args.out, 16) &&
+         fits(args.mask, simt::kGroupItems);
+}
+
 // Samples of a thread where groups are small (small_groups.cuh), or 0.
 int32_t small_pack(const GroupsCall& call, const simt::GroupArgs& args, int wave) {
   const bool is_mean = call.baseline == simt::kBaselineMean || call.baseline == simt::kBaselineRloo ||
@@ -142,6 +153,7 @@ simt::GroupArgs arguments_of_groups(const GroupsCall& call, int wave) {
                            join_rows(args.out, call.rows(), call.columns())
                        ? 1
                        : 0;
+    args.in_packs = numbers_in_packs(args) ? 1 : 0;
     return args;
   }
   if (call.ids != nullptr) {

@@ -22,13 +22,14 @@
 #define RLK_SIMT_TOKENS_IS_put(name) \
   { TokensArgument::Kind::put, #name, call.name, 0 }
 #define RLK_SIMT_TOKENS_ARGUMENT(argument) RLK_SIMT_CAT(RLK_SIMT_TOKENS_IS_, argument),
-#define RLK_SIMT_TOKENS_PASS(PASS) {#PASS, formula::PASS::kSums, formula::PASS::is_wanted(rules)},
+#define RLK_SIMT_TOKENS_PASS(PASS) TokensPassOf<formula::PASS>::of(#PASS, formula::PASS::is_wanted(rules)),
 #define RLK_SIMT_TOKENS_OWN(PASS) sizeof(typename formula::PASS::Own),
 #define RLK_SIMT_TOKENS_TEXT_(x) #x
 #define RLK_SIMT_TOKENS_TEXT(x) RLK_SIMT_TOKENS_TEXT_(x)
 
 #define RLK_SIMT_TOKEN_PASSES(...)
 #define RLK_SIMT_TOKEN_PACK_PASSES(...)
+#define RLK_SIMT_TOKEN_SHORT_PASSES(...)
 #define RLK_SIMT_TOKENS(OP, rules_of_call, ins, more, passes)                                  \
   namespace rlk::simt::host::tokens {                                                          \
   struct OP {                                                                                  \

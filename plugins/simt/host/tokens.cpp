@@ -31,6 +31,26 @@ simt::TokenTensor token_tensor(const TokensArgument& argument, bool is_packed) {
   return out;
 }
 
+// Whether a pass can run in fp32: dense rows of whole packs of fp32 numbers and bytes, and nothing else.
+bool is_short(const TokensPass& pass, const simt::TokenArgs& args) {
+  if (!pass.is_short || args.cu_seqlens != nullptr || args.length % simt::kTokenPack != 0) return false;
+  for (int i = 0; i < pass.ins + pass.outs; ++i) {
+    const simt::TokenTensor& tensor = args.tensor[i];
+    const bool is_written = i >= pass.ins, is_absent = !is_written && (pass.absent >> i & 1) != 0;
+    if (!is_written && (pass.uses >> i & 1) == 0) continue;
+    if (tensor.data == nullptr && (is_written || is_absent)) continue;
+    if (tensor.data == nullptr || is_absent || tensor.token != 1 || tensor.sequence % simt::kTokenPack != 0)
+      return false;
+    const bool is_bytes = !is_written && (pass.bytes >> i & 1) != 0;
+    const bool has_dtype =
+        is_bytes ? tensor.dtype == simt::kMapU8 || tensor.dtype == simt::kMapBool : tensor.dtype == simt::kMapF32;
+    if (!has_dtype || reinterpret_cast<uintptr_t>(tensor.data) % ((is_bytes ? 1 : 4) * simt::kTokenPack) != 0) {
+      return false;
+    }
+  }
+  return true;
+}
+
 struct Sizes {
   uint64_t sums, own;
 };
@@ -93,8 +113,9 @@ TokensPlan::TokensPlan(Device& device, const char* image, const std::vector<Toke
   for (const TokensPass& pass : passes) {
     if (!pass.is_wanted) continue;
     const std::string name = std::string(image) + "_tokens_" + pass.name;
-    kernels_.push_back(
-        {device.kernel(image, name + "_chunks"), pass.sums > 0 ? device.kernel(image, name + "_totals") : nullptr});
+    kernels_.push_back({device.kernel(image, name + "_chunks"),
+                        pass.sums > 0 ? device.kernel(image, name + "_totals") : nullptr,
+                        pass.is_short ? device.kernel(image, name + "_short") : nullptr, pass});
     most_sums_ = std::max<int64_t>(most_sums_, pass.sums);
   }
 }
@@ -132,7 +153,8 @@ void TokensPlan::launch(sdk::Stream& stream, const TokensCall& call, const sdk::
     args.is_last = &kernels == &kernels_.back() ? 1 : 0;
     // Bad cu_seqlens may leave a packed batch without chunks in which tokens get their NaN.
     const int64_t blocks = std::max<int64_t>(args.chunks, is_packed && kernels.totals == nullptr ? 1 : 0);
-    launch_walking(kernels.chunks, blocks, simt::kTokenThreads, 0, handle, args);
+    const FunctionHandle chunks = is_short(kernels.pass, args) ? kernels.brief : kernels.chunks;
+    launch_walking(chunks, blocks, simt::kTokenThreads, 0, handle, args);
     if (kernels.totals == nullptr) continue;
     launch_walking(kernels.totals, 1, simt::kTokenTotalThreads, 0, handle, args);
     args.is_checked = 1;

@@ -46,6 +46,21 @@ struct TokensPass {
   const char* name;
   int sums;
   bool is_wanted;
+  // Of one that has a kernel in fp32: the places that it reads, a bit each, those of bytes and those that must be
+  // absent; how many it reads and writes.
+  bool is_short = false;
+  unsigned uses = 0, bytes = 0, absent = 0;
+  int ins = 0, outs = 0;
+};
+template <class Pass, class = void>
+struct TokensPassOf {
+  static TokensPass of(const char* name, bool is_wanted) { return {name, Pass::kSums, is_wanted}; }
+};
+template <class Pass>
+struct TokensPassOf<Pass, decltype(static_cast<void>(Pass::kShort))> {
+  static TokensPass of(const char* name, bool is_wanted) {
+    return {name, Pass::kSums, is_wanted, true, Pass::kUses, Pass::kBytes, Pass::kAbsent, Pass::kIns, Pass::kOuts};
+  }
 };
 
 sdk::Support support_of_tokens(const Device& device, const TokensCall& call, const std::vector<TokensPass>& passes,
@@ -63,7 +78,8 @@ protected:
 
 private:
   struct Kernels {
-    FunctionHandle chunks, totals;  // totals: null where the pass sums nothing
+    FunctionHandle chunks, totals, brief;  // null where the pass sums nothing, where it has none in fp32
+    TokensPass pass;
   };
   std::vector<Kernels> kernels_;
   int64_t most_sums_ = 0;

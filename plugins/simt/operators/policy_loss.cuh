@@ -60,6 +60,73 @@ RLK_FORMULA BriefTerm brief_term(D d, const PolicyState<true>& state, const doub
   term.is_clipped = term.clipped_loss > term.loss;
   return term;
 }
+// The same in fp32, of tokens that leave no doubt: those whose ratio is not near a bound. Where the advantage is
+// negative the ratio is clamped to [low, dual], elsewhere to at most high.
+struct ShortBounds {
+  float bound, less, more;
+};
+RLK_FORMULA ShortBounds short_bounds(double bound) {
+  return {static_cast<float>(bound), static_cast<float>(Mul(bound, 1 - 0x1p-19)),
+          static_cast<float>(Mul(bound, 1 + 0x1p-19))};
+}
+struct ShortRules {
+  ShortBounds low, high, dual;
+  float advantage, of_loss;  // of the sequence
+  bool is_sure;
+};
+RLK_FORMULA ShortRules short_rules(const PolicyState<true>& state) {
+  const double low = state.rules.ratio_low, high = state.rules.ratio_high;
+  const double dual = state.rules.dual_clip > 0 ? state.rules.dual_clip : __builtin_huge_val();
+  ShortRules rules{};
+  rules.low = short_bounds(low < 0 ? 0 : at_most(Lane<double>(), dual, low));
+  rules.high = short_bounds(high);
+  rules.dual = short_bounds(dual);
+  rules.advantage = static_cast<float>(state.sequence_advantage);
+  rules.of_loss = static_cast<float>(state.of_loss);
+  const double size = Abs(state.of_loss);
+  rules.is_sure = rules.advantage == state.sequence_advantage && ((size > 0x1p-60 && size < 0x1p20) || size == 0);
+  return rules;
+}
+// The power of two whose exponent's bits are the lowest of x.
+RLK_FORMULA float power_of_bits(float x) {
+  uint32_t bits = 0;
+  float power = 0;
+  __builtin_memcpy(&bits, &x, sizeof(bits));
+  bits <<= 23;
+  __builtin_memcpy(&power, &bits, sizeof(power));
+  return power;
+}
+struct ShortTerm {
+  float product;  // of the ratio, minus the advantage and a factor
+  float bound;    // of which a ratio outside has come to the wrong side
+  bool is_inside, is_sure;
+};
+// Good to a few units: half of one in the power, half in each product.
+RLK_FORMULA ShortTerm short_term(const ShortRules& rules, float minus_a, float factor, float logp, float old_logp) {
+  const Lane<float> d;
+  const float x = Sub(logp, old_logp), back = Sub(logp, x);
+  const float lost = Add(Sub(logp, Add(x, back)), Sub(back, old_logp));
+  // 1.5 2^23 + 127: the sum's low bits are the exponent of a power of two.
+  const float log2_e = 1.44269502f, log2_e_low = 1.92596303e-8f, to_exponent = 12583039.0f;
+  const float shifted = MulAdd(x, log2_e, to_exponent), n = Sub(shifted, to_exponent);
+  const float f = MulAdd(lost, log2_e, MulAdd(x, log2_e_low, MulAdd(x, log2_e, -n)));
+  const float part = Mul(f, horner(d, f, 0.00015353361833551037, 0.0013398874441770924, 0.009618437358200147,
+                                   0.055503324710386034, 0.24022647913620948, 0.693147202855121));
+  const float scale = power_of_bits(shifted), ratio = MulAdd(part, scale, scale);
+  const float scaled = Mul(Mul(minus_a, scale), factor);
+  const bool is_negative = minus_a > 0;
+  const float low_less = is_negative ? rules.low.less : -1, low_more = is_negative ? rules.low.more : -1;
+  const float high_less = is_negative ? rules.dual.less : rules.high.less;
+  const float high_more = is_negative ? rules.dual.more : rules.high.more;
+  const bool is_low = ratio < low_less;
+  const bool is_high = ratio > high_more;
+  ShortTerm term;
+  term.product = MulAdd(part, scaled, scaled);
+  term.bound = is_low ? rules.low.bound : is_negative ? rules.dual.bound : rules.high.bound;
+  term.is_inside = ratio > low_more && ratio < high_less;
+  term.is_sure = (term.is_inside || is_low || is_high) && Abs(x) < 16 && Abs(term.product) < INFINITY;
+  return term;
+}
 constexpr unsigned kBriefBytes = 1u << PolicyPlace::mask;
 constexpr unsigned kBriefUses =
     1u << PolicyPlace::logp | 1u << PolicyPlace::old_logp | 1u << PolicyPlace::advantages | kBriefBytes;
@@ -192,12 +259,35 @@ using PlainPolicyMetrics = PolicyLosses<true, true>;
 using AnyPolicyLosses = PolicyLosses<false, true>;
 struct BriefPolicyLosses : PlainPolicyLosses {
   static constexpr unsigned kUses = kBriefUses, kBytes = kBriefBytes, kAbsent = 0;
-  static constexpr int kBlocks = 6;
+  static constexpr bool kShort = true;
+  static constexpr int kBlocks = 6, kShortBlocks = 8;
 
   static bool is_wanted(const PolicyRules& rules) { return is_brief(rules); }
   template <class View>
   static RLK_FORMULA PolicyState<true> begin(const PolicyRules& rules, const View& view, int64_t b) {
     return brief_state(policy_state<true>(rules, view, b));
+  }
+  template <class View>
+  static RLK_FORMULA ShortRules begin_short(const PolicyRules& rules, const View& view, int64_t b) {
+    return short_rules(policy_state<true>(rules, view, b));
+  }
+  template <int ins, int outs, int count>
+  static RLK_FORMULA unsigned in_short(const ShortRules& state, const float (&in)[ins][count], double* sums,
+                                       float (&out)[outs][count]) {
+    unsigned left = 0;
+    int counted = 0;
+    for (int s = 0; s < count; ++s) {
+      const float minus_a = -Add(in[PolicyPlace::advantages][s], state.advantage);
+      const ShortTerm term = short_term(state, minus_a, 1, in[PolicyPlace::logp][s], in[PolicyPlace::old_logp][s]);
+      const float loss = term.is_inside ? term.product : Mul(minus_a, term.bound);
+      const bool active = in[PolicyPlace::mask][s] != 0, is_sure = term.is_sure && state.is_sure;
+      out[0][s] = active ? loss : 0;
+      add_to(sums[kLoss], is_sure ? out[0][s] : 0);
+      if (active && is_sure) ++counted;
+      if (active && !is_sure) left |= 1u << s;
+    }
+    add_to(sums[kActive], counted);
+    return left;
   }
   template <class D>
   static RLK_FORMULA void token(D d, const PolicyState<true>& state, const double* in, double* sums, double* out) {
@@ -280,7 +370,9 @@ using AnyPolicyGradients = PolicyGradients<false>;
 struct BriefPolicyGradients : PlainPolicyGradients {
   static constexpr unsigned kAbsent = 1u << PolicyPlace::grad_per_token;
   static constexpr unsigned kUses = kBriefUses | kAbsent, kBytes = kBriefBytes;
+  static constexpr bool kShort = true;
   static constexpr int kBlocks = 4;  // one more would put what a token needs into memory
+  static constexpr int kShortBlocks = 8;
 
   static bool is_wanted(const PolicyRules& rules) { return is_brief(rules); }
   template <class View>
@@ -290,6 +382,24 @@ struct BriefPolicyGradients : PlainPolicyGradients {
     const double part = rules.at_bound, passes = rules.ratio_low == rules.ratio_high ? Mul(part, part) : part;
     state.of_bonus = Mul(0.5, Add(1, passes));
     return state;
+  }
+  template <class View>
+  static RLK_FORMULA ShortRules begin_short(const PolicyRules& rules, const View& view, int64_t b) {
+    return short_rules(gradient_state<true>(rules, view, b));
+  }
+  template <int ins, int outs, int count>
+  static RLK_FORMULA unsigned in_short(const ShortRules& state, const float (&in)[ins][count], double*,
+                                       float (&out)[outs][count]) {
+    unsigned left = 0;
+    for (int s = 0; s < count; ++s) {
+      const float minus_a = -Add(in[PolicyPlace::advantages][s], state.advantage);
+      const ShortTerm term =
+          short_term(state, minus_a, state.of_loss, in[PolicyPlace::logp][s], in[PolicyPlace::old_logp][s]);
+      const bool active = in[PolicyPlace::mask][s] != 0;
+      out[0][s] = active && term.is_inside ? term.product : 0;
+      if (active && !(term.is_sure && state.is_sure)) left |= 1u << s;
+    }
+    return left;
   }
   template <class D>
   static RLK_FORMULA void token(D d, const PolicyState<true>& state, const double* in, double*, double* out) {
@@ -308,7 +418,8 @@ struct BriefPolicyGradients : PlainPolicyGradients {
 
 RLK_SIMT_TOKEN_PASSES(PolicyCorrections, PolicyWeights, PolicyTerms, PolicyTokenCounts, PolicyThrough)
 RLK_SIMT_TOKEN_PASSES(PlainPolicyLosses, PlainPolicyMetrics, AnyPolicyLosses, PlainPolicyGradients, AnyPolicyGradients)
-RLK_SIMT_TOKEN_PACK_PASSES(PolicyMaskCounts, BriefPolicyLosses, BriefPolicyGradients)
+RLK_SIMT_TOKEN_PACK_PASSES(PolicyMaskCounts)
+RLK_SIMT_TOKEN_SHORT_PASSES(BriefPolicyLosses, BriefPolicyGradients)
 RLK_SIMT_TOKENS(PolicyLoss, policy_loss_rules(call),
                 (in(logp), in_or(old_logp, logp), in(advantages), or_one(mask), in(ref_logp), in(rollout_logp),
                  in(entropy), or_one(weight), none(in)),

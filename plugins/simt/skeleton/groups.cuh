@@ -25,6 +25,7 @@
 
 #include "each.h"
 #include "moments.cuh"
+#include "scan_packs.cuh"
 
 namespace rlk::simt {
 
@@ -307,7 +308,8 @@ struct group_advantages {
     for (int64_t k = 0; k < rewards; ++k) {
       OfAll of_all;
       if (args.part != nullptr) {
-        const Moments all = moments_of_parts(static_cast<const MomentsPart*>(args.part) + k * args.chunks, args.chunks);
+        const Moments all =
+            moments_of_parts<kLong>(static_cast<const MomentsPart*>(args.part) + k * args.chunks, args.chunks);
         of_all.deviation = deviation_of(args, all);
         if (args.rescale == kRescaleNonzero) {
           of_all.rescale = static_cast<double>(all.count) / static_cast<double>(all.nonzero > 1 ? all.nonzero : 1);
@@ -346,34 +348,61 @@ struct whiten {
   template <bool kLong>
   static __device__ __forceinline__ void parts(const GroupArgs& args) {
     for (int64_t chunk = blockIdx.x; chunk < args.chunks; chunk += gridDim.x) {
-      write_part<kLong>(args, MatrixSamples{args}, chunk, static_cast<MomentsPart*>(args.part)[chunk]);
+      auto& part = static_cast<MomentsPart*>(args.part)[chunk];
+      if (kLong || args.in_packs == 0 || args.chunk > kGroupKept * kGroupThreads) {
+        write_part<kLong>(args, MatrixSamples{args}, chunk, part);
+        continue;
+      }
+      const int64_t first = chunk * args.chunk, limit = first + args.chunk;
+      const int64_t last = limit < args.samples ? limit : args.samples;
+      const Moments moments = args.dtype == kMapF32 ? moments_of_packs<true>(args, first, last)
+                                                    : moments_of_packs<false>(args, first, last);
+      if (threadIdx.x == 0) part = {static_cast<double>(moments.count), moments.pivot, moments.offset, moments.squares};
     }
   }
 
+  // What becomes of a number.
   template <bool kLong>
-  static __device__ __forceinline__ void apply(const GroupArgs& args) {
-    double mean = 0, variance = 0;
-    if (args.mean.data != nullptr) {
-      mean = grid_read(args.mean, 0);
-      variance = grid_read(args.variance, 0);
-    } else {
-      const Moments all = moments_of_parts(static_cast<const MomentsPart*>(args.part), args.chunks);
-      mean = all.mean();
-      variance = all.variance(args.std);
+  struct Normal {
+    double mean, divisor, factor, shift;
+    bool has_factor;
+
+    __device__ __forceinline__ explicit Normal(const GroupArgs& args) {
+      double variance = 0;
+      if (args.mean.data != nullptr) {
+        mean = grid_read(args.mean, 0);
+        variance = grid_read(args.variance, 0);
+      } else {
+        const Moments all = moments_of_parts<kLong>(static_cast<const MomentsPart*>(args.part), args.chunks);
+        mean = all.mean();
+        variance = all.variance(args.std);
+      }
+      const double floor = variance < args.eps ? args.eps : variance;  // NaN where the variance is
+      divisor = args.eps_mode == kWhitenDeviation  ? ::sqrt(variance) + args.eps
+                : args.eps_mode == kWhitenVariance ? ::sqrt(variance + args.eps)
+                                                   : ::sqrt(floor);
+      shift = args.shift_mean == kShiftMeanOn ? 0 : mean;
+      // A division takes many times a product's time. The factor costs one rounding more, where it has all its digits.
+      factor = 1 / divisor;
+      has_factor = factor >= 0x1p-1022 && factor < INFINITY;
     }
-    const double floor = variance < args.eps ? args.eps : variance;  // NaN where the variance is
-    const double divisor = args.eps_mode == kWhitenDeviation  ? ::sqrt(variance) + args.eps
-                           : args.eps_mode == kWhitenVariance ? ::sqrt(variance + args.eps)
-                                                              : ::sqrt(floor);
-    const double shift = args.shift_mean == kShiftMeanOn ? 0 : mean;
-    // A division takes many times a product's time. The factor costs one rounding more, where it has all its digits.
-    const double factor = 1 / divisor;
-    const bool has_factor = factor >= 0x1p-1022 && factor < INFINITY;
-    const auto normal = [&](bool counts, double x) {
+    __device__ __forceinline__ double of(bool counts, double x) const {
       const double rest = formula::Sub(x, mean);
       const double y = formula::Add(has_factor ? formula::Mul(rest, factor) : rest / divisor, shift);
       return counts ? y : 0;
-    };
+    }
+  };
+
+  template <bool kLong>
+  static __device__ __forceinline__ void apply(const GroupArgs& args) {
+    if (!kLong && args.in_packs != 0) {
+      const bool is_f32 = args.dtype == kMapF32 && args.out.dtype == kMapF32;
+      return is_f32 ? apply_to_packs<true>(args) : apply_to_packs<false>(args);
+    }
+    apply_by_numbers<kLong>(args, Normal<kLong>(args));
+  }
+  template <bool kLong>
+  static __device__ __forceinline__ void apply_by_numbers(const GroupArgs& args, const Normal<kLong>& normal) {
     const MatrixSamples samples = {args};
     for (int64_t chunk = blockIdx.x; chunk < args.chunks; chunk += gridDim.x) {
       const int64_t begin = chunk * args.chunk, limit = begin + args.chunk;
@@ -381,7 +410,7 @@ struct whiten {
       if (!samples.is_plain()) {
 #pragma unroll 1
         for (int64_t i = begin + threadIdx.x; i < end; i += kGroupThreads) {
-          grid_put(args.out, samples.place(args.out, i), normal(samples.counts(i), samples.read(i)));
+          grid_put(args.out, samples.place(args.out, i), normal.of(samples.counts(i), samples.read(i)));
         }
         continue;
       }
@@ -393,9 +422,46 @@ struct whiten {
 #pragma unroll
         for (int i = 0; i < kGroupItems; ++i) {
           const int64_t at = first + i * kGroupThreads;
-          if (at < end) grid_put(args.out, samples.place(args.out, at), normal(counts[i] != 0, x[i]));
+          if (at < end) grid_put(args.out, samples.place(args.out, at), normal.of(counts[i] != 0, x[i]));
         }
       }
+    }
+  }
+
+  // The first numbers are on their way while the parts are composed.
+  template <bool kF32>
+  static __device__ __forceinline__ void apply_to_packs(const GroupArgs& args) {
+    constexpr int kReads = 2;
+    const bool is_f32 = kF32 || args.out.dtype == kMapF32;
+    const auto end_of = [&](int64_t chunk) {
+      const int64_t limit = (chunk + 1) * args.chunk;
+      return limit < args.samples ? limit : args.samples;
+    };
+    int64_t chunk = blockIdx.x, first = chunk * args.chunk;
+    using Packs = GroupPacks<kF32, kReads>;
+    Packs packs(args, first, end_of(chunk));
+    const Normal<false> normal(args);
+    if (!normal.has_factor) return apply_by_numbers<false>(args, normal);
+    while (chunk < args.chunks) {
+#pragma unroll
+      for (int r = 0; r < kReads; ++r) {
+        const int64_t at = Packs::place(first, r);
+        if (at >= end_of(chunk)) break;
+        float y[kGroupItems];  // of 16 bits: rounded to odd, as Narrow of a double
+#pragma unroll
+        for (int i = 0; i < kGroupItems; ++i) {
+          const double rest = formula::Sub(packs.number(args, r, i), normal.mean);
+          const double full = formula::Add(formula::Mul(rest, normal.factor), normal.shift);
+          y[i] = !packs.counts(r, i) ? 0 : is_f32 ? static_cast<float>(full) : round_to_odd(full);
+        }
+        store_neighbours(args.out, at, y);
+      }
+      first += kReads * kGroupItems * kGroupThreads;
+      if (first >= end_of(chunk)) {
+        chunk += gridDim.x;
+        first = chunk * args.chunk;
+      }
+      if (chunk < args.chunks) packs = Packs(args, first, end_of(chunk));
     }
   }
 };

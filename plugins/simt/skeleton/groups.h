@@ -44,10 +44,11 @@ struct GroupArgs {
   double power, best_weight, other_weight;  // of resampling
   // The operators' options, as numbers of their enumerations.
   int32_t grouping, std, eps_mode, scale, baseline, singleton, rescale, combine, shift_mean, method;
-  int32_t team;     // threads of a group: a power of two, at most a wave; or a block's
-  int32_t dtype;    // of x
-  int32_t pack;     // samples of a thread in small_groups.cuh; 0: it is not asked
-  int32_t one_row;  // rows of x, mask and out follow each other without gaps
+  int32_t team;      // threads of a group: a power of two, at most a wave; or a block's
+  int32_t dtype;     // of x
+  int32_t pack;      // samples of a thread in small_groups.cuh; 0: it is not asked
+  int32_t one_row;   // rows of x, mask and out follow each other without gaps
+  int32_t in_packs;  // and kGroupItems of them, at most 32 bits each, are whole packs of memory
   DataErrorSink errors;
 };
 

@@ -214,6 +214,83 @@ __device__ __forceinline__ Moments moments_of_kept(const Samples& samples, int64
   return moments;
 }
 
+// Numbers of a thread: kGroupItems neighbours, then those a block's packs further, of the samples from `first` on; from
+// `last` on none counts. kF32: they are fp32, else 16 bits each.
+template <bool kF32, int kReads>
+struct GroupPacks {
+  static constexpr int kWords = kF32 ? kGroupItems : kGroupItems / 2;
+  static_assert(kGroupItems == sizeof(uint64_t), "a byte of a mask each");
+  uint32_t words[kReads][kWords];
+  uint64_t mask[kReads];
+
+  __device__ __forceinline__ GroupPacks(const GroupArgs& args, int64_t first, int64_t last) {
+    const bool is_masked = args.mask.data != nullptr;
+#pragma unroll
+    for (int r = 0; r < kReads; ++r) {
+      const int64_t at = place(first, r);
+      mask[r] = at < last ? ~uint64_t{0} : 0;
+      if (at >= last) continue;
+      uint4 pack[kWords / 4];
+      const auto* const from = static_cast<const unsigned char*>(args.x.data) + at * (kF32 ? 4 : 2);
+#pragma unroll
+      for (int p = 0; p < kWords / 4; ++p) pack[p] = reinterpret_cast<const uint4*>(from)[p];
+      if (is_masked) mask[r] = static_cast<const uint64_t*>(args.mask.data)[at / kGroupItems];
+      __builtin_memcpy(words[r], pack, sizeof(pack));
+    }
+  }
+  static __device__ __forceinline__ int64_t place(int64_t first, int r) {
+    return first + (r * kGroupThreads + static_cast<int>(threadIdx.x)) * kGroupItems;
+  }
+  __device__ __forceinline__ bool counts(int r, int i) const {
+    return (static_cast<uint32_t>(mask[r] >> (i / 4 * 32)) >> (i % 4 * 8) & 0xffu) != 0;
+  }
+  __device__ __forceinline__ double number(const GroupArgs& args, int r, int i) const {
+    if constexpr (kF32) return static_cast<double>(__int_as_float(static_cast<int>(words[r][i])));
+    return static_cast<double>(grid_widen<float>(words[r][i / 2] >> (i % 2 * 16) & 0xffffu, args.dtype));
+  }
+};
+
+// Of a chunk in packs, in one pass: with d the distance to one of the samples, the squares' sum is that of d^2 less
+// the sum of d times its mean. As d of that sample is 0, the second is at most the number of samples times as large as
+// the result: of fp64's digits more are left than numbers of 32 bits have.
+template <bool kF32>
+__device__ __forceinline__ Moments moments_of_packs(const GroupArgs& args, int64_t first, int64_t last) {
+  constexpr int kReads = kGroupKept / kGroupItems;
+  const Team team(kGroupThreads);
+  const GroupPacks<kF32, kReads> packs(args, first, last);
+  Counted counted;
+  int count = 0, own = 0;
+#pragma unroll
+  for (int r = 0; r < kReads; ++r) {
+#pragma unroll
+    for (int i = 0; i < kGroupItems; ++i) {
+      if (!packs.counts(r, i)) continue;
+      if (count == 0) own = r * kGroupItems * kGroupThreads + i;
+      ++count;
+    }
+  }
+  counted.count = count;
+  if (count > 0) counted.first = packs.place(first, 0) + own;
+  counted = team.reduce(counted);
+  Moments moments;
+  moments.count = counted.count;
+  moments.pivot = counted.count > 0 ? grid_read(args.x, counted.first) : 0;
+  RowSumList<false, 2> sums;
+#pragma unroll
+  for (int r = 0; r < kReads; ++r) {
+#pragma unroll
+    for (int i = 0; i < kGroupItems; ++i) {
+      const double rest = packs.counts(r, i) ? formula::Sub(packs.number(args, r, i), moments.pivot) : 0;
+      sums.of[0].add(rest);
+      sums.of[1].sum = formula::MulAdd(rest, rest, sums.of[1].sum);
+    }
+  }
+  sums = team.reduce(sums);
+  moments.offset = sums.of[0].sum / static_cast<double>(counted.count > 1 ? counted.count : 1);
+  moments.squares = formula::NegMulAdd(sums.of[0].sum, moments.offset, sums.of[1].sum);
+  return moments;
+}
+
 // A block has a chunk of the samples.
 template <bool kLong, class Samples>
 __device__ __forceinline__ void write_part(const GroupArgs& args, const Samples& samples, int64_t chunk,
@@ -233,34 +310,35 @@ __device__ __forceinline__ void write_part(const GroupArgs& args, const Samples&
           static_cast<double>(moments.nonzero)};
 }
 
-// Of all chunks, by every block in the same order.
+// Of all chunks, by every block in the same order. kLong: the samples are fp64.
+template <bool kLong>
 __device__ __forceinline__ Moments moments_of_parts(const MomentsPart* part, int64_t chunks) {
   const Team team(kGroupThreads);
-  Counted counted;
-  for (int64_t c = threadIdx.x; c < chunks; c += kGroupThreads) {
-    if (part[c].count == 0) continue;
-    counted.count += static_cast<int64_t>(part[c].count);
-    counted.nonzero += static_cast<int64_t>(part[c].nonzero);
-    counted.first = c < counted.first ? c : counted.first;
-  }
-  counted = team.reduce(counted);
+  int64_t with = 0;  // the first chunk that has any
+  while (with < chunks && part[with].count == 0) ++with;
   Moments moments;
-  moments.count = counted.count;
-  moments.nonzero = counted.nonzero;
-  const double pivot = moments.pivot = counted.count > 0 ? part[counted.first].pivot : 0;
-  RowSum<true> sum;
+  const double pivot = moments.pivot = with < chunks ? part[with].pivot : 0;
+  const auto distance = [&](const MomentsPart& own) {
+    return own.count == 0 ? 0 : formula::Add(formula::Sub(own.pivot, pivot), own.offset);
+  };
+  RowSumList<kLong, 3> sums;
   for (int64_t c = threadIdx.x; c < chunks; c += kGroupThreads) {
-    if (part[c].count == 0) continue;
-    sum.add(formula::Mul(part[c].count, formula::Add(formula::Sub(part[c].pivot, pivot), part[c].offset)));
+    const MomentsPart own = part[c];
+    sums.of[0].add(own.count);
+    sums.of[1].add(own.nonzero);
+    sums.of[2].add(formula::Mul(own.count, distance(own)));
   }
-  const auto n = static_cast<double>(counted.count > 1 ? counted.count : 1);
-  const double offset = moments.offset = team.reduce(sum).value() / n;
-  RowSum<true> squares;
+  sums = team.reduce(sums);
+  const double count = sums.of[0].value();
+  moments.count = static_cast<int64_t>(count);
+  moments.nonzero = static_cast<int64_t>(sums.of[1].value());
+  const double offset = moments.offset = sums.of[2].value() / (count > 1 ? count : 1);
+  RowSum<kLong> squares;
   for (int64_t c = threadIdx.x; c < chunks; c += kGroupThreads) {
-    if (part[c].count == 0) continue;
-    const double rest = formula::Sub(formula::Add(formula::Sub(part[c].pivot, pivot), part[c].offset), offset);
-    squares.add(part[c].squares);
-    squares.add(formula::Mul(part[c].count, formula::Mul(rest, rest)));
+    const MomentsPart own = part[c];
+    const double rest = formula::Sub(distance(own), offset);
+    squares.add(own.squares);
+    squares.add(formula::Mul(own.count, formula::Mul(rest, rest)));
   }
   moments.squares = team.reduce(squares).value();
   return moments;

@@ -148,6 +148,27 @@ struct Discounted {
         [&] { state = 0; });
   }
 
+  // Where every token counts: what link() and walk() do, to the bit.
+  __device__ __forceinline__ double deltas(const Tokens<A>& tokens, double (&delta)[kScanItems]) const {
+    double next = tokens.next_value, sum = 0;
+#pragma unroll
+    for (int i = kScanItems - 1; i >= 0; --i) {
+      const double x = static_cast<double>(tokens.x[i]), value = static_cast<double>(tokens.value[i]);
+      delta[i] = formula::Sub(formula::MulAdd(args_.discount, next, x), value);
+      sum = formula::MulAdd(args_.decay, sum, delta[i]);
+      next = value;
+    }
+    return sum;
+  }
+  __device__ __forceinline__ void walk_deltas(Tokens<A>& tokens, const double (&delta)[kScanItems], State state) const {
+#pragma unroll
+    for (int i = kScanItems - 1; i >= 0; --i) {
+      state = formula::MulAdd(args_.decay, state, delta[i]);
+      tokens.x[i] = static_cast<A>(state);
+      tokens.value[i] = static_cast<A>(formula::Add(state, static_cast<double>(tokens.value[i])));
+    }
+  }
+
 private:
   // Calls step(i, counts, delta, value) for every token that does something, from the last one on, and reset().
   template <class Step, class Reset>
@@ -180,6 +201,30 @@ private:
   }
 
   const ScanArgs& args_;
+};
+
+// Where all tokens count, and the decay is in [3/4, 3/2), links of whole steps differ in their sums alone. Their
+// factors: of the scan's steps over lanes, of the lanes and of the waves behind this one, of a wave, of a chunk.
+struct UniformLinks {
+  double steps[kWave == 64 ? 6 : 5];
+  double lanes_behind, waves_behind, wave, chunk;
+  bool is_on;
+
+  __device__ __forceinline__ void find(double of_thread, double of_lanes_behind, double of_wave, int own_wave,
+                                       int waves) {
+    for (double& step : steps) {
+      step = of_thread;
+      of_thread = formula::Mul(of_thread, of_thread);
+    }
+    lanes_behind = of_lanes_behind;
+    wave = of_wave;
+    chunk = 1;
+    for (int w = waves - 1; w >= 0; --w) {
+      if (w == own_wave) waves_behind = chunk;
+      chunk = formula::Mul(wave, chunk);
+    }
+    is_on = chunk > 0x1p-400 && chunk < 0x1p400;
+  }
 };
 
 }  // namespace rlk::simt

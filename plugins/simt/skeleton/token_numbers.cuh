@@ -148,8 +148,38 @@ __device__ __forceinline__ void widen_brief(const TokenTensor& tensor, bool is_t
     number[i] = is_there ? there : tensor.value;
   }
 }
+template <bool kIsBytes>
+__device__ __forceinline__ void numbers_brief(const TokenBits& bits, float (&number)[kTokenPack]) {
+#pragma unroll
+  for (int i = 0; i < kTokenPack; ++i) {
+    number[i] = kIsBytes ? ((bits[0] >> (8 * i) & 0xffu) != 0 ? 1.0f : 0.0f) : of_bits<float>(bits[kIsBytes ? 0 : i]);
+  }
+}
+// Of whole words from `first` on, each the next one of this thread, the bytes that are not 0.
+__device__ __forceinline__ double count_bytes(const TokenTensor& tensor, int64_t row, int64_t end, int64_t& first) {
+  constexpr int kStep = kTokenPack * kTokenThreads, kWords = static_cast<int>(kTokenChunk / kStep);
+  static_assert(kWords < 256, "a byte counts those at its place");
+  uint32_t count = 0;
+#pragma unroll
+  for (int i = 0; i < kWords; ++i) {
+    if (first > end - kTokenPack) continue;
+    TokenBits bits;
+    read_brief<true>(tensor, row, first, bits);
+    count += ((((bits[0] & 0x7f7f7f7fu) + 0x7f7f7f7fu) | bits[0]) >> 7) & 0x01010101u;
+    first += kStep;
+  }
+  return static_cast<double>((count & 0xffu) + (count >> 8 & 0xffu) + (count >> 16 & 0xffu) + (count >> 24));
+}
+// One token's.
+template <bool kIsBytes>
+__device__ __forceinline__ double number_brief(const TokenTensor& tensor, int64_t row, int64_t token) {
+  const int64_t at = row * tensor.sequence + token;
+  if constexpr (kIsBytes) return static_cast<const uint8_t*>(tensor.data)[at] != 0 ? 1 : 0;
+  return static_cast<double>(static_cast<const float*>(tensor.data)[at]);
+}
+template <class Number>
 __device__ __forceinline__ void put_brief(const TokenTensor& tensor, int64_t row, int64_t token,
-                                          const double (&number)[kTokenPack]) {
+                                          const Number (&number)[kTokenPack]) {
   if (tensor.data == nullptr) return;
   float pack[kTokenPack];
   uint4 bits;

@@ -30,7 +30,8 @@
 // A pass of packs reads four neighbours of a tensor at once and computes one token after the other: it is for a token
 // that is little work. It says which tensors it looks at, kUses, a bit each, of which of them bytes are expected,
 // kBytes, and which are mostly absent, kAbsent; the others' numbers are 0. kBlocks: how many blocks a multiprocessor
-// should hold. One that has bytes(count, sums), too, only counts the bytes of one tensor that are not 0. No kStep:
+// should hold. One that has a text for fp32, too, is kShort (short_tokens.cuh). One that has bytes(count, sums), too,
+// only counts the bytes of one tensor that are not 0. No kStep:
 //
 //   RLK_SIMT_TOKEN_PACK_PASSES(BriefSquares)
 //
@@ -113,13 +114,15 @@ public:
   __device__ __forceinline__ int64_t first_chunk(int64_t b) const {
     return is_packed() ? inside(boundary(b)) / kTokenChunk + b : b * args_.chunks_of_each;
   }
+  // The sequence of a chunk of dense ones.
+  __device__ __forceinline__ int64_t row_of(int64_t chunk) const {
+    // A division of 64 bits is a loop.
+    if ((chunk | args_.chunks_of_each) >> 32 != 0) return chunk / args_.chunks_of_each;
+    return static_cast<uint32_t>(chunk) / static_cast<uint32_t>(args_.chunks_of_each);
+  }
   // The sequence of a chunk: the last one whose first chunk is not behind it.
   __device__ __forceinline__ int64_t sequence_of(int64_t chunk) const {
-    if (!is_packed()) {
-      // A division of 64 bits is a loop.
-      if ((chunk | args_.chunks_of_each) >> 32 != 0) return chunk / args_.chunks_of_each;
-      return static_cast<uint32_t>(chunk) / static_cast<uint32_t>(args_.chunks_of_each);
-    }
+    if (!is_packed()) return row_of(chunk);
     int64_t low = 0, high = args_.sequences;
     while (high - low > 1) {
       const int64_t middle = (low + high) / 2;
@@ -266,21 +269,6 @@ template <class Pass, class = void>
 constexpr bool kCountsBytes = false;
 template <class Pass>
 inline constexpr bool kCountsBytes<Pass, decltype(Pass::bytes(0.0, static_cast<double*>(nullptr)))> = true;
-// Of whole words from `first` on, each the next one of this thread, the bytes that are not 0.
-__device__ __forceinline__ double count_bytes(const TokenTensor& tensor, int64_t row, int64_t end, int64_t& first) {
-  constexpr int kStep = kTokenPack * kTokenThreads, kWords = static_cast<int>(kTokenChunk / kStep);
-  static_assert(kWords < 256, "a byte counts those at its place");
-  uint32_t count = 0;
-#pragma unroll
-  for (int i = 0; i < kWords; ++i) {
-    if (first > end - kTokenPack) continue;
-    TokenBits bits;
-    read_brief<true>(tensor, row, first, bits);
-    count += ((((bits[0] & 0x7f7f7f7fu) + 0x7f7f7f7fu) | bits[0]) >> 7) & 0x01010101u;
-    first += kStep;
-  }
-  return static_cast<double>((count & 0xffu) + (count >> 8 & 0xffu) + (count >> 16 & 0xffu) + (count >> 24));
-}
 template <class Pass, class State, int kSums>
 __device__ __forceinline__ void tokens_in_packs(const TokenArgs& args, const State& state, int64_t row,
                                                 int64_t sequence_begin, int64_t begin, int64_t end,
@@ -318,6 +306,29 @@ __device__ __forceinline__ void tokens_in_packs(const TokenArgs& args, const Sta
   }
 }
 
+// What a block's threads have summed of a chunk.
+template <class Pass, int kSums>
+__device__ __forceinline__ void sum_chunk(const TokenArgs& args, int64_t chunk, double (&sums)[kSums]) {
+  const int me = static_cast<int>(threadIdx.x);
+  constexpr int kWaves = kTokenThreads / 32;
+  __shared__ double part[kWaves][kSums];
+#pragma unroll
+  for (int i = 0; i < kSums; ++i) {
+#pragma unroll
+    for (int lanes = kWave / 2; lanes > 0; lanes /= 2) {
+      add_to_sum<Pass::kLargest>(i, sums[i], wave_xor(sums[i], lanes));
+    }
+    if (me % kWave == 0) part[me / kWave][i] = sums[i];
+  }
+  __syncthreads();
+  if (me < kSums) {
+    double sum = part[0][me];
+    for (int w = 1; w < kTokenThreads / kWave; ++w) add_to_sum<Pass::kLargest>(me, sum, part[w][me]);
+    args.sums[chunk * kSums + me] = sum;
+  }
+  __syncthreads();
+}
+
 template <class Pass, bool kInPacks>
 __device__ __forceinline__ void token_pass(const TokenArgs& args) {
   constexpr int kSums = Pass::kSums;
@@ -343,25 +354,7 @@ __device__ __forceinline__ void token_pass(const TokenArgs& args) {
     } else {
       tokens_one_by_one<Pass>(args, state, row, all.begin, begin, end, sums);
     }
-    if constexpr (kSums > 0) {
-      constexpr int kWaves = kTokenThreads / 32;
-      __shared__ double part[kWaves][kSums];
-#pragma unroll
-      for (int i = 0; i < kSums; ++i) {
-#pragma unroll
-        for (int lanes = kWave / 2; lanes > 0; lanes /= 2) {
-          add_to_sum<Pass::kLargest>(i, sums[i], wave_xor(sums[i], lanes));
-        }
-        if (me % kWave == 0) part[me / kWave][i] = sums[i];
-      }
-      __syncthreads();
-      if (me < kSums) {
-        double sum = part[0][me];
-        for (int w = 1; w < kTokenThreads / kWave; ++w) add_to_sum<Pass::kLargest>(me, sum, part[w][me]);
-        args.sums[chunk * kSums + me] = sum;
-      }
-      __syncthreads();
-    }
+    if constexpr (kSums > 0) sum_chunk<Pass>(args, chunk, sums);
   }
 }
 
@@ -469,6 +462,8 @@ __device__ __forceinline__ void token_totals(const TokenArgs& args) {
 
 }  // namespace rlk::simt
 
+#include "short_tokens.cuh"
+
 #define RLK_SIMT_TOKEN_CHUNKS(PASS, in_packs, ...)                                                      \
   RLK_SIMT_KERNEL(__VA_ARGS__)                                                                          \
   RLK_SIMT_CAT(RLK_SIMT_IMAGE, _tokens_##PASS##_chunks)(RLK_SIMT_ARGUMENT(rlk::simt::TokenArgs) args) { \
@@ -483,8 +478,15 @@ __device__ __forceinline__ void token_totals(const TokenArgs& args) {
   RLK_SIMT_TOKEN_CHUNKS(PASS, false, rlk::simt::kTokenThreads, rlk::formula::PASS::kStep > 2 ? 4 : 3)
 #define RLK_SIMT_TOKEN_PACK_PASS(PASS) \
   RLK_SIMT_TOKEN_CHUNKS(PASS, true, rlk::simt::kTokenThreads, rlk::formula::PASS::kBlocks)
+#define RLK_SIMT_TOKEN_SHORT_PASS(PASS)                                                                \
+  RLK_SIMT_TOKEN_PACK_PASS(PASS)                                                                       \
+  RLK_SIMT_KERNEL(rlk::simt::kTokenThreads, rlk::formula::PASS::kShortBlocks)                          \
+  RLK_SIMT_CAT(RLK_SIMT_IMAGE, _tokens_##PASS##_short)(RLK_SIMT_ARGUMENT(rlk::simt::TokenArgs) args) { \
+    rlk::simt::token_short_pass<rlk::formula::PASS>(args);                                             \
+  }
 #define RLK_SIMT_TOKEN_PASSES(...) RLK_SIMT_EACH(RLK_SIMT_TOKEN_PASS, __VA_ARGS__)
 #define RLK_SIMT_TOKEN_PACK_PASSES(...) RLK_SIMT_EACH(RLK_SIMT_TOKEN_PACK_PASS, __VA_ARGS__)
+#define RLK_SIMT_TOKEN_SHORT_PASSES(...) RLK_SIMT_EACH(RLK_SIMT_TOKEN_SHORT_PASS, __VA_ARGS__)
 #define RLK_SIMT_TOKENS(OP, rules, ins, others, passes)
 
 #endif
