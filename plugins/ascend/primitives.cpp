@@ -81,10 +81,27 @@ template <class Op>
 Row reduction(Word word, const Op& op, bool over_rows,
               void (Builder::*add)(const Operand&, int64_t, bool, const Operand&)) {
   Row made = row(word, op, kReals, [add, over_rows](Builder& b, const ComposedStep& s) {
-    (b.*add)(s.in[0], over_rows ? 0 : static_cast<int64_t>(s.in[0].dims.size()) - 1, true, s.out);
+    const auto axis = over_rows ? static_cast<int64_t>(s.number) : static_cast<int64_t>(s.in[0].dims.size()) - 1;
+    (b.*add)(s.in[0], axis, true, s.out);
   });
   made.primitive.in_place = false;
   return made;
+}
+
+// Documented with KEEP_DTYPE as 16 bits multiplied and added up in fp32, which the output's dtype rounds, and fp32 as
+// such; not so on Atlas training and inference devices, which take neither fp32 nor bf16 then. No gaps in the output.
+bool is_keeping_fp32() {
+  const char* soc = runtime().aclrtGetSocName();
+  const std::string name = soc != nullptr ? soc : "";
+  const auto begins = [&](const char* with) { return name.rfind(with, 0) == 0; };
+  return begins("Ascend910B") || begins("Ascend910_93") || begins("Ascend950");
+}
+Row product() {
+  const Dtypes dtypes = is_keeping_fp32() ? Dtypes{Dtype::f32, Dtype::bf16, Dtype::f16} : Dtypes{Dtype::f16};
+  Row product = row(Word::product, runtime().Matmul, dtypes,
+                    [](Builder& b, const ComposedStep& s) { b.product(s.in[0], s.in[1], s.out); });
+  product.primitive.takes_strides = false;
+  return product;
 }
 
 std::vector<Row> rows() {
@@ -137,6 +154,7 @@ std::vector<Row> rows() {
   rows.push_back(row(Word::take_columns, r.IndexSelect, kAny, [](Builder& b, const ComposedStep& s) {
     b.index_select(s.in[0], 1, reshaped(s.in[1], {s.out.dims[1]}), s.out);
   }));
+  rows.push_back(product());
   // CANN documents it as stable for fp32 on request, not for fp64; the program uses only the places.
   rows.push_back(row(Word::order, r.Sort, {Dtype::f32}, [](Builder& b, const ComposedStep& s) {
     Operand places = b.scratch(kAclInt64, s.in[0].dims);
@@ -185,7 +203,7 @@ const std::vector<Row>& table() {
 
 const composed::Primitives& primitives() {
   static const composed::Primitives made = [] {
-    composed::Primitives all{"the installed CANN", {}, 512, static_cast<uint64_t>(workspace_limit()), true};
+    composed::Primitives all{"the installed CANN", {}, 512, static_cast<uint64_t>(workspace_limit()), {true, true}};
     for (const Row& row : table()) all.table.push_back(row.primitive);
     return all;
   }();

@@ -56,7 +56,7 @@ Row reduction(Word word, bool over_rows, void (*emit)(Calls&, const Operand&, in
   const bool describes = r.cnnlCreateReduceDescriptor != nullptr && r.cnnlSetReduceDescriptor_v2 != nullptr &&
                          r.cnnlDestroyReduceDescriptor != nullptr;
   return row(word, {"cnnlReduce", reduces && describes}, kFloats, [emit, over_rows](Calls& c, const ComposedStep& s) {
-    emit(c, s.in[0], over_rows ? 0 : static_cast<int>(s.in[0].dims.size()) - 1, s.out);
+    emit(c, s.in[0], over_rows ? static_cast<int>(s.number) : static_cast<int>(s.in[0].dims.size()) - 1, s.out);
   });
 }
 
@@ -179,6 +179,16 @@ std::vector<Row> rows() {
                      [](Calls& c, const ComposedStep& s) { c.gather(as_half(s.in[0]), 1, s.in[1], as_half(s.out)); }));
   rows.push_back(row(Word::gather, {"cnnlGather", r.cnnlGather != nullptr && copy.present}, {Dtype::i64},
                      [](Calls& c, const ComposedStep& s) { gather_wide_ids(c, s.in[0], s.in[1], s.out); }));
+  // Numbers of bf16 are in no public call, and what fp16 is added up in depends on a descriptor of which none tells.
+  const bool multiplies = r.cnnlMatMulDescCreate != nullptr && r.cnnlMatMulDescDestroy != nullptr &&
+                          r.cnnlSetMatMulDescAttr != nullptr && r.cnnlMatMulAlgoCreate != nullptr &&
+                          r.cnnlMatMulAlgoDestroy != nullptr && r.cnnlCreateMatMulHeuristicResult != nullptr &&
+                          r.cnnlDestroyMatMulHeuristicResult != nullptr && r.cnnlGetMatMulAlgoHeuristic != nullptr &&
+                          r.cnnlGetMatMulHeuristicResult != nullptr && r.cnnlMatMul_v2 != nullptr &&
+                          r.cnnlGetBatchMatMulAlgoHeuristic != nullptr &&
+                          r.cnnlGetBatchMatMulHeuristicResult != nullptr && r.cnnlBatchMatMulBCast_v2 != nullptr;
+  rows.push_back(row(Word::product, {"cnnlMatMul_v2, cnnlBatchMatMulBCast_v2", multiplies}, kFloats,
+                     [](Calls& c, const ComposedStep& s) { c.product(s.in[0], s.in[1], s.out); }));
   // The opposite numbers are a copy, too: cnnlTopKTensor_v3 has been seen to change what it reads.
   const bool orders = r.cnnlTopKTensor_v3 != nullptr && r.cnnlGetTopKTensorWorkspaceSize != nullptr;
   rows.push_back(row(Word::order, {"cnnlTopKTensor_v3", orders && r.cnnlTransform_v2 != nullptr}, kFloats,

@@ -54,8 +54,8 @@ struct Implementation {
     if (!any_f64<Op>(views)) {
       if (auto no = refuse_factors(Operator::factors_of(views))) return *no;
     }
-    if (auto no = Operator::refuse(views, Vendor::primitives().has_f64)) return *no;
-    Recorder recorder(Vendor::primitives().has_f64);
+    if (auto no = Operator::refuse(views, Vendor::primitives().abilities.has_f64)) return *no;
+    Recorder recorder(Vendor::primitives().abilities);
     Operator::record_call(recorder, views);
     if (recorder.has_lost_number() && !any_f64<Op>(views))
       return sdk::Support::no("PARAMETER", "a parameter is beyond fp32, in which this device computes");
@@ -75,7 +75,7 @@ private:
   static Program program(const Arguments<Op>& views, const std::vector<Alias>& aliases) {
     const auto record = [&](Recorder& recorder) { Operator::record_call(recorder, views); };
     if constexpr (Operator::kChunks) return chunked_program_of(record, Vendor::primitives(), aliases);
-    Recorder recorder(Vendor::primitives().has_f64);
+    Recorder recorder(Vendor::primitives().abilities);
     record(recorder);
     return program_of(recorder, Vendor::primitives(), aliases);
   }

@@ -43,7 +43,7 @@ struct Primitives {
   std::vector<Primitive> table;
   int64_t alignment;         // bytes, of every tensor in the workspace
   uint64_t workspace_bytes;  // a program that needs more runs in chunks of rows
-  bool has_f64 = false;      // else formulas that ask for fp64 are recorded in fp32
+  Abilities abilities = {};
 };
 
 }  // namespace rlk::composed

@@ -80,7 +80,8 @@ private:
       for (const int value : nodes_[i].from) {
         if (value < 0) continue;
         size_t& last = last_use_[static_cast<size_t>(value)];
-        const bool is_view = nodes_[i].word == Word::part || nodes_[i].word == Word::reshape;
+        const Word word = nodes_[i].word;
+        const bool is_view = word == Word::part || word == Word::reshape || word == Word::transpose;
         last = std::max(last, is_view ? last_use_[i] : i);
       }
     }
@@ -157,7 +158,7 @@ private:
       if (value >= 0) from.push_back(value);
     }
     const Dtype dtype = from.empty() ? own.dtype : node(from[own.word == Word::select ? 1 : 0]).dtype;
-    double number = 0;
+    double number = own.word == Word::sum_rows ? static_cast<double>(own.by) : 0;
     const bool has_number = from.size() == 2 && node(from[1]).word == Word::number && has(own.word, true, dtype);
     if (has_number) {
       number = node(from[1]).number;
@@ -168,7 +169,7 @@ private:
     if (commutes && from.size() == 2 && node(from[0]).dims != own.dims && node(from[1]).dims == own.dims)
       std::swap(from[0], from[1]);
     if (own.word == Word::shift) return shift(i);
-    if (own.word == Word::part) return part(i);
+    if (own.word == Word::part || own.word == Word::transpose) return part(i);
     if (own.word == Word::reshape) return reshape(i);
     if (own.word == Word::rows) return rows(i);
     const size_t row = find(own.word, has_number, dtype, own.dtype);
@@ -180,7 +181,8 @@ private:
     for (size_t k = 0; k < from.size(); ++k) {
       const bool keeps_size = is_reduction(own.word) || is_lookup(own.word) ||
                               (row != kLacking && (primitives_.table[row].repeats >> k & 1) != 0);
-      const bool takes_strides = row != kLacking && primitives_.table[row].takes_strides;
+      const bool takes_strides = row != kLacking && (primitives_.table[row].takes_strides ||
+                                                     (own.word == Word::product && is_transposed(from[k])));
       in.push_back(fitted(from[k], own.dims, keeps_size, takes_strides));
     }
     if (own.word == Word::report) return add(row, std::move(in), own.number, record_of(own.dims));
@@ -193,10 +195,29 @@ private:
     add(row, std::move(in), number, out);
   }
 
+  Operand made(int value) const {
+    const Node& own = node(value);
+    return own.word == Word::input ? operand_of(own.view) : made_[static_cast<size_t>(value)];
+  }
+  static Operand transposed(Operand operand) {
+    std::swap(operand.dims.back(), *(operand.dims.end() - 2));
+    std::swap(operand.strides.back(), *(operand.strides.end() - 2));
+    return operand;
+  }
+  // Matrices that are dense once their dimensions are exchanged, which every product takes.
+  bool is_transposed(int value) const {
+    const Operand other = transposed(made(value));
+    return is_dense(other.dims, other.strides);
+  }
+
   // Another view of the same memory.
   void part(size_t i) {
-    const Node &own = nodes_[i], &whole = node(own.from[0]);
-    Operand operand = whole.word == Word::input ? operand_of(whole.view) : made_[static_cast<size_t>(own.from[0])];
+    const Node& own = nodes_[i];
+    Operand operand = made(own.from[0]);
+    if (own.word == Word::transpose) {
+      made_[i] = transposed(std::move(operand));
+      return;
+    }
     operand.byte_offset += own.by * operand.strides.back() * sdk::bytes_of(own.dtype);
     operand.strides.insert(operand.strides.end() - 1, 1);
     operand.dims = own.dims;
@@ -266,7 +287,7 @@ private:
           [&](const Operand& out) { add(find(Word::fill, false, own.dtype, own.dtype), {}, own.number, out); },
           own.dtype, dims);
     }
-    Operand operand = own.word == Word::input ? operand_of(own.view) : made_[static_cast<size_t>(value)];
+    Operand operand = made(value);
     const bool expands = !keeps_size && padded(own.dims, dims.size()) != dims;
     if ((!takes_strides || expands) && !is_dense(operand.dims, operand.strides)) {
       operand = once(
@@ -343,7 +364,7 @@ private:
     if (own.word == Word::number) {
       return write(Word::fill, out, [&](size_t row, const Operand& to) { add(row, {}, own.number, to); });
     }
-    Operand from = own.word == Word::input ? operand_of(own.view) : made_[static_cast<size_t>(output.value)];
+    Operand from = made(output.value);
     const bool expands = padded(own.dims, output.view.dims.size()) != output.view.dims;
     if (!expands && is_same_memory(from, out)) return;
     if (!expands) return add(find(Word::copy, false, own.dtype, own.dtype), {from}, 0, out);

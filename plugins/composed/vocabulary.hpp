@@ -273,6 +273,18 @@ inline Value rows_of(Value table, Value index) {
 inline Value columns_of(Value rows, Value index) {
   return {rows.recorder, rows.recorder->take_columns(rows.node, index.node)};
 }
+// --- matrices, which are the last two dimensions ---------------------------------------------------------------------
+inline Value product(Value a, Value b) {
+  return {a.recorder, a.recorder->product(a.node, b.node)};
+}
+inline Value transposed(Value x) {
+  return {x.recorder, x.recorder->transpose(x.node)};
+}
+// Along one dimension, which stays with size 1.
+inline Value sum_along(Value x, size_t axis) {
+  return {x.recorder, x.recorder->sum_along(x.node, axis)};
+}
+
 // Of rows without a NaN.
 inline Value first_in_order(Value rows, int64_t count) {
   return {rows.recorder, rows.recorder->order(rows.node, count)};
