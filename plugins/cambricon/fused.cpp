@@ -45,6 +45,9 @@ sdk::Refusal decline_norm(const sdk::Call<Op>& described) {
   for (uint32_t i = 0; i < Op::kOutputs; ++i) {
     if (described.alias(i) >= 0) return Support::no("ALIAS", "no caller of the call works in place");
   }
+  for (const rlk_tensor* tensor : {call.x, call.weight, call.y}) {
+    if (auto no = sdk::refuse_gaps(tensor, "a tensor of the call")) return no;
+  }
   return refuse_tensors(described.desc());
 }
 

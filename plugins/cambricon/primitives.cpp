@@ -244,7 +244,7 @@ std::vector<Row> rows() {
   });
   truth.primitive.to = kMasks;
   rows.push_back(truth);
-  Row any_strides = row(Word::copy, copy, {Dtype::f32, Dtype::bf16, Dtype::f16, Dtype::i32},
+  Row any_strides = row(Word::copy, copy, {Dtype::f32, Dtype::bf16, Dtype::f16, Dtype::i32, Dtype::i64},
                         [](Calls& c, const ComposedStep& s) { c.copy(s.in[0], s.out); });
   any_strides.primitive.takes_strides = true;
   rows.push_back(any_strides);

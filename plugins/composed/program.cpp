@@ -181,8 +181,10 @@ private:
     for (size_t k = 0; k < from.size(); ++k) {
       const bool keeps_size = is_reduction(own.word) || is_lookup(own.word) ||
                               (row != kLacking && (primitives_.table[row].repeats >> k & 1) != 0);
-      const bool takes_strides = row != kLacking && (primitives_.table[row].takes_strides ||
-                                                     (own.word == Word::product && is_transposed(from[k])));
+      bool takes_strides = row != kLacking && primitives_.table[row].takes_strides;
+      if (own.word == Word::product) takes_strides = takes_strides || is_transposed(from[k]);
+      // An index is a vector.
+      if (k == 1 && (own.word == Word::take_rows || own.word == Word::take_columns)) takes_strides = false;
       in.push_back(fitted(from[k], own.dims, keeps_size, takes_strides));
     }
     if (own.word == Word::report) return add(row, std::move(in), own.number, record_of(own.dims));
@@ -219,7 +221,8 @@ private:
       return;
     }
     operand.byte_offset += own.by * operand.strides.back() * sdk::bytes_of(own.dtype);
-    operand.strides.insert(operand.strides.end() - 1, 1);
+    // Seen for every head.
+    if (own.dims.size() > operand.dims.size()) operand.strides.insert(operand.strides.end() - 1, 1);
     operand.dims = own.dims;
     made_[i] = operand;
   }
@@ -291,15 +294,34 @@ private:
     const bool expands = !keeps_size && padded(own.dims, dims.size()) != dims;
     if ((!takes_strides || expands) && !is_dense(operand.dims, operand.strides)) {
       operand = once(
-          {value, own.dims},
-          [&](const Operand& out) { add(find(Word::copy, false, own.dtype, own.dtype), {operand}, 0, out); }, own.dtype,
-          own.dims);
+          {value, own.dims}, [&](const Operand& out) { copy(operand, out); }, own.dtype, own.dims);
     }
     if (!expands) return operand;
     return once(
         {value, dims},
         [&](const Operand& out) { add(find(Word::expand, false, own.dtype, own.dtype), {operand}, 0, out); }, own.dtype,
         dims);
+  }
+
+  static bool has_repeats(const Operand& operand) {
+    for (size_t i = 0; i < operand.dims.size(); ++i) {
+      if (operand.strides[i] == 0 && operand.dims[i] > 1) return true;
+    }
+    return false;
+  }
+  // To a dense buffer. No vendor says whether it copies what repeats by strides of 0: that is expanded.
+  void copy(Operand from, const Operand& out) {
+    if (!has_repeats(from) || element_count(out.dims) == 0)
+      return add(find(Word::copy, false, from.dtype, from.dtype), {from}, 0, out);
+    for (size_t i = 0; i < from.dims.size(); ++i) {
+      if (from.strides[i] == 0) from.dims[i] = from.strides[i] = 1;
+    }
+    if (!is_dense(from.dims, from.strides)) {
+      const Operand dense = buffer(from.dtype, from.dims);
+      add(find(Word::copy, false, from.dtype, from.dtype), {from}, 0, dense);
+      from = dense;
+    }
+    add(find(Word::expand, false, from.dtype, from.dtype), {from}, 0, out);
   }
 
   static Operand record_of(const Dims& dims) {
@@ -367,6 +389,7 @@ private:
     Operand from = made(output.value);
     const bool expands = padded(own.dims, output.view.dims.size()) != output.view.dims;
     if (!expands && is_same_memory(from, out)) return;
+    if (!expands && has_repeats(from)) from = fitted(output.value, own.dims, false, false);
     if (!expands) return add(find(Word::copy, false, own.dtype, own.dtype), {from}, 0, out);
     if (!is_dense(from.dims, from.strides)) from = fitted(output.value, own.dims, false, false);
     write(Word::expand, out, [&](size_t row, const Operand& to) { add(row, {from}, 0, to); });

@@ -336,6 +336,14 @@ int Recorder::for_heads(int value, int64_t first, int64_t count) {
   return add(std::move(node));
 }
 
+int Recorder::columns(int value, int64_t first, int64_t count) {
+  if (is_number(value)) return value;
+  Node node = node_of(Word::part, at(value).dtype, {value, -1, -1}, at(value).dims);
+  node.dims.back() = count;
+  node.by = first;
+  return add(std::move(node));
+}
+
 int Recorder::reshape(int value, const Dims& dims) {
   if (is_number(value) || at(value).dims == dims) return value;
   return add(node_of(Word::reshape, at(value).dtype, {value, -1, -1}, dims));

@@ -88,6 +88,7 @@ public:
   // `count` columns from `first` on, seen for every head: of [tokens, columns] what broadcasts to [tokens, heads,
   // count].
   int for_heads(int value, int64_t first, int64_t count);
+  int columns(int value, int64_t first, int64_t count);
   // Of each row the number that is `by` places behind.
   int shift(int value, int64_t by);
   // A data error for the first row that a mask has, of one number for each: `unknown` has an id outside the vocabulary

@@ -108,6 +108,12 @@ View columns(View view, int64_t first, int64_t count) {
   return part;
 }
 
+View mask_of(View view) {
+  view = or_number(std::move(view), 1);
+  view.is_mask = true;
+  return view;
+}
+
 View or_number(View view, double value) {
   if (!view.is_present()) view.value = value;
   return view;

@@ -290,9 +290,18 @@ inline Value first_in_order(Value rows, int64_t count) {
   return {rows.recorder, rows.recorder->order(rows.node, count)};
 }
 
+inline Value column_of(Value x, int64_t index) {
+  return {x.recorder, x.recorder->columns(x.node, index, 1)};
+}
 // The same numbers in other sizes.
 inline Value reshaped(Value x, const Dims& dims) {
   return {x.recorder, x.recorder->reshape(x.node, dims)};
+}
+inline Mask reshaped(Mask m, const Dims& dims) {
+  return {m.recorder, m.recorder->reshape(m.node, dims)};
+}
+inline const Dims& dims_of(Value x) {
+  return x.recorder->nodes()[static_cast<size_t>(x.node)].dims;
 }
 
 // --- programs in chunks of rows --------------------------------------------------------------------------------------
