@@ -25,6 +25,9 @@ using Factors = std::vector<Factor>;
 // Empty where each can be used in fp32.
 sdk::Refusal refuse_factors(const Factors& factors);
 
+// What a vendor's own call for the whole operator takes, which passes over every tensor once.
+double cost_of_call(const Speed& speed, const rlk_call_desc& desc);
+
 bool has_f64(const std::vector<View>& views);
 template <class Op>
 bool any_f64(const Arguments<Op>& call) {
@@ -59,9 +62,11 @@ struct Implementation {
     Operator::record_call(recorder, views);
     if (recorder.has_lost_number() && !any_f64<Op>(views))
       return sdk::Support::no("PARAMETER", "a parameter is beyond fp32, in which this device computes");
-    if (auto no = program_of(recorder, Vendor::primitives(), aliases_of(call)).refusal) return *no;
+    const Program made = program_of(recorder, Vendor::primitives(), aliases_of(call));
+    if (made.refusal) return *made.refusal;
     sdk::Support yes = sdk::Support::yes(Vendor::kName, Operator::kNumerics);
     yes.workspace_bound = std::numeric_limits<uint64_t>::max();
+    yes.cost_us = made.cost_us;
     return yes;
   }
   static std::unique_ptr<sdk::Plan> plan(Device& device, const sdk::Call<Op>& call) {

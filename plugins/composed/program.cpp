@@ -59,6 +59,7 @@ public:
     for (const Output& output : outputs_) store(output);
     refuse();
     place_buffers();
+    for (const Step& step : program_.steps) program_.cost_us += cost_of(step);
     return std::move(program_);
   }
 
@@ -464,6 +465,20 @@ private:
   }
   static uint64_t bytes_of(const Operand& operand) {
     return static_cast<uint64_t>(element_count(operand.dims) * sdk::bytes_of(operand.dtype));
+  }
+
+  double cost_of(const Step& step) const {
+    const Speed& speed = primitives_.speed;
+    uint64_t bytes = bytes_of(step.out);
+    for (const Operand& operand : step.in) bytes += bytes_of(operand);
+    double us = static_cast<double>(bytes) / speed.bytes_per_us;
+    if (primitives_.table[step.primitive].word == Word::product) {
+      const double terms =
+          static_cast<double>(element_count(step.out.dims)) * static_cast<double>(step.in[0].dims.back());
+      const double wide = step.out.dtype == Dtype::f32 ? 1 : 4;  // as many times as fast is the other
+      us = std::max(us, 2 * terms / (wide * speed.operations_per_us));
+    }
+    return speed.step_us + us;
   }
 
   static constexpr size_t kLacking = ~size_t{0};
