@@ -182,6 +182,10 @@ std::vector<Row> rows() {
                      [](Calls& c, const ComposedStep& s) { c.gather(as_half(s.in[0]), 1, s.in[1], as_half(s.out)); }));
   rows.push_back(row(Word::gather, {"cnnlGather", r.cnnlGather != nullptr && copy.present}, {Dtype::i64},
                      [](Calls& c, const ComposedStep& s) { gather_wide_ids(c, s.in[0], s.in[1], s.out); }));
+  Row put = row(Word::put_rows, RLK_CNNL_NEEDS(cnnlScatterNd_v2), {Dtype::f32, Dtype::bf16, Dtype::f16},
+                [](Calls& c, const ComposedStep& s) { c.put_rows(as_half(s.in[2]), s.in[1], as_half(s.out)); });
+  put.primitive.in_place = true;
+  rows.push_back(put);
   // Numbers of bf16 are in no public call, and what fp16 is added up in depends on a descriptor of which none tells.
   const bool multiplies = r.cnnlMatMulDescCreate != nullptr && r.cnnlMatMulDescDestroy != nullptr &&
                           r.cnnlSetMatMulDescAttr != nullptr && r.cnnlMatMulAlgoCreate != nullptr &&

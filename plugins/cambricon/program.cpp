@@ -226,6 +226,13 @@ void Calls::index_select(const Operand& x, int axis, const Operand& index, const
        [&](CnnlHandle h) { return runtime().cnnlIndexSelect(h, axis, from, x.data, at, index.data, to, out.data); });
 }
 
+void Calls::put_rows(const Operand& x, const Operand& index, const Operand& out) {
+  const Descriptor from(x), at(index), to(out);
+  call("cnnlScatterNd_v2", [&](CnnlHandle h) {
+    return runtime().cnnlScatterNd_v2(h, kScatterUpdate, at, index.data, from, x.data, to, out.data, to, out.data);
+  });
+}
+
 void Calls::largest_places(const Operand& x, const Operand& where) {
   const Runtime& r = runtime();
   const Operand numbers = scratch(kFloat, where.dims);

@@ -185,7 +185,7 @@ private:
       bool takes_strides = row != kLacking && primitives_.table[row].takes_strides;
       if (own.word == Word::product) takes_strides = takes_strides || is_transposed(from[k]);
       // An index is a vector.
-      if (k == 1 && (own.word == Word::take_rows || own.word == Word::take_columns)) takes_strides = false;
+      if (k == 1 && own.word >= Word::take_rows && own.word <= Word::put_rows) takes_strides = false;
       in.push_back(fitted(from[k], own.dims, keeps_size, takes_strides));
     }
     if (own.word == Word::report) return add(row, std::move(in), own.number, record_of(own.dims));

@@ -109,6 +109,7 @@ const char* name_of(Word word) {
                                     "a gather",
                                     "rows by an index",
                                     "columns by an index",
+                                    "rows put by an index",
                                     "a product of matrices",
                                     "an order",
                                     "a shift",
@@ -295,6 +296,10 @@ int Recorder::take_columns(int rows, int index) {
   Node node = node_of(Word::take_columns, at(rows).dtype, {rows, index, -1}, at(rows).dims);
   node.dims.back() = at(index).dims.back();
   return add(std::move(node));
+}
+
+int Recorder::put_rows(int table, int index, int rows) {
+  return add(node_of(Word::put_rows, at(table).dtype, {table, index, rows}, at(table).dims));
 }
 
 int Recorder::product(int a, int b) {

@@ -81,6 +81,8 @@ public:
   int gather(int rows, int index);
   int take_rows(int table, int index);
   int take_columns(int rows, int index);
+  // Of a table that is an input whose memory is that of the output.
+  int put_rows(int table, int index, int rows);
   int product(int a, int b);
   int transpose(int value);
   int sum_along(int value, size_t axis);

@@ -69,6 +69,12 @@ View every_head(View view) {
   return view;
 }
 
+View as_rows(View view, int64_t rows, int64_t columns) {
+  view.dims = {rows, columns};
+  view.strides = {columns, 1};
+  return view;
+}
+
 View of_row(View view) {
   if (!view.is_present()) return view;
   view.dims.push_back(1);

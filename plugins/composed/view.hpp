@@ -42,6 +42,8 @@ View even_elements(View view);
 View odd_elements(View view);
 // Of [tokens, elements], for tensors of [tokens, heads, elements].
 View every_head(View view);
+// Of a dense tensor so many rows.
+View as_rows(View view, int64_t rows, int64_t columns);
 // A vector that has a number for each row, and one for each column, as a matrix of one column or row.
 View of_row(View view);
 View of_columns(View view);

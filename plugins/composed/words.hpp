@@ -38,6 +38,7 @@ enum class Word : uint8_t {
   gather,        // of each row the column that an index of one column names
   take_rows,     // rows of a table, by an index of one column
   take_columns,  // the same columns of every row, by an index without rows
+  put_rows,      // a table in whose memory rows are written, by an index of one column; of one place the same bits
   product,       // of matrices, which are the last two dimensions; sizes of 1 before them repeat
   order,         // of each row the first places in rising order, as i32; equals in the order of places; without a NaN
   shift,         // along the last dimension, with zeros for what comes from outside
