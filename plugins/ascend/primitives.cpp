@@ -157,6 +157,11 @@ std::vector<Row> rows() {
   rows.push_back(row(Word::take_columns, r.IndexSelect, kAny, [](Builder& b, const ComposedStep& s) {
     b.index_select(s.in[0], 1, reshaped(s.in[1], {s.out.dims[1]}), s.out);
   }));
+  rows.push_back(row(Word::put_rows, r.InplaceIndexCopy, {Dtype::f32, Dtype::bf16, Dtype::f16},
+                     [](Builder& b, const ComposedStep& s) {
+                       b.index_copy(s.out, 0, reshaped(s.in[1], {s.in[1].dims[0]}), s.in[2]);
+                     }));
+  const size_t put_rows = rows.size() - 1;
   rows.push_back(product());
   // CANN documents it as stable for fp32 on request, not for fp64; the program uses only the places.
   rows.push_back(row(Word::order, r.Sort, {Dtype::f32}, [](Builder& b, const ComposedStep& s) {
@@ -165,7 +170,7 @@ std::vector<Row> rows() {
     places.dims.back() = s.out.dims.back();
     b.cast(places, s.out);
   }));
-  for (size_t lookup = lookups; lookup < rows.size(); ++lookup) rows[lookup].primitive.in_place = false;
+  for (size_t lookup = lookups; lookup < rows.size(); ++lookup) rows[lookup].primitive.in_place = lookup == put_rows;
   rows.push_back({Primitive{Word::report, false, report_functions(), reports(), kMasks}, report});
 
   rows.push_back(cast({Dtype::f32, Dtype::bf16, Dtype::f16}, {Dtype::f32, Dtype::bf16, Dtype::f16, Dtype::f64}));
