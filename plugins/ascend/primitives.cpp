@@ -6,6 +6,8 @@
 // before an implementation serves. 16-bit sums are never asked for: programs compute in fp32.
 #include "primitives.hpp"
 
+#include <cstring>
+
 #include "plan.hpp"
 #include "report.hpp"
 
@@ -91,13 +93,16 @@ Row reduction(Word word, const Op& op, bool over_rows,
   return made;
 }
 
-// Documented with KEEP_DTYPE as 16 bits multiplied and added up in fp32, which the output's dtype rounds, and fp32 as
-// such; not so on Atlas training and inference devices, which take neither fp32 nor bf16 then. No gaps in the output.
+// With KEEP_DTYPE fp32 is multiplied as it is, not so on Atlas training and inference devices, which take neither fp32
+// nor bf16 then. Of 16 bits the cube unit adds products up in fp32 (Mmad of Ascend C), and the output is rounded once:
+// the page of aclnnMatmul does not say so, and the smoke tests try it. No gaps in the output.
 bool is_keeping_fp32() {
   const char* soc = runtime().aclrtGetSocName();
   const std::string name = soc != nullptr ? soc : "";
   const auto begins = [&](const char* with) { return name.rfind(with, 0) == 0; };
-  return begins("Ascend910B") || begins("Ascend910_93") || begins("Ascend950");
+  const bool is_a2 =
+      begins("Ascend910B") && name.size() > std::strlen("Ascend910B");  // without a digit a training device
+  return is_a2 || begins("Ascend910_93") || begins("Ascend950");
 }
 Row product() {
   const Dtypes dtypes = is_keeping_fp32() ? Dtypes{Dtype::f32, Dtype::bf16, Dtype::f16} : Dtypes{Dtype::f16};

@@ -8,42 +8,13 @@
 #include <utility>
 
 #include "memory.hpp"
+#include "operands.hpp"
 
 namespace rlk::composed {
 namespace {
 
 using sdk::Dtype;
 using Place = Operand::Place;
-
-Dims padded(Dims dims, size_t rank) {
-  dims.insert(dims.begin(), rank - std::min(rank, dims.size()), 1);
-  return dims;
-}
-
-Operand operand_of(const View& view) {
-  Operand operand;
-  operand.place = view.place == View::Place::input  ? Place::input
-                  : view.place == View::Place::kept ? Place::kept
-                                                    : Place::output;
-  operand.index = view.index;
-  operand.byte_offset = view.byte_offset;
-  operand.dtype = view.dtype;
-  operand.dims = view.dims;
-  operand.strides = view.strides;
-  return operand;
-}
-
-// With as many dimensions as the output of its step, one at least.
-Operand with_rank(Operand operand, size_t rank) {
-  while (operand.dims.size() < std::max<size_t>(rank, 1)) {
-    operand.dims.insert(operand.dims.begin(), 1);
-    operand.strides.insert(operand.strides.begin(), 1);
-  }
-  for (size_t i = 0; i < operand.dims.size(); ++i) {
-    if (operand.dims[i] == 1) operand.strides[i] = 1;  // any is legal, none is used
-  }
-  return operand;
-}
 
 class Composer {
 public:
@@ -202,11 +173,6 @@ private:
     const Node& own = node(value);
     return own.word == Word::input ? operand_of(own.view) : made_[static_cast<size_t>(value)];
   }
-  static Operand transposed(Operand operand) {
-    std::swap(operand.dims.back(), *(operand.dims.end() - 2));
-    std::swap(operand.strides.back(), *(operand.strides.end() - 2));
-    return operand;
-  }
   // Matrices that are dense once their dimensions are exchanged, which every product takes.
   bool is_transposed(int value) const {
     const Operand other = transposed(made(value));
@@ -245,26 +211,6 @@ private:
       add(find(Word::copy, false, own.dtype, own.dtype), {piece}, 0, to);
     });
   }
-  // Pieces of [sequences, tokens, columns] from row `first` on that strides have, each beside its part of a matrix: the
-  // rest of a sequence, sequences as wholes, what has begun of one.
-  template <class Visit>
-  static void each_piece(const Operand& whole, int64_t first, const Operand& matrix, const Visit& visit) {
-    const int64_t tokens = whole.dims[1], columns = whole.dims[2], rows = matrix.dims[0];
-    const auto bytes = static_cast<int64_t>(sdk::bytes_of(whole.dtype));
-    for (int64_t row = 0; row < rows;) {
-      const int64_t token = (first + row) % tokens, sequence = (first + row) / tokens, left = rows - row;
-      const bool is_whole = token == 0 && left >= tokens;
-      const int64_t sequences = is_whole ? left / tokens : 1, each = is_whole ? tokens : std::min(tokens - token, left);
-      Operand piece = whole, part = matrix;
-      piece.byte_offset += (sequence * whole.strides[0] + token * whole.strides[1]) * bytes;
-      part.byte_offset += row * columns * static_cast<int64_t>(sdk::bytes_of(matrix.dtype));
-      piece.dims = part.dims = {sequences, each, columns};
-      part.strides = dense_strides(part.dims);
-      visit(with_rank(piece, 3), with_rank(part, 3));
-      row += sequences * each;
-    }
-  }
-
   // What is not written over stays zero.
   void shift(size_t i) {
     const Node& own = nodes_[i];
@@ -304,12 +250,6 @@ private:
         dims);
   }
 
-  static bool has_repeats(const Operand& operand) {
-    for (size_t i = 0; i < operand.dims.size(); ++i) {
-      if (operand.strides[i] == 0 && operand.dims[i] > 1) return true;
-    }
-    return false;
-  }
   // To a dense buffer. No vendor says whether it copies what repeats by strides of 0: that is expanded.
   void copy(Operand from, const Operand& out) {
     if (!has_repeats(from) || element_count(out.dims) == 0)
@@ -323,23 +263,6 @@ private:
       from = dense;
     }
     add(find(Word::expand, false, from.dtype, from.dtype), {from}, 0, out);
-  }
-
-  static Operand record_of(const Dims& dims) {
-    Operand record;
-    record.place = Place::record;
-    record.dtype = Dtype::boolean;
-    record.dims = dims;
-    record.strides = dense_strides(dims);
-    return record;
-  }
-
-  static Operand number_operand(const Node& own) {
-    Operand operand;
-    operand.place = Place::number;
-    operand.dtype = own.dtype;
-    operand.number = own.number;
-    return with_rank(operand, 1);
   }
 
   // What a value became for the sake of a primitive, for all that ask for the same.
