@@ -109,6 +109,11 @@ void Builder::index_select(const Operand& x, int64_t dim, const Operand& index, 
   step(r_.IndexSelect, {x, index}, {out}, RLK_ASCEND_BEGIN(t.in[0], dim, t.in[1], t.out[0]));
 }
 
+void Builder::product(const Operand& x, const Operand& y, const Operand& out) {
+  constexpr int8_t kKeepDtype = 0;
+  step(r_.Matmul, {x, y}, {out}, RLK_ASCEND_BEGIN(t.in[0], t.in[1], t.out[0], kKeepDtype));
+}
+
 void Builder::sort(const Operand& x, int64_t dim, const Operand& out, const Operand& where) {
   step(r_.Sort, {x}, {out, where}, RLK_ASCEND_BEGIN(t.in[0], true, dim, false, t.out[0], t.out[1]));
 }

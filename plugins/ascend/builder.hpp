@@ -69,6 +69,8 @@ public:
   void max(const Operand& x, int64_t dim, bool keep, const Operand& out, const Operand& where);
   void gather(const Operand& x, int64_t dim, const Operand& index, const Operand& out);
   void index_select(const Operand& x, int64_t dim, const Operand& index, const Operand& out);
+  // Of matrices in the last two dimensions; those before broadcast. fp32 is multiplied as it is.
+  void product(const Operand& x, const Operand& y, const Operand& out);
   // Rising and stable, of fp32; `where` receives INT64 positions.
   void sort(const Operand& x, int64_t dim, const Operand& out, const Operand& where);
   // silu of the first half along dim, times the second.

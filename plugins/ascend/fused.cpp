@@ -2,6 +2,9 @@
 // become its arguments.
 #include "fused.hpp"
 
+#include "plugins/composed/operator.hpp"
+#include "primitives.hpp"
+
 namespace rlk::ascend {
 namespace {
 
@@ -30,9 +33,10 @@ std::unique_ptr<sdk::Plan> fused(Device& device, const sdk::Call<Op>& call, type
   return std::make_unique<FusedPlan<Op>>(device, call.params(), add);
 }
 
-Support yes(const char* name) {
+Support yes(const char* name, const rlk_call_desc& desc) {
   Support answer = Support::yes(name, RLK_NUMERICS_DETERMINISTIC);  // documented of each
   answer.workspace_bound = std::numeric_limits<uint64_t>::max();
+  answer.cost_us = composed::cost_of_call(primitives().speed, desc);
   return answer;
 }
 
@@ -72,7 +76,7 @@ Support SiluAndMulFused::query(Device&, const sdk::Call<Op>& described) {
   for (const rlk_tensor* tensor : {call.x, call.y}) {
     if (auto no = sdk::refuse_gaps(tensor, "x and y")) return *no;
   }
-  return yes(kName);
+  return yes(kName, described.desc());
 }
 std::unique_ptr<sdk::Plan> SiluAndMulFused::plan(Device& device, const sdk::Call<Op>& call) {
   return fused<Op>(device, call, [](Builder& b, const auto&, const auto& t) {
@@ -85,7 +89,7 @@ Support RmsNormFused::query(Device&, const sdk::Call<Op>& described) {
   if (auto no = decline_missing(missing(runtime().RmsNorm))) return *no;
   if (auto no = decline_norm(described)) return *no;
   if (auto no = sdk::refuse_gaps(call.rstd, "rstd")) return *no;
-  return yes(kName);
+  return yes(kName, described.desc());
 }
 std::unique_ptr<sdk::Plan> RmsNormFused::plan(Device& device, const sdk::Call<Op>& call) {
   return fused<Op>(device, call, [](Builder& b, const auto& params, const auto& t) {
@@ -101,7 +105,7 @@ Support AddRmsNormFused::query(Device&, const sdk::Call<Op>& described) {
   for (const rlk_tensor* tensor : {call.x, call.residual, call.weight, call.y, call.sum}) {
     if (auto no = sdk::refuse_gaps(tensor, "every tensor")) return *no;
   }
-  return yes(kName);
+  return yes(kName, described.desc());
 }
 std::unique_ptr<sdk::Plan> AddRmsNormFused::plan(Device& device, const sdk::Call<Op>& call) {
   return fused<Op>(device, call, [](Builder& b, const auto& params, const auto& t) {
@@ -122,7 +126,7 @@ Support softmax_support(const sdk::Call<Op>& described, const Vendor& vendor, co
   if (auto no = sdk::refuse_dtype(first, "the input", {Dtype::f32, Dtype::f16, Dtype::bf16})) return *no;
   if (auto no = decline_aliases(described)) return *no;
   if (auto no = decline_views(described.desc())) return *no;
-  return yes(name);
+  return yes(name, described.desc());
 }
 
 }  // namespace
@@ -165,7 +169,7 @@ Support ApplyRotaryPosEmbFused::query(Device& device, const sdk::Call<Op>& descr
   for (const rlk_tensor* tensor : {call.query_out, call.key_out}) {
     if (auto no = sdk::refuse_gaps(tensor, "query_out and key_out")) return *no;
   }
-  return yes(kName);
+  return yes(kName, described.desc());
 }
 std::unique_ptr<sdk::Plan> ApplyRotaryPosEmbFused::plan(Device& device, const sdk::Call<Op>& call) {
   return fused<Op>(device, call, [](Builder& b, const Op::Params& params, const auto& t) {

@@ -144,6 +144,7 @@ constexpr uint64_t kTensorAlignment = 32;  // bytes; of the storage address of e
   X(LogSoftmax, const AclTensor*, int64_t, AclTensor*)                                                              \
   X(SoftmaxBackward, const AclTensor*, const AclTensor*, int64_t, AclTensor*)                                       \
   X(LogSoftmaxBackward, const AclTensor*, const AclTensor*, int64_t, AclTensor*)                                    \
+  X(Matmul, const AclTensor*, const AclTensor*, AclTensor*, int8_t)                                                 \
   X(InplaceIndexCopy, AclTensor*, int64_t, const AclTensor*, const AclTensor*)                                      \
   X(FusedInferAttentionScoreV3, const AclTensor*, const AclTensorList*, const AclTensorList*, const AclTensor*,     \
     const AclTensor*, const AclIntArray*, const AclIntArray*, const AclTensor*, const AclTensor*, const AclTensor*, \

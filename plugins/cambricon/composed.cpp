@@ -74,9 +74,14 @@ private:
     // While it measures, the workspace begins at null.
     void* const first =
         reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(start) + static_cast<uintptr_t>(from.byte_offset));
-    if (from.dtype == sdk::Dtype::i64) dims.push_back(2);
+    const bool is_pairs = from.dtype == sdk::Dtype::i64;
+    if (is_pairs) dims.push_back(2);
     Operand operand{first, cnnl_dtype(from.dtype), dims};
-    if (!composed::is_dense(from.dims, from.strides)) operand.strides = dims_of(from.strides);
+    if (composed::is_dense(from.dims, from.strides)) return operand;
+    operand.strides = dims_of(from.strides);
+    if (!is_pairs) return operand;
+    for (int& stride : operand.strides) stride *= 2;
+    operand.strides.push_back(1);
     return operand;
   }
 

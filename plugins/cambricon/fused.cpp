@@ -2,6 +2,9 @@
 // become its arguments. Softmax is not here: the numbers of its modes and algorithms are in no public text.
 #include "fused.hpp"
 
+#include "plugins/composed/operator.hpp"
+#include "primitives.hpp"
+
 namespace rlk::cambricon {
 namespace {
 
@@ -45,12 +48,16 @@ sdk::Refusal decline_norm(const sdk::Call<Op>& described) {
   for (uint32_t i = 0; i < Op::kOutputs; ++i) {
     if (described.alias(i) >= 0) return Support::no("ALIAS", "no caller of the call works in place");
   }
+  for (const rlk_tensor* tensor : {call.x, call.weight, call.y}) {
+    if (auto no = sdk::refuse_gaps(tensor, "a tensor of the call")) return no;
+  }
   return refuse_tensors(described.desc());
 }
 
-Support yes(const char* name) {
+Support yes(const char* name, const rlk_call_desc& desc) {
   Support answer = Support::yes(name, 0);  // nothing is said of the order of its sums
   answer.workspace_bound = std::numeric_limits<uint64_t>::max();
+  answer.cost_us = composed::cost_of_call(primitives().speed, desc);
   return answer;
 }
 
@@ -65,7 +72,7 @@ Support LayerNormFused::query(Device&, const sdk::Call<Op>& described) {
     return Support::no("DTYPE", "the call takes a bias beside the weight, of the same dtype");
   if (call.mean != nullptr)
     return Support::no("MEAN", "the dtype in which the call gives the numbers of rows differs between its callers");
-  return yes(kName);
+  return yes(kName, described.desc());
 }
 std::unique_ptr<sdk::Plan> LayerNormFused::plan(Device& device, const sdk::Call<Op>& call) {
   return std::make_unique<NormPlan<Op>>(device, sdk::arguments_of(call),
@@ -76,7 +83,7 @@ Support RmsNormFused::query(Device&, const sdk::Call<Op>& described) {
   if (auto no = refuse_missing({RLK_CNNL_NEEDS(cnnlRmsNormForward), RLK_CNNL_NEEDS(cnnlGetRmsNormOpWorkspaceSize)}))
     return *no;
   if (auto no = decline_norm(described)) return *no;
-  return yes(kName);
+  return yes(kName, described.desc());
 }
 std::unique_ptr<sdk::Plan> RmsNormFused::plan(Device& device, const sdk::Call<Op>& call) {
   return std::make_unique<NormPlan<Op>>(device, sdk::arguments_of(call),

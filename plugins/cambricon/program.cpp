@@ -226,6 +226,13 @@ void Calls::index_select(const Operand& x, int axis, const Operand& index, const
        [&](CnnlHandle h) { return runtime().cnnlIndexSelect(h, axis, from, x.data, at, index.data, to, out.data); });
 }
 
+void Calls::put_rows(const Operand& x, const Operand& index, const Operand& out) {
+  const Descriptor from(x), at(index), to(out);
+  call("cnnlScatterNd_v2", [&](CnnlHandle h) {
+    return runtime().cnnlScatterNd_v2(h, kScatterUpdate, at, index.data, from, x.data, to, out.data, to, out.data);
+  });
+}
+
 void Calls::largest_places(const Operand& x, const Operand& where) {
   const Runtime& r = runtime();
   const Operand numbers = scratch(kFloat, where.dims);
@@ -278,7 +285,17 @@ sdk::Refusal refuse_tensors(const rlk_call_desc& desc) {
         return sdk::Support::no("SIZE", which + " has more elements than CNNL counts in 32 bits");
       if (tensor->alignment < 4 && tensor->alignment * 8 < tensor->dtype.bits)
         return sdk::Support::no("ALIGNMENT", which + " is not aligned to its elements", RLK_SUPPORT_IF_CONTIGUOUS);
-      if (auto no = sdk::refuse_gaps(tensor, which.c_str())) return no;
+      // Elements from the first to the last: CNNL's strides are of 32 bits.
+      uint64_t extent = 1;
+      for (int32_t d = 0; d < tensor->ndim; ++d) {
+        if (tensor->shape[d] > 1 && tensor->strides[d] < 0)
+          return sdk::Support::no("STRIDES", which + " runs backwards", RLK_SUPPORT_IF_CONTIGUOUS);
+        if (tensor->shape[d] > 1)
+          extent += static_cast<uint64_t>(tensor->shape[d] - 1) * static_cast<uint64_t>(tensor->strides[d]);
+      }
+      if (extent > std::numeric_limits<int32_t>::max() && sdk::element_count(*tensor) > 0)
+        return sdk::Support::no("SIZE", which + " reaches further than CNNL's strides of 32 bits",
+                                RLK_SUPPORT_IF_CONTIGUOUS);
     }
     return std::nullopt;
   };

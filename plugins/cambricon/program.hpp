@@ -77,6 +77,11 @@ public:
   void select(const Operand& condition, const Operand& x, const Operand& y, const Operand& out);
   void gather(const Operand& x, int axis, const Operand& index, const Operand& out);
   void index_select(const Operand& x, int axis, const Operand& index, const Operand& out);
+  // Rows [n, columns] of `x` to those of the table `out` that index [n, 1] names.
+  void put_rows(const Operand& x, const Operand& index, const Operand& out);
+  // Of fp32 matrices in the last two dimensions; sizes of 1 before them repeat. With strides: dense with the two
+  // exchanged.
+  void product(const Operand& x, const Operand& y, const Operand& out);
   // Of each row the places of its largest numbers, the largest first, equals in the order of their places: [n, count].
   void largest_places(const Operand& x, const Operand& where);
   // Of rows in one call; a root mean square has no bias.

@@ -40,6 +40,8 @@ constexpr int kPrecise = 1;  // cnnlComputationPreference_t
 constexpr int kHalfToFloat = 129, kFloatToHalf = 219;  // cnnlCastDataType_t, as a comment in DIOPI quotes the header
 constexpr int kPropagateNan = 1, kNaturalLog = 0, kHostPointer = 0;
 constexpr int kReduceSum = 0, kReduceMax = 3, kNoIndices = 0, kWithIndices = 1, kIndices32 = 0;
+constexpr int kScatterUpdate = 3;
+constexpr int kComputeType = 0, kTransposesFirst = 3, kTransposesSecond = 4, kAllowsTf32 = 10;  // of a product
 // [calls] of Paddle, which converts them as numbers
 constexpr int kEqual = 0, kNotEqual = 1, kGreater = 2, kGreaterEqual = 3, kLess = 4, kLessEqual = 5, kAnd = 6, kOr = 7;
 // [memory]
@@ -139,9 +141,28 @@ constexpr int kOpAdd = 0, kOpMultiply = 2;
                    size_t, CnnlTensor, void*))                                                                         \
   X(cnnlGather, (CnnlHandle, int, CnnlTensor, const void*, CnnlTensor, const void*, CnnlTensor, void*))                \
   X(cnnlIndexSelect, (CnnlHandle, int, CnnlTensor, const void*, CnnlTensor, const void*, CnnlTensor, void*))           \
+  X(cnnlScatterNd_v2,                                                                                                  \
+    (CnnlHandle, int, CnnlTensor, const void*, CnnlTensor, const void*, CnnlTensor, const void*, CnnlTensor, void*))   \
   X(cnnlGetTopKTensorWorkspaceSize, (CnnlHandle, CnnlTensor, int, int, bool, CnnlTensor, CnnlTensor, size_t*))         \
   X(cnnlTopKTensor_v3, (CnnlHandle, CnnlTensor, const void*, int, int, bool, bool, bool, void*, size_t, CnnlTensor,    \
                         void*, CnnlTensor, void*))                                                                     \
+  X(cnnlMatMulDescCreate, (void**))                                                                                    \
+  X(cnnlMatMulDescDestroy, (void*))                                                                                    \
+  X(cnnlSetMatMulDescAttr, (void*, int, const void*, size_t))                                                          \
+  X(cnnlMatMulAlgoCreate, (void**))                                                                                    \
+  X(cnnlMatMulAlgoDestroy, (void*))                                                                                    \
+  X(cnnlCreateMatMulHeuristicResult, (void**))                                                                         \
+  X(cnnlDestroyMatMulHeuristicResult, (void*))                                                                         \
+  X(cnnlGetMatMulAlgoHeuristic,                                                                                        \
+    (CnnlHandle, void*, CnnlTensor, CnnlTensor, CnnlTensor, CnnlTensor, void*, int, void**, int*))                     \
+  X(cnnlGetMatMulHeuristicResult, (void*, void*, size_t*))                                                             \
+  X(cnnlMatMul_v2, (CnnlHandle, void*, void*, const void*, CnnlTensor, const void*, CnnlTensor, const void*,           \
+                    const void*, CnnlTensor, const void*, void*, size_t, CnnlTensor, void*))                           \
+  X(cnnlGetBatchMatMulAlgoHeuristic,                                                                                   \
+    (CnnlHandle, void*, CnnlTensor, CnnlTensor, CnnlTensor, void*, int, void**, int*))                                 \
+  X(cnnlGetBatchMatMulHeuristicResult, (void*, void*, size_t*))                                                        \
+  X(cnnlBatchMatMulBCast_v2, (CnnlHandle, void*, void*, const void*, CnnlTensor, const void*, CnnlTensor, const void*, \
+                              const void*, CnnlTensor, void*, void*, size_t))                                          \
   X(cnnlGetLayerNormOpWorkspaceSize, (CnnlHandle, int, CnnlTensor, size_t*))                                           \
   X(cnnlLayerNormForward, (CnnlHandle, CnnlTensor, const void*, int, CnnlTensor, const void*, const void*, float,      \
                            void*, size_t, CnnlTensor, void*, CnnlTensor, void*, void*))                                \

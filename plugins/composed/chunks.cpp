@@ -39,7 +39,7 @@ public:
   uint64_t kept_bytes() const { return static_cast<uint64_t>(kept_bytes_); }
 
   void add(const Window& window, Pass pass) {
-    Recorder part(primitives_.has_f64, window, pass);
+    Recorder part(primitives_.abilities, window, pass);
     record_(part);
     Program own = program_of(part, primitives_, aliases_);
     program_.workspace_bytes = std::max(program_.workspace_bytes, kept_bytes() + own.workspace_bytes);
@@ -71,7 +71,7 @@ private:
 }  // namespace
 
 Program chunked_program_of(const Record& record, const Primitives& primitives, const std::vector<Alias>& aliases) {
-  Recorder whole(primitives.has_f64);
+  Recorder whole(primitives.abilities);
   record(whole);
   Program program = program_of(whole, primitives, aliases);
   if (program.refusal || program.workspace_bytes <= primitives.workspace_bytes) return program;

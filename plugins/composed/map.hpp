@@ -38,7 +38,14 @@ template <class T, class Formula>
 void record_map_in(Recorder& recorder, const std::vector<View>& outs, const std::vector<View>& ins, Formula formula) {
   const Recording<T> d{&recorder};
   std::vector<Value> in;
-  for (const View& view : ins) in.push_back({&recorder, recorder.cast(recorder.input(view, d.kDtype), d.kDtype)});
+  for (const View& view : ins) {
+    int value = recorder.input(view, d.kDtype);
+    if (view.is_mask && view.is_present()) {
+      value = recorder.select(recorder.cast(value, sdk::Dtype::boolean), recorder.number(1, d.kDtype),
+                              recorder.number(0, d.kDtype));
+    }
+    in.push_back({&recorder, recorder.cast(value, d.kDtype)});
+  }
   put(recorder, outs, formula(d, in.data()));
 }
 

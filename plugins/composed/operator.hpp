@@ -25,6 +25,9 @@ using Factors = std::vector<Factor>;
 // Empty where each can be used in fp32.
 sdk::Refusal refuse_factors(const Factors& factors);
 
+// What a vendor's own call for the whole operator takes, which passes over every tensor once.
+double cost_of_call(const Speed& speed, const rlk_call_desc& desc);
+
 bool has_f64(const std::vector<View>& views);
 template <class Op>
 bool any_f64(const Arguments<Op>& call) {
@@ -54,14 +57,16 @@ struct Implementation {
     if (!any_f64<Op>(views)) {
       if (auto no = refuse_factors(Operator::factors_of(views))) return *no;
     }
-    if (auto no = Operator::refuse(views, Vendor::primitives().has_f64)) return *no;
-    Recorder recorder(Vendor::primitives().has_f64);
+    if (auto no = Operator::refuse(views, Vendor::primitives().abilities.has_f64)) return *no;
+    Recorder recorder(Vendor::primitives().abilities);
     Operator::record_call(recorder, views);
     if (recorder.has_lost_number() && !any_f64<Op>(views))
       return sdk::Support::no("PARAMETER", "a parameter is beyond fp32, in which this device computes");
-    if (auto no = program_of(recorder, Vendor::primitives(), aliases_of(call)).refusal) return *no;
+    const Program made = program_of(recorder, Vendor::primitives(), aliases_of(call));
+    if (made.refusal) return *made.refusal;
     sdk::Support yes = sdk::Support::yes(Vendor::kName, Operator::kNumerics);
     yes.workspace_bound = std::numeric_limits<uint64_t>::max();
+    yes.cost_us = made.cost_us;
     return yes;
   }
   static std::unique_ptr<sdk::Plan> plan(Device& device, const sdk::Call<Op>& call) {
@@ -75,7 +80,7 @@ private:
   static Program program(const Arguments<Op>& views, const std::vector<Alias>& aliases) {
     const auto record = [&](Recorder& recorder) { Operator::record_call(recorder, views); };
     if constexpr (Operator::kChunks) return chunked_program_of(record, Vendor::primitives(), aliases);
-    Recorder recorder(Vendor::primitives().has_f64);
+    Recorder recorder(Vendor::primitives().abilities);
     record(recorder);
     return program_of(recorder, Vendor::primitives(), aliases);
   }

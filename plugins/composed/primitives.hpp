@@ -38,12 +38,21 @@ struct Primitive {
   bool in_place = false;       // the output may be an operand's memory
 };
 
+// Roughly what a step takes, so that the host can choose among implementations of an operator. No device has been
+// measured: these are the vendor's published numbers for its smallest card, and they only need to be in proportion.
+struct Speed {
+  double step_us = 0;            // of a call, however little it does
+  double bytes_per_us = 1;       // of memory
+  double operations_per_us = 1;  // of products of fp32 matrices, two for each product
+};
+
 struct Primitives {
   const char* runtime;  // as a reason names it, "the installed CANN"
   std::vector<Primitive> table;
   int64_t alignment;         // bytes, of every tensor in the workspace
   uint64_t workspace_bytes;  // a program that needs more runs in chunks of rows
-  bool has_f64 = false;      // else formulas that ask for fp64 are recorded in fp32
+  Abilities abilities = {};
+  Speed speed = {};
 };
 
 }  // namespace rlk::composed

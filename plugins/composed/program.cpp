@@ -8,42 +8,13 @@
 #include <utility>
 
 #include "memory.hpp"
+#include "operands.hpp"
 
 namespace rlk::composed {
 namespace {
 
 using sdk::Dtype;
 using Place = Operand::Place;
-
-Dims padded(Dims dims, size_t rank) {
-  dims.insert(dims.begin(), rank - std::min(rank, dims.size()), 1);
-  return dims;
-}
-
-Operand operand_of(const View& view) {
-  Operand operand;
-  operand.place = view.place == View::Place::input  ? Place::input
-                  : view.place == View::Place::kept ? Place::kept
-                                                    : Place::output;
-  operand.index = view.index;
-  operand.byte_offset = view.byte_offset;
-  operand.dtype = view.dtype;
-  operand.dims = view.dims;
-  operand.strides = view.strides;
-  return operand;
-}
-
-// With as many dimensions as the output of its step, one at least.
-Operand with_rank(Operand operand, size_t rank) {
-  while (operand.dims.size() < std::max<size_t>(rank, 1)) {
-    operand.dims.insert(operand.dims.begin(), 1);
-    operand.strides.insert(operand.strides.begin(), 1);
-  }
-  for (size_t i = 0; i < operand.dims.size(); ++i) {
-    if (operand.dims[i] == 1) operand.strides[i] = 1;  // any is legal, none is used
-  }
-  return operand;
-}
 
 class Composer {
 public:
@@ -59,6 +30,7 @@ public:
     for (const Output& output : outputs_) store(output);
     refuse();
     place_buffers();
+    for (const Step& step : program_.steps) program_.cost_us += cost_of(step);
     return std::move(program_);
   }
 
@@ -80,7 +52,8 @@ private:
       for (const int value : nodes_[i].from) {
         if (value < 0) continue;
         size_t& last = last_use_[static_cast<size_t>(value)];
-        const bool is_view = nodes_[i].word == Word::part || nodes_[i].word == Word::reshape;
+        const Word word = nodes_[i].word;
+        const bool is_view = word == Word::part || word == Word::reshape || word == Word::transpose;
         last = std::max(last, is_view ? last_use_[i] : i);
       }
     }
@@ -157,7 +130,7 @@ private:
       if (value >= 0) from.push_back(value);
     }
     const Dtype dtype = from.empty() ? own.dtype : node(from[own.word == Word::select ? 1 : 0]).dtype;
-    double number = 0;
+    double number = own.word == Word::sum_rows ? static_cast<double>(own.by) : 0;
     const bool has_number = from.size() == 2 && node(from[1]).word == Word::number && has(own.word, true, dtype);
     if (has_number) {
       number = node(from[1]).number;
@@ -168,7 +141,7 @@ private:
     if (commutes && from.size() == 2 && node(from[0]).dims != own.dims && node(from[1]).dims == own.dims)
       std::swap(from[0], from[1]);
     if (own.word == Word::shift) return shift(i);
-    if (own.word == Word::part) return part(i);
+    if (own.word == Word::part || own.word == Word::transpose) return part(i);
     if (own.word == Word::reshape) return reshape(i);
     if (own.word == Word::rows) return rows(i);
     const size_t row = find(own.word, has_number, dtype, own.dtype);
@@ -180,7 +153,10 @@ private:
     for (size_t k = 0; k < from.size(); ++k) {
       const bool keeps_size = is_reduction(own.word) || is_lookup(own.word) ||
                               (row != kLacking && (primitives_.table[row].repeats >> k & 1) != 0);
-      const bool takes_strides = row != kLacking && primitives_.table[row].takes_strides;
+      bool takes_strides = row != kLacking && primitives_.table[row].takes_strides;
+      if (own.word == Word::product) takes_strides = takes_strides || is_transposed(from[k]);
+      // An index is a vector.
+      if (k == 1 && own.word >= Word::take_rows && own.word <= Word::put_rows) takes_strides = false;
       in.push_back(fitted(from[k], own.dims, keeps_size, takes_strides));
     }
     if (own.word == Word::report) return add(row, std::move(in), own.number, record_of(own.dims));
@@ -193,12 +169,27 @@ private:
     add(row, std::move(in), number, out);
   }
 
+  Operand made(int value) const {
+    const Node& own = node(value);
+    return own.word == Word::input ? operand_of(own.view) : made_[static_cast<size_t>(value)];
+  }
+  // Matrices that are dense once their dimensions are exchanged, which every product takes.
+  bool is_transposed(int value) const {
+    const Operand other = transposed(made(value));
+    return is_dense(other.dims, other.strides);
+  }
+
   // Another view of the same memory.
   void part(size_t i) {
-    const Node &own = nodes_[i], &whole = node(own.from[0]);
-    Operand operand = whole.word == Word::input ? operand_of(whole.view) : made_[static_cast<size_t>(own.from[0])];
+    const Node& own = nodes_[i];
+    Operand operand = made(own.from[0]);
+    if (own.word == Word::transpose) {
+      made_[i] = transposed(std::move(operand));
+      return;
+    }
     operand.byte_offset += own.by * operand.strides.back() * sdk::bytes_of(own.dtype);
-    operand.strides.insert(operand.strides.end() - 1, 1);
+    // Seen for every head.
+    if (own.dims.size() > operand.dims.size()) operand.strides.insert(operand.strides.end() - 1, 1);
     operand.dims = own.dims;
     made_[i] = operand;
   }
@@ -220,26 +211,6 @@ private:
       add(find(Word::copy, false, own.dtype, own.dtype), {piece}, 0, to);
     });
   }
-  // Pieces of [sequences, tokens, columns] from row `first` on that strides have, each beside its part of a matrix: the
-  // rest of a sequence, sequences as wholes, what has begun of one.
-  template <class Visit>
-  static void each_piece(const Operand& whole, int64_t first, const Operand& matrix, const Visit& visit) {
-    const int64_t tokens = whole.dims[1], columns = whole.dims[2], rows = matrix.dims[0];
-    const auto bytes = static_cast<int64_t>(sdk::bytes_of(whole.dtype));
-    for (int64_t row = 0; row < rows;) {
-      const int64_t token = (first + row) % tokens, sequence = (first + row) / tokens, left = rows - row;
-      const bool is_whole = token == 0 && left >= tokens;
-      const int64_t sequences = is_whole ? left / tokens : 1, each = is_whole ? tokens : std::min(tokens - token, left);
-      Operand piece = whole, part = matrix;
-      piece.byte_offset += (sequence * whole.strides[0] + token * whole.strides[1]) * bytes;
-      part.byte_offset += row * columns * static_cast<int64_t>(sdk::bytes_of(matrix.dtype));
-      piece.dims = part.dims = {sequences, each, columns};
-      part.strides = dense_strides(part.dims);
-      visit(with_rank(piece, 3), with_rank(part, 3));
-      row += sequences * each;
-    }
-  }
-
   // What is not written over stays zero.
   void shift(size_t i) {
     const Node& own = nodes_[i];
@@ -266,13 +237,11 @@ private:
           [&](const Operand& out) { add(find(Word::fill, false, own.dtype, own.dtype), {}, own.number, out); },
           own.dtype, dims);
     }
-    Operand operand = own.word == Word::input ? operand_of(own.view) : made_[static_cast<size_t>(value)];
+    Operand operand = made(value);
     const bool expands = !keeps_size && padded(own.dims, dims.size()) != dims;
     if ((!takes_strides || expands) && !is_dense(operand.dims, operand.strides)) {
       operand = once(
-          {value, own.dims},
-          [&](const Operand& out) { add(find(Word::copy, false, own.dtype, own.dtype), {operand}, 0, out); }, own.dtype,
-          own.dims);
+          {value, own.dims}, [&](const Operand& out) { copy(operand, out); }, own.dtype, own.dims);
     }
     if (!expands) return operand;
     return once(
@@ -281,21 +250,19 @@ private:
         dims);
   }
 
-  static Operand record_of(const Dims& dims) {
-    Operand record;
-    record.place = Place::record;
-    record.dtype = Dtype::boolean;
-    record.dims = dims;
-    record.strides = dense_strides(dims);
-    return record;
-  }
-
-  static Operand number_operand(const Node& own) {
-    Operand operand;
-    operand.place = Place::number;
-    operand.dtype = own.dtype;
-    operand.number = own.number;
-    return with_rank(operand, 1);
+  // To a dense buffer. No vendor says whether it copies what repeats by strides of 0: that is expanded.
+  void copy(Operand from, const Operand& out) {
+    if (!has_repeats(from) || element_count(out.dims) == 0)
+      return add(find(Word::copy, false, from.dtype, from.dtype), {from}, 0, out);
+    for (size_t i = 0; i < from.dims.size(); ++i) {
+      if (from.strides[i] == 0) from.dims[i] = from.strides[i] = 1;
+    }
+    if (!is_dense(from.dims, from.strides)) {
+      const Operand dense = buffer(from.dtype, from.dims);
+      add(find(Word::copy, false, from.dtype, from.dtype), {from}, 0, dense);
+      from = dense;
+    }
+    add(find(Word::expand, false, from.dtype, from.dtype), {from}, 0, out);
   }
 
   // What a value became for the sake of a primitive, for all that ask for the same.
@@ -343,9 +310,10 @@ private:
     if (own.word == Word::number) {
       return write(Word::fill, out, [&](size_t row, const Operand& to) { add(row, {}, own.number, to); });
     }
-    Operand from = own.word == Word::input ? operand_of(own.view) : made_[static_cast<size_t>(output.value)];
+    Operand from = made(output.value);
     const bool expands = padded(own.dims, output.view.dims.size()) != output.view.dims;
     if (!expands && is_same_memory(from, out)) return;
+    if (!expands && has_repeats(from)) from = fitted(output.value, own.dims, false, false);
     if (!expands) return add(find(Word::copy, false, own.dtype, own.dtype), {from}, 0, out);
     if (!is_dense(from.dims, from.strides)) from = fitted(output.value, own.dims, false, false);
     write(Word::expand, out, [&](size_t row, const Operand& to) { add(row, {from}, 0, to); });
@@ -420,6 +388,20 @@ private:
   }
   static uint64_t bytes_of(const Operand& operand) {
     return static_cast<uint64_t>(element_count(operand.dims) * sdk::bytes_of(operand.dtype));
+  }
+
+  double cost_of(const Step& step) const {
+    const Speed& speed = primitives_.speed;
+    uint64_t bytes = bytes_of(step.out);
+    for (const Operand& operand : step.in) bytes += bytes_of(operand);
+    double us = static_cast<double>(bytes) / speed.bytes_per_us;
+    if (primitives_.table[step.primitive].word == Word::product) {
+      const double terms =
+          static_cast<double>(element_count(step.out.dims)) * static_cast<double>(step.in[0].dims.back());
+      const double wide = step.out.dtype == Dtype::f32 ? 1 : 4;  // as many times as fast is the other
+      us = std::max(us, 2 * terms / (wide * speed.operations_per_us));
+    }
+    return speed.step_us + us;
   }
 
   static constexpr size_t kLacking = ~size_t{0};

@@ -33,6 +33,7 @@ struct Step {
 struct Program {
   std::vector<Step> steps;
   uint64_t workspace_bytes = 0;
+  double cost_us = 0;    // by Primitives::speed
   sdk::Refusal refusal;  // the first word for which the vendor, or its runtime, has nothing
 };
 

@@ -81,6 +81,7 @@ const char* name_of(Word word) {
                                     "a number",
                                     "a part",
                                     "other sizes",
+                                    "a transposition",
                                     "rows of tokens",
                                     "a cast",
                                     "a copy",
@@ -108,6 +109,8 @@ const char* name_of(Word word) {
                                     "a gather",
                                     "rows by an index",
                                     "columns by an index",
+                                    "rows put by an index",
+                                    "a product of matrices",
                                     "an order",
                                     "a shift",
                                     "a data error",
@@ -295,6 +298,34 @@ int Recorder::take_columns(int rows, int index) {
   return add(std::move(node));
 }
 
+int Recorder::put_rows(int table, int index, int rows) {
+  return add(node_of(Word::put_rows, at(table).dtype, {table, index, rows}, at(table).dims));
+}
+
+int Recorder::product(int a, int b) {
+  Dims x = at(a).dims, y = at(b).dims;
+  const Dims matrix = {x[x.size() - 2], y.back()};
+  if (x.back() == 0) return number(0, at(a).dtype);  // a sum of nothing
+  x.resize(x.size() - 2), y.resize(y.size() - 2);
+  Node node = node_of(Word::product, at(a).dtype, {a, b, -1}, broadcast(x, y));
+  node.dims.insert(node.dims.end(), matrix.begin(), matrix.end());
+  return add(std::move(node));
+}
+
+int Recorder::transpose(int value) {
+  Node node = node_of(Word::transpose, at(value).dtype, {value, -1, -1}, at(value).dims);
+  std::swap(node.dims.back(), node.dims[node.dims.size() - 2]);
+  return add(std::move(node));
+}
+
+int Recorder::sum_along(int value, size_t axis) {
+  if (is_number(value) || at(value).dims[axis] == 1) return value;
+  Node node = node_of(Word::sum_rows, at(value).dtype, {value, -1, -1}, at(value).dims);
+  node.dims[axis] = 1;
+  node.by = static_cast<int64_t>(axis);
+  return add(std::move(node));
+}
+
 int Recorder::order(int rows, int64_t count) {
   Node node = node_of(Word::order, Dtype::i32, {rows, -1, -1}, at(rows).dims);
   node.dims.back() = node.by = count;
@@ -306,6 +337,14 @@ int Recorder::for_heads(int value, int64_t first, int64_t count) {
   Node node = node_of(Word::part, at(value).dtype, {value, -1, -1}, at(value).dims);
   node.dims.back() = count;
   node.dims.insert(node.dims.end() - 1, 1);
+  node.by = first;
+  return add(std::move(node));
+}
+
+int Recorder::columns(int value, int64_t first, int64_t count) {
+  if (is_number(value)) return value;
+  Node node = node_of(Word::part, at(value).dtype, {value, -1, -1}, at(value).dims);
+  node.dims.back() = count;
   node.by = first;
   return add(std::move(node));
 }

@@ -25,8 +25,9 @@ struct Node {
   sdk::Dtype dtype = sdk::Dtype::f32;      // boolean: a mask
   std::array<int, 3> from = {-1, -1, -1};  // operands, of those that the word has
   double number = 0;                       // of Word::number, as the dtype keeps it; of Word::report the first row
-  int64_t by = 0;  // of Word::shift; of Word::order how many places; of Word::part, rows the first
-  View view;       // of Word::input
+  int64_t by =
+      0;      // of Word::shift; of Word::order how many places; of Word::part, rows the first; of sum_rows the axis
+  View view;  // of Word::input
   Dims dims;
 };
 
@@ -53,10 +54,10 @@ enum class Pass : uint8_t {
 
 class Recorder {
 public:
-  // has_f64: whether what asks for fp64 may have it.
-  explicit Recorder(bool has_f64 = true, const Window& window = {}, Pass pass = Pass::whole)
-      : window_(window), has_f64_(has_f64), pass_(pass) {}
-  bool has_f64() const { return has_f64_; }
+  explicit Recorder(const Abilities& abilities = {true}, const Window& window = {}, Pass pass = Pass::whole)
+      : window_(window), abilities_(abilities), pass_(pass) {}
+  bool has_f64() const { return abilities_.has_f64; }
+  bool rounds_products() const { return abilities_.rounds_products; }
   // Whether a finite number of the call is infinite in fp32, in which the formula was recorded.
   bool has_lost_number() const { return has_lost_number_; }
 
@@ -80,10 +81,16 @@ public:
   int gather(int rows, int index);
   int take_rows(int table, int index);
   int take_columns(int rows, int index);
+  // Of a table that is an input whose memory is that of the output.
+  int put_rows(int table, int index, int rows);
+  int product(int a, int b);
+  int transpose(int value);
+  int sum_along(int value, size_t axis);
   int order(int rows, int64_t count);
   // `count` columns from `first` on, seen for every head: of [tokens, columns] what broadcasts to [tokens, heads,
   // count].
   int for_heads(int value, int64_t first, int64_t count);
+  int columns(int value, int64_t first, int64_t count);
   // Of each row the number that is `by` places behind.
   int shift(int value, int64_t by);
   // A data error for the first row that a mask has, of one number for each: `unknown` has an id outside the vocabulary
@@ -122,7 +129,7 @@ private:
   int add(Node node);
 
   const Window window_;
-  const bool has_f64_;
+  const Abilities abilities_;
   const Pass pass_;
   bool has_lost_number_ = false;
   bool collects_ = false;

@@ -107,6 +107,14 @@ Value answer_of(D d, Mask active, Mask valid, Value value) {
   return IfThenElseZero(active, IfThenElse(valid, value, nan));
 }
 
+// The logarithm of a probability by the row's log-sum-exp. Where that has no digits behind the point a probability may
+// be anything: it stays finite.
+template <class D>
+Value finite_log_probability(D d, Value score, Value lse) {
+  constexpr double kMost = 16.6, kLeast = -0.5 * static_cast<double>(std::numeric_limits<float>::max());
+  return at_least(d, kLeast, at_most(d, kMost, Sub(score, lse)));
+}
+
 }  // namespace rlk::composed
 
 #define RLK_COMPOSED_SCORES(OP, made, refusal, ...)                                                  \

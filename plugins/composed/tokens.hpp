@@ -26,8 +26,9 @@ inline sdk::Refusal refuse_packed(const View& cu_seqlens) {
 template <class D>
 class Tokens {
 public:
-  Tokens(D d, const View& like, const View& mask)
-      : mask_(mask_of(d, mask)), d_(d), sequences_(like.dims[0]), length_(like.dims[1]) {}
+  Tokens(D d, const View& like, const View& mask) : Tokens(d, mask_of(d, mask), like.dims[0], like.dims[1]) {}
+  Tokens(D d, Mask mask, int64_t sequences, int64_t length)
+      : mask_(mask), d_(d), sequences_(sequences), length_(length) {}
 
   Mask mask() const { return mask_; }
   Value ones(Mask chosen) const { return IfThenElse(chosen, number(d_, 1), Zero(d_)); }
@@ -36,6 +37,8 @@ public:
   Value counts(Mask chosen) const { return sums(ones(chosen)); }
   // Of all sequences; x is one for each.
   Value batch(Value x) const { return reduced(x, sequences_, false); }
+  int64_t sequences() const { return sequences_; }
+  int64_t length() const { return length_; }
   Value positions() const {  // 0, 1, ..., [tokens]
     const Value counted{d_.recorder, d_.recorder->positions({length_}, sdk::Dtype::f32)};
     return {d_.recorder, d_.recorder->cast(counted.node, d_.kDtype)};

@@ -69,6 +69,12 @@ View every_head(View view) {
   return view;
 }
 
+View as_rows(View view, int64_t rows, int64_t columns) {
+  view.dims = {rows, columns};
+  view.strides = {columns, 1};
+  return view;
+}
+
 View of_row(View view) {
   if (!view.is_present()) return view;
   view.dims.push_back(1);
@@ -106,6 +112,12 @@ View columns(View view, int64_t first, int64_t count) {
   View part = column(std::move(view), first);
   if (part.is_present()) part.dims.back() = count;
   return part;
+}
+
+View mask_of(View view) {
+  view = or_number(std::move(view), 1);
+  view.is_mask = true;
+  return view;
 }
 
 View or_number(View view, double value) {

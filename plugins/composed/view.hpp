@@ -24,8 +24,9 @@ struct View {
   uint32_t index = 0;  // among the call's inputs or outputs, or what is kept
   int64_t byte_offset = 0;
   sdk::Dtype dtype = sdk::Dtype::other;
-  Dims dims, strides;  // elements
-  double value = 0;    // of what is absent
+  Dims dims, strides;    // elements
+  double value = 0;      // of what is absent
+  bool is_mask = false;  // a map reads it as 1 and 0
 };
 // Rules of formulas ask whether an argument is there as of a pointer.
 inline bool operator!=(const View& view, std::nullptr_t) {
@@ -41,6 +42,8 @@ View even_elements(View view);
 View odd_elements(View view);
 // Of [tokens, elements], for tensors of [tokens, heads, elements].
 View every_head(View view);
+// Of a dense tensor so many rows.
+View as_rows(View view, int64_t rows, int64_t columns);
 // A vector that has a number for each row, and one for each column, as a matrix of one column or row.
 View of_row(View view);
 View of_columns(View view);
@@ -56,6 +59,9 @@ View or_number(View view, double value);
 inline View or_none(View view) {
   return or_number(std::move(view), 0);
 }
+
+// Of which it matters alone whether a number is 0: all are 1 where it is absent.
+View mask_of(View view);
 
 // The arguments of a call by their names in the declaration, as views. Source: a Call or a Run.
 template <class Op>

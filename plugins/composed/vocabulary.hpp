@@ -273,14 +273,35 @@ inline Value rows_of(Value table, Value index) {
 inline Value columns_of(Value rows, Value index) {
   return {rows.recorder, rows.recorder->take_columns(rows.node, index.node)};
 }
+// --- matrices, which are the last two dimensions ---------------------------------------------------------------------
+inline Value product(Value a, Value b) {
+  return {a.recorder, a.recorder->product(a.node, b.node)};
+}
+inline Value transposed(Value x) {
+  return {x.recorder, x.recorder->transpose(x.node)};
+}
+// Along one dimension, which stays with size 1.
+inline Value sum_along(Value x, size_t axis) {
+  return {x.recorder, x.recorder->sum_along(x.node, axis)};
+}
+
 // Of rows without a NaN.
 inline Value first_in_order(Value rows, int64_t count) {
   return {rows.recorder, rows.recorder->order(rows.node, count)};
 }
 
+inline Value column_of(Value x, int64_t index) {
+  return {x.recorder, x.recorder->columns(x.node, index, 1)};
+}
 // The same numbers in other sizes.
 inline Value reshaped(Value x, const Dims& dims) {
   return {x.recorder, x.recorder->reshape(x.node, dims)};
+}
+inline Mask reshaped(Mask m, const Dims& dims) {
+  return {m.recorder, m.recorder->reshape(m.node, dims)};
+}
+inline const Dims& dims_of(Value x) {
+  return x.recorder->nodes()[static_cast<size_t>(x.node)].dims;
 }
 
 // --- programs in chunks of rows --------------------------------------------------------------------------------------

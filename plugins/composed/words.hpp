@@ -6,11 +6,12 @@
 namespace rlk::composed {
 
 enum class Word : uint8_t {
-  input,    // a tensor of the call; no step
-  number,   // one number for all elements; no step
-  part,     // columns of a value; no step
-  reshape,  // the same numbers in other sizes; no step
-  rows,     // some rows of a tensor [sequences, tokens, columns], of which each token is one
+  input,      // a tensor of the call; no step
+  number,     // one number for all elements; no step
+  part,       // columns of a value; no step
+  reshape,    // the same numbers in other sizes; no step
+  transpose,  // the last two dimensions exchanged; no step
+  rows,       // some rows of a tensor [sequences, tokens, columns], of which each token is one
   cast,
   copy,    // strides change
   expand,  // sizes of 1 repeat
@@ -37,13 +38,21 @@ enum class Word : uint8_t {
   gather,        // of each row the column that an index of one column names
   take_rows,     // rows of a table, by an index of one column
   take_columns,  // the same columns of every row, by an index without rows
+  put_rows,      // a table in whose memory rows are written, by an index of one column; of one place the same bits
+  product,       // of matrices, which are the last two dimensions; sizes of 1 before them repeat
   order,         // of each row the first places in rising order, as i32; equals in the order of places; without a NaN
   shift,         // along the last dimension, with zeros for what comes from outside
   report,        // masks of rows in error, to the stream's record of data errors; no value
   sum,           // along the last dimension, which stays with size 1
   largest,       // the same; a NaN is the largest
   largest_at,    // the first place of the largest along the last dimension, as i32; of numbers without a NaN
-  sum_rows,      // along the first dimension, which stays with size 1
+  sum_rows,      // along one dimension, the first unless it is said, which stays with size 1
+};
+
+// By what a formula records itself.
+struct Abilities {
+  bool has_f64 = false;          // else formulas that ask for fp64 are recorded in fp32
+  bool rounds_products = false;  // matrices of 16 bits are multiplied in fp32, rounded once; else they are cast before
 };
 
 // As it stands in a reason to decline.
@@ -55,7 +64,7 @@ constexpr bool is_comparison(Word word) {
 constexpr bool is_reduction(Word word) {
   return word >= Word::sum;
 }
-// What is looked up or put in order has sizes of its own.
+// What is looked up, multiplied as matrices or put in order has sizes of its own.
 constexpr bool is_lookup(Word word) {
   return word >= Word::gather && word <= Word::order;
 }

@@ -18,7 +18,7 @@ BRIEF = {"max": "N=5,D=37", "sum": "N=5,D=37", "mean": "N=5,D=37", "softmax": "N
          "rms_norm_backward": "N=5,H=37", "layer_norm_backward": "N=5,H=37", "add_rms_norm": "N=5,H=37",
          "add_rms_norm_backward": "N=5,H=37", "token_rewards": "B=9,L=33"}
 # Ascend's own, beside the programs.
-ASCEND = ("embedding_backward", "reshape_and_cache")
+ASCEND = ("embedding_backward",)
 # The vendors' calls for whole operators, beside the programs: operator, implementation, dtypes of which an ordinary run
 # tries the first.
 OWN = {

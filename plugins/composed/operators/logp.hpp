@@ -76,10 +76,7 @@ RLK_COMPOSED_SCORES(LogpBackward, logp_options(call), refuse_logp_backward(call)
   const V bias = in(or_number(of_columns(call.bias), 0)), one = number(d, 1);
   const Scores scores(d, terms, call, in(call.logits), bias);
   const Mask active = targets.active(), valid = targets.report(is_without_score(d, scores.z));
-  // Where lse has no digits behind the point a probability may be anything: it stays finite.
-  constexpr double kMostOfLog = 16.6;
-  const double least = -0.5 * static_cast<double>(std::numeric_limits<float>::max());
-  const V log_p = at_least(d, least, at_most(d, kMostOfLog, Sub(scores.z, in(of_row(call.lse)))));
+  const V log_p = finite_log_probability(d, scores.z, in(of_row(call.lse)));
   const V p = exp(d, log_p);
   V slope = Mul(in(of_row(call.grad_logp)), IfThenElse(targets.hits(d), Sub(one, p), Neg(p)));
   if (call.grad_lse.is_present()) slope = MulAdd(in(of_row(call.grad_lse)), p, slope);

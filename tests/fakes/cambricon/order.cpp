@@ -1,6 +1,7 @@
 // The largest numbers of rows, of the simulated CNNL.
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <numeric>
 
@@ -9,6 +10,34 @@
 using namespace fake_cnnl;
 
 #define API FAKE_EXPORT int
+
+// Of two rows for one place any may stay: they have to be the same bits. Known of public callers in the mode "update"
+// (3) and in place alone, of numbers of fp32 and fp16.
+API cnnlScatterNd_v2(void* handle, int mode, void* id, const void* index, void* xd, const void* x, void* td,
+                     const void* table, void* yd, void* y) {
+  if (mode != 3 || table != y || td != yd) return kNotSupported;
+  Call call(handle, "cnnlScatterNd_v2");
+  const Tensor at = call.in(id, index, {kInt32}), from = call.in(xd, x, {kFloat, kHalf}),
+               to = call.out(yd, y, {kFloat, kHalf});
+  if (call.status() != 0) return call.status();
+  call.require(to.dims.size() == 2 && at.dims.size() == 2 && at.dims[1] == 1 && from.dtype == to.dtype &&
+               from.dims == std::vector<int>{at.dims[0], to.dims[1]});
+  return call.run(false, [=](std::vector<View>& v) {
+    const size_t bytes = static_cast<size_t>(to.dims[1]) * (to.dtype == kHalf ? 2 : 4);
+    std::vector<char> has(static_cast<size_t>(to.dims[0]));
+    for (int32_t i = 0; i < at.dims[0]; ++i) {
+      const int32_t place = v[0].as<int32_t>()[i];
+      if (place < 0 || place >= to.dims[0])
+        fake::violation("INDEX_OUT_OF_RANGE", "cnnlScatterNd_v2: " + std::to_string(place));
+      std::byte* const row = v[2].data + static_cast<size_t>(place) * bytes;
+      const std::byte* const given = v[1].data + static_cast<size_t>(i) * bytes;
+      if (has[static_cast<size_t>(place)] != 0 && std::memcmp(row, given, bytes) != 0)
+        fake::violation("TWO_ROWS_FOR_ONE_PLACE", "cnnlScatterNd_v2: which one stays is documented nowhere");
+      has[static_cast<size_t>(place)] = 1;
+      std::memcpy(row, given, bytes);
+    }
+  });
+}
 
 API cnnlGetTopKTensorWorkspaceSize(void* handle, void* xd, int k, int, bool, void* yd, void* id, size_t* bytes) {
   return k < 1 ? kBadParam : answer(handle, "cnnlGetTopKTensorWorkspaceSize", bytes, {xd, yd, id});

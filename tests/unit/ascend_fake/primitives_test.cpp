@@ -264,6 +264,32 @@ TEST_F(Primitives, rotary_embedding_of_halves_and_of_neighbours) {
   EXPECT_EQ(read<float>(memory, 4), (std::vector<float>{1, 1, 3 - 8, 3}));
 }
 
+TEST_F(Primitives, products_broadcast_batches_keep_fp32_and_round_16_bits_once) {
+  constexpr int8_t kKeepDtype = 0, kUseHf32 = 3;
+  aclTensor* out = empty_like<float>({2, 1, 2}, &memory);
+  ASSERT_EQ(call(aclnnMatmulGetWorkspaceSize, aclnnMatmul, tensor<float>({2, 1, 2}, {1, 2, 3, 4}),
+                 tensor<float>({1, 2, 2}, {1, 10, 100, 1000}), out, kKeepDtype),
+            ACL_SUCCESS);
+  EXPECT_EQ(read<float>(memory, 4), (std::vector<float>{201, 2010, 403, 4030}));
+  const float number = 1 + 0x1p-14F;
+  const auto square = [&](int8_t type) {
+    aclTensor* one = empty_like<float>({1, 1}, &memory);
+    EXPECT_EQ(call(aclnnMatmulGetWorkspaceSize, aclnnMatmul, tensor<float>({1, 1}, {number}),
+                   tensor<float>({1, 1}, {1}), one, type),
+              ACL_SUCCESS);
+    return read<float>(memory, 1)[0];
+  };
+  EXPECT_EQ(square(kKeepDtype), number);
+  EXPECT_EQ(square(kUseHf32), 1);
+  // 256 + 1 + 1 in bf16: rounded after each sum it would stay 256.
+  aclTensor* sum = empty_like<uint16_t>({1, 1}, &memory, ACL_BF16);
+  ASSERT_EQ(call(aclnnMatmulGetWorkspaceSize, aclnnMatmul,
+                 tensor<uint16_t>({1, 3}, {0x4380, 0x3f80, 0x3f80}, nullptr, ACL_BF16),
+                 tensor<uint16_t>({3, 1}, {0x3f80, 0x3f80, 0x3f80}, nullptr, ACL_BF16), sum, kKeepDtype),
+            ACL_SUCCESS);
+  EXPECT_EQ(read<uint16_t>(memory, 1)[0], 0x4381);
+}
+
 TEST_F(Primitives, wrong_shapes_are_a_status) {
   aclTensor* out = empty_like<float>({4}, &memory);
   uint64_t bytes = 0;

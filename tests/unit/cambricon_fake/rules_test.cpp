@@ -22,6 +22,20 @@ int cnnlDestroyTensorDescriptor(void* desc);
 int cnnlExp_v2(void* handle, int prefer, void* xd, const void* x, void* yd, void* y);
 int cnnlDiv_v2(void* handle, int prefer, void* ad, const void* a, void* bd, const void* b, void* workspace,
                size_t bytes, void* cd, void* c);
+int cnnlMatMulDescCreate(void** desc);
+int cnnlMatMulDescDestroy(void* desc);
+int cnnlSetMatMulDescAttr(void* desc, int attribute, const void* value, size_t bytes);
+int cnnlMatMulAlgoCreate(void** algorithm);
+int cnnlMatMulAlgoDestroy(void* algorithm);
+int cnnlCreateMatMulHeuristicResult(void** choice);
+int cnnlDestroyMatMulHeuristicResult(void* choice);
+int cnnlGetMatMulAlgoHeuristic(void* handle, void* desc, void* ad, void* bd, void* cd, void* dd, void* prefer,
+                               int asked, void** choice, int* made);
+int cnnlGetMatMulHeuristicResult(void* choice, void* algorithm, size_t* bytes);
+int cnnlGetBatchMatMulHeuristicResult(void* choice, void* algorithm, size_t* bytes);
+int cnnlMatMul_v2(void* handle, void* desc, void* algorithm, const void* alpha, void* ad, const void* a, void* bd,
+                  const void* b, const void* beta, void* cd, const void* c, void* workspace, size_t bytes, void* dd,
+                  void* d);
 int cnnlIndexSelect(void* handle, int axis, void* xd, const void* x, void* id, const void* index, void* yd, void* y);
 void fakeResetCalls();
 }
@@ -93,6 +107,47 @@ TEST_F(CambriconFake, OperandsAreDeviceMemoryAlignedInsideAndApart) {
 
 TEST_F(CambriconFake, AWorkspaceIsAsLargeAsTheQuerySaid) {
   EXPECT_DEATH(cnnlDiv_v2(handle, 1, four, memory, four, memory, at(32), 16, four, at(16)), "WORKSPACE_TOO_SMALL");
+}
+
+// One number each: TF32, which rounds 1 + 2^-12 to 1, unless it is turned off.
+TEST_F(CambriconFake, AProductNeedsItsOwnAlgorithmAndRoundsToTf32UnlessThatIsOff) {
+  void *desc = nullptr, *algorithm = nullptr, *choice = nullptr, *one = nullptr;
+  const int sizes[2] = {1, 1}, compute = kFloat, off = 0;
+  ASSERT_EQ(cnnlCreateTensorDescriptor(&one), 0);
+  ASSERT_EQ(cnnlSetTensorDescriptor(one, kArray, kFloat, 2, sizes), 0);
+  ASSERT_EQ(cnnlMatMulDescCreate(&desc), 0);
+  ASSERT_EQ(cnnlMatMulAlgoCreate(&algorithm), 0);
+  ASSERT_EQ(cnnlCreateMatMulHeuristicResult(&choice), 0);
+  ASSERT_EQ(cnnlSetMatMulDescAttr(desc, 0, &compute, sizeof(compute)), 0);
+  float factor = 1, nothing = 0, number = 1 + 0x1p-12F;
+  void* workspace = nullptr;
+  ASSERT_EQ(cnrtMalloc(&workspace, 1024), 0);
+  ASSERT_EQ(cnrtMemcpyAsync(memory, &number, sizeof(number), queue, 0), 0);
+  ASSERT_EQ(cnrtMemcpyAsync(at(4), &factor, sizeof(factor), queue, 0), 0);
+  const auto multiply = [&] {
+    return cnnlMatMul_v2(handle, desc, algorithm, &factor, one, memory, one, at(4), &nothing, one, at(8), workspace,
+                         1024, one, at(8));
+  };
+  EXPECT_DEATH(multiply(), "NO_ALGORITHM: cnnlMatMul_v2");
+  size_t bytes = 0;
+  int made = 0;
+  ASSERT_EQ(cnnlGetMatMulAlgoHeuristic(handle, desc, one, one, one, one, nullptr, 1, &choice, &made), 0);
+  ASSERT_EQ(cnnlGetMatMulHeuristicResult(choice, algorithm, &bytes), 0);
+  EXPECT_DEATH(cnnlGetBatchMatMulHeuristicResult(choice, algorithm, &bytes), "NO_ALGORITHM");
+  const auto result = [&] {
+    EXPECT_EQ(multiply(), 0);
+    float seen = 0;
+    EXPECT_EQ(cnrtMemcpyAsync(&seen, at(8), sizeof(seen), queue, 2), 0);
+    EXPECT_EQ(cnrtQueueSync(queue), 0);
+    return seen;
+  };
+  EXPECT_EQ(result(), 1);
+  ASSERT_EQ(cnnlSetMatMulDescAttr(desc, 10, &off, sizeof(off)), 0);
+  EXPECT_EQ(result(), number);
+  EXPECT_EQ(cnnlDestroyMatMulHeuristicResult(choice), 0);
+  EXPECT_EQ(cnnlMatMulAlgoDestroy(algorithm), 0);
+  EXPECT_EQ(cnnlMatMulDescDestroy(desc), 0);
+  EXPECT_EQ(cnrtFree(workspace), 0);
 }
 
 TEST_F(CambriconFake, WrongDtypesShapesAndGapsAreAnswered) {

@@ -117,6 +117,7 @@ private:
   void run(const Step& step) {
     const Primitive& primitive = primitives_.table[step.primitive];
     if (is_reduction(primitive.word)) return reduce(primitive.word, step);
+    if (primitive.word == Word::product) return multiply(step);
     const Dims& dims = step.out.dims;
     for (int64_t at = 0; at < element_count(dims); ++at) {
       float operand[3] = {};
@@ -125,12 +126,32 @@ private:
       store(step.out, at, computed(primitive.word, operand[0], operand[1], operand[2]));
     }
   }
+  // Matrices of one batch dimension at most.
+  void multiply(const Step& step) {
+    const Dims &x = step.in[0].dims, &y = step.in[1].dims, &dims = step.out.dims;
+    const int64_t columns = dims.back(), size = x.back(), rows = dims[dims.size() - 2];
+    const auto first_of = [](const Dims& own, int64_t batch) {
+      return own.size() > 2 && own[0] > 1 ? batch * (element_count(own) / own[0]) : 0;
+    };
+    for (int64_t at = 0; at < element_count(dims); ++at) {
+      const int64_t batch = at / (rows * columns), row = at / columns % rows, column = at % columns;
+      float sum = 0;
+      for (int64_t k = 0; k < size; ++k) {
+        sum += load(step.in[0], x, first_of(x, batch) + row * size + k) *
+               load(step.in[1], y, first_of(y, batch) + k * columns + column);
+      }
+      store(step.out, at, sum);
+    }
+  }
   void reduce(Word word, const Step& step) {
     const Dims& from = step.in[0].dims;
+    const auto axis = word == Word::sum_rows ? static_cast<size_t>(step.number) : from.size() - 1;
+    const int64_t size = from[axis],
+                  inner = element_count(Dims(from.begin() + static_cast<int64_t>(axis) + 1, from.end()));
     std::vector<float> results(static_cast<size_t>(element_count(step.out.dims)),
                                word == Word::largest ? -std::numeric_limits<float>::infinity() : 0.0F);
     for (int64_t at = 0; at < element_count(from); ++at) {
-      const auto to = static_cast<size_t>(word == Word::sum_rows ? at % from.back() : at / from.back());
+      const auto to = static_cast<size_t>(at / (inner * size) * inner + at % inner);
       const float value = load(step.in[0], from, at);
       results[to] = word == Word::largest ? std::max(results[to], value) : results[to] + value;
     }

@@ -207,6 +207,39 @@ TEST(ComposedProgram, RowsBroadcastAndNothingIsSummedOfNothing) {
   }
 }
 
+// Of a batch of two and one matrix for both, which is passed with its dimensions exchanged; then over the batch.
+TEST(ComposedProgram, MatricesAreMultipliedAndSummedOverABatch) {
+  const std::vector<float> a = numbers(2 * 3 * 4), b = numbers(5 * 4);
+  for (const bool is_strict : {false, true}) {
+    for (const bool has_gaps : {false, true}) {
+      View left = in(0, {2, 3, 4});
+      std::vector<float> from = a, weight = b, y(2 * 3 * 5), sums(3 * 5);
+      if (has_gaps) {  // the first matrix for both
+        left.strides = {0, 4, 1};
+        std::copy_n(a.begin(), 12, from.begin() + 12);
+      }
+      Recorder recorder;
+      const Value x{&recorder, recorder.input(left)}, w{&recorder, recorder.input(in(1, {1, 5, 4}))};
+      const Value made = product(x, transposed(w));
+      recorder.output(out(0, {2, 3, 5}), made.node);
+      recorder.output(out(1, {1, 3, 5}), sum_along(made, 0).node);
+      const Primitives primitives = vendor(is_strict);
+      const Program program = program_of(recorder, primitives, {});
+      ASSERT_FALSE(program.refusal) << program.refusal->reason;
+      Interpreter(primitives, {&from, &weight}, {&y, &sums}).run(program);
+      for (size_t i = 0; i < y.size(); ++i) {
+        float expected = 0;
+        for (size_t k = 0; k < 4; ++k) expected += from[i / 5 * 4 + k] * b[i % 5 * 4 + k];
+        EXPECT_FLOAT_EQ(y[i], expected) << i;
+      }
+      for (size_t i = 0; i < sums.size(); ++i) EXPECT_FLOAT_EQ(sums[i], y[i] + y[i + sums.size()]);
+    }
+  }
+  Recorder recorder;
+  const Value none = product({&recorder, recorder.input(in(0, {3, 0}))}, {&recorder, recorder.input(in(1, {0, 2}))});
+  EXPECT_EQ(none.node, recorder.number(0, Dtype::f32));
+}
+
 TEST(ComposedProgram, WhatIsLackingIsNamed) {
   Recorder recorder;
   record_gate(recorder, 2, out(0, {2, 4}), View());

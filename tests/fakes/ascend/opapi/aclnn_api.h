@@ -65,6 +65,9 @@ FAKE_ASCEND_OP(aclnnInplaceIndexCopy, aclTensor* selfRef, int64_t dim, const acl
 FAKE_ASCEND_OP(aclnnSort, const aclTensor* self, bool stable, int64_t dim, bool descending, aclTensor* valuesOut,
                aclTensor* indicesOut);
 
+/* products.cpp: matrices in the last two dimensions, those before broadcast */
+FAKE_ASCEND_OP(aclnnMatmul, const aclTensor* self, const aclTensor* mat2, aclTensor* out, int8_t cubeMathType);
+
 /* fused.cpp */
 FAKE_ASCEND_OP(aclnnSwiGlu, const aclTensor* x, int64_t dim, const aclTensor* out);
 FAKE_ASCEND_OP(aclnnRmsNorm, const aclTensor* x, const aclTensor* gamma, double epsilon, const aclTensor* yOut,
