@@ -42,6 +42,7 @@ struct Shape {
   int64_t batch = 2, queries = 512, keys = 512, q_heads = 8, kv_heads = 2, head = 128;
   rlk_dtype dtype = kBf16;
 };
+
 // What the last kernel of an execution is told, and its blocks.
 template <class Args, class Implementation, class Op>
 std::pair<unsigned, Args> told_last(Arranged<Op> call) {

@@ -6,6 +6,7 @@
 #include "tests/unit/simt_host/attention_wgmma_calls.hpp"
 
 namespace rlk::cuda {
+
 const void* image_of(const char* name, int) {
   return has_image ? name : nullptr;
 }
