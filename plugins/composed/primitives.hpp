@@ -39,7 +39,7 @@ struct Primitive {
 };
 
 // Roughly what a step takes, so that the host can choose among implementations of an operator. No device has been
-// measured: these are the vendor's published numbers for its smallest card, and they only need to be in proportion.
+// measured, and the numbers are rounded guesses for a small card: they only need to be in proportion.
 struct Speed {
   double step_us = 0;            // of a call, however little it does
   double bytes_per_us = 1;       // of memory
