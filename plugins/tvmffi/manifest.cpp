@@ -274,6 +274,8 @@ void read_sizes(const Table& table, Kernel* kernel) {
     if (of == symbols.end()) limits.fail("of names \"" + other + "\"; " + op.name + " has " + joined(symbols));
     rule.of = of - symbols.begin();
     rule.times = number("times", 1);
+    constexpr int64_t kMost = 1 << 20;  // with any size it fits
+    if (rule.times < 1 || rule.times > kMost) limits.fail("times must be from 1 to 1048576");
   }
 }
 

@@ -305,6 +305,7 @@ def test_a_changed_manifest_is_tried_anew(kernels, cache):
     ([kernel("right", dtypes='{ x = "float", weight = "f32", y = "f32" }')], 'says "float" of x, expected f32'),
     ([kernel("right", more='claims = ["exact"]')], 'claims names "exact"'),
     ([kernel("right", more="sizes = { K = { min = 1 } }")], 'sizes names "K"; rms_norm has N, H'),
+    ([kernel("right", more='sizes = { N = { times = 0, of = "H" } }')], "times must be from 1 to 1048576"),
     ([kernel("right", more="colour = 1")], '"colour" is no key'),
     ([kernel("right", more='device = "tpu"')], 'device is "tpu", expected cpu, cuda or rocm'),
     ([kernel("right"), kernel("right")], "a second kernel right of rms_norm"),

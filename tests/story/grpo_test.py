@@ -1,6 +1,6 @@
 """A GRPO step (examples/grpo_step.cpp) on the simulated runtimes with RLK_FALLBACK=strict: every operator of it is served
 on the device, none is staged through the CPU, and the separate operators agree with grpo_loss. Every implementation is
-tried whole before it serves: an ordinary run has the two vendors whose operators are programs, the long run all."""
+tried whole before it serves, which takes minutes: an ordinary run has one vendor, the long run all."""
 import os
 import re
 import subprocess
@@ -11,9 +11,9 @@ import command
 
 ROOT, LIBRARIES, FAKES = (os.environ["RLK_TEST_" + name] for name in ("ROOT", "LIBRARIES", "FAKES"))
 STEP = os.environ["RLK_TEST_GRPO_STEP"]
-# Where each vendor's simulated runtime is. An ordinary run tries the first two.
-RUNTIMES = {"ascend": {"ASCEND_HOME_PATH": os.environ.get("RLK_TEST_ASCEND_HOME", "")},
-            "cambricon": {"LD_LIBRARY_PATH": os.path.join(FAKES, "fake_cambricon")},
+# Where each vendor's simulated runtime is. An ordinary run tries the first.
+RUNTIMES = {"cambricon": {"LD_LIBRARY_PATH": os.path.join(FAKES, "fake_cambricon")},
+            "ascend": {"ASCEND_HOME_PATH": os.environ.get("RLK_TEST_ASCEND_HOME", "")},
             "rocm": {"LD_LIBRARY_PATH": os.path.join(FAKES, "fake_hip64")},
             "maca": {"LD_LIBRARY_PATH": os.path.join(FAKES, "fake_maca")},
             "cuda": {"LD_LIBRARY_PATH": os.path.join(FAKES, "fake_cuda"), "RLK_CUDA_REMOTE": "1"}}
@@ -38,7 +38,7 @@ class GrpoStep(command.Case):
 
     def test_every_operator_of_a_step_is_served_on_the_device(self):
         vendors = [name for name in RUNTIMES if os.path.exists(os.path.join(LIBRARIES, "librlk_plugin_%s.so" % name))]
-        for vendor in vendors if command.LONG else vendors[:2]:
+        for vendor in vendors if command.LONG else vendors[:1]:
             with self.subTest(vendor=vendor), self.cache_of_the_cpu_alone() as cache:
                 done = self.step(vendor, RLK_CACHE_DIR=cache)
                 self.assertEqual(done.returncode, 0, done.stdout + done.stderr[-3000:])

@@ -1,9 +1,8 @@
 """What the stories of the SIMT vendors share: the plugin on simulated runtimes, whole or with functions missing."""
 import ctypes
-import glob
 import os
-import re
 import shutil
+import sys
 import tempfile
 
 import command
@@ -43,11 +42,9 @@ CASES_OF = {op: words for words, ops in {
 
 def mapped_operators():
     """The operators of plugins/simt/operators, by their declarations' names."""
-    names = []
-    for file in sorted(glob.glob(os.path.join(os.environ["RLK_TEST_ROOT"], "plugins/simt/operators/*.cuh"))):
-        with open(file) as text:
-            names += re.findall(r"^RLK_SIMT_(?!PART|TOKEN_PASSES|TOKEN_PACK_PASSES)\w+\(\s*([A-Z]\w*)", text.read(), re.M)
-    return [re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower() for name in names]
+    sys.path.insert(0, os.path.join(os.environ["RLK_TEST_ROOT"], "plugins"))
+    import support
+    return sorted(support.mapped())
 
 
 def is_installed(names):
