@@ -4,6 +4,8 @@
 
 namespace rlk::simt {
 
+using int8_t = signed char;
+using int16_t = short;
 using int32_t = int;
 using int64_t = long long;
 using uint8_t = unsigned char;
@@ -14,6 +16,10 @@ using uintptr_t = unsigned long long;
 static_assert(sizeof(uintptr_t) == sizeof(void*) && sizeof(int64_t) == 8 && sizeof(int32_t) == 4);
 
 }  // namespace rlk::simt
+
+// Macros of kernels name these outside of it; they are of one type everywhere, so that naming them twice is no fault.
+using uint8_t = unsigned char;
+using uint16_t = unsigned short;
 
 #if !defined(FLT_MAX)
 #define FLT_MAX __FLT_MAX__

@@ -52,6 +52,8 @@ public:
   Table(const toml::table& table, std::string where) : table_(table), where_(std::move(where)) {}
 
   [[noreturn]] void fail(const std::string& text) const { refuse(where_ + ": " + text); }
+  // A table in this one, whose faults have the place of both.
+  Table inner(const toml::table& table, const std::string& name) const { return {table, where_ + ": " + name}; }
   void expect_known(const std::vector<std::string>& keys) const {
     for (const auto& [key, value] : table_) {
       const std::string name(key.str());
@@ -242,7 +244,7 @@ void read_dtypes(const Table& table, Kernel* kernel) {
       }
       if (row.back() == sdk::Dtype::other) fail("says \"" + *text + "\" of " + name + ", expected f32, bf16, i64, ...");
     }
-    Table(one, "a table of dtypes").expect_known(known);
+    table.inner(one, "a table of dtypes").expect_known(known);
   }
 }
 
@@ -257,7 +259,7 @@ void read_sizes(const Table& table, Kernel* kernel) {
     const auto at = std::find(symbols.begin(), symbols.end(), name);
     if (at == symbols.end()) table.fail("sizes names \"" + name + "\"; " + op.name + " has " + joined(symbols));
     if (!value.is_table()) table.fail("sizes." + name + " must be a table of min, max, multiple, times, of");
-    const Table limits(*value.as_table(), "sizes." + name);
+    const Table limits = table.inner(*value.as_table(), "sizes." + name);
     limits.expect_known({"min", "max", "multiple", "times", "of"});
     SizeRule& rule = kernel->sizes[static_cast<uint32_t>(at - symbols.begin())];
     const auto number = [&](const char* word, int64_t otherwise) {
@@ -295,7 +297,7 @@ double setting_of(const Table& table, const Parameter& parameter, const toml::no
 ParameterRule limits_of(const Table& table, const Parameter& parameter, const toml::table& given) {
   const std::string where = std::string("parameters.") + parameter.name;
   if (parameter.type == 'e') table.fail(where + " is one of some words: it has no min and no max");
-  const Table limits(given, where);
+  const Table limits = table.inner(given, where);
   limits.expect_known({"min", "max"});
   ParameterRule rule;
   const auto read = [&](const char* word, double* to) {
