@@ -8,7 +8,7 @@ namespace rlk::cuda {
 struct AttentionWgmma {
   using Op = sdk::ops::Attention;
   static constexpr const char* kName = "wgmma";
-  static sdk::Support query(simt::host::Device& device, const sdk::Call<Op>& call);
+  static sdk::Support query(simt::host::Device& device, const sdk::Call<Op>& described);
   static std::unique_ptr<sdk::Plan> plan(simt::host::Device& device, const sdk::Call<Op>& call);
   // The padded head sizes, a second tile of queries, of keys, and rings that have come round.
   static constexpr rlk_switch kSwitches[] = {

@@ -100,15 +100,16 @@ private:
                                                                      [](DlManagedTensor* self) { delete self; },
                                                                      0,
                                                                      *static_cast<DlTensor*>(argument->pointer)});
-    void* object = nullptr;
-    if (tvm().make_tensor(managed.get(), 0, 0, &object) != 0) throw sdk::Error(RLK_BACKEND_ERROR, take_error());
-    managed.release();
-    objects_.push_back(object);
+    objects_.push_back(nullptr);
+    if (tvm().make_tensor(managed.get(), 0, 0, &objects_.back()) != 0)
+      throw sdk::Error(RLK_BACKEND_ERROR, take_error());
+    static_cast<void>(managed.release());  // the object's now
     argument->type_index = kTensor;
-    argument->pointer = object;
+    argument->pointer = objects_.back();
   }
   void release() noexcept {
-    for (void* object : objects_) tvm().release(object);
+    for (void* object : objects_)
+      if (object != nullptr) tvm().release(object);
   }
   std::vector<void*> objects_;
 };

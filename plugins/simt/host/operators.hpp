@@ -31,7 +31,7 @@ struct Logp {
 struct LogpBackward {
   using Op = sdk::ops::LogpBackward;
   static constexpr const char* kName = "columns";
-  static sdk::Support query(Device& device, const sdk::Call<Op>& call);
+  static sdk::Support query(Device& device, const sdk::Call<Op>& described);
   static std::unique_ptr<sdk::Plan> plan(Device& device, const sdk::Call<Op>& call);
   static constexpr rlk_switch kSwitches[] = {{sizeof(rlk_switch), 0, "V", 1025}, {sizeof(rlk_switch), 0, "V", 2049}};
 };

@@ -44,7 +44,8 @@ bool is_short(const TokensPass& pass, const simt::TokenArgs& args) {
     const bool is_bytes = !is_written && (pass.bytes >> i & 1) != 0;
     const bool has_dtype =
         is_bytes ? tensor.dtype == simt::kMapU8 || tensor.dtype == simt::kMapBool : tensor.dtype == simt::kMapF32;
-    if (!has_dtype || reinterpret_cast<uintptr_t>(tensor.data) % ((is_bytes ? 1 : 4) * simt::kTokenPack) != 0) {
+    const uintptr_t bytes = is_bytes ? 1 : sizeof(float);
+    if (!has_dtype || reinterpret_cast<uintptr_t>(tensor.data) % (bytes * simt::kTokenPack) != 0) {
       return false;
     }
   }

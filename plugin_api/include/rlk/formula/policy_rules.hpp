@@ -121,7 +121,9 @@ inline PolicyRules policy_rules(const Params& params, double at_bound) {
   rules.x_high = bound_or_none(params.log_ratio_clamp_high);
   rules.delta = bound_or_none(params.delta);
   rules.dual_clip = params.dual_clip;
-  rules.clamps_log_ratio = !is_no_bound(rules.x_low) || !is_no_bound(rules.x_high);
+  // is_no_bound may be a device's function, and this is the host's.
+  const auto is_bound = [](double bound) { return bound > 0 && bound < __builtin_huge_val(); };
+  rules.clamps_log_ratio = is_bound(params.log_ratio_clamp_low) || is_bound(params.log_ratio_clamp_high);
   rules.at_bound = at_bound;
   rules.tau_positive = params.sapo_tau_positive;
   rules.tau_negative = params.sapo_tau_negative;
