@@ -52,7 +52,6 @@ public:
   Table(const toml::table& table, std::string where) : table_(table), where_(std::move(where)) {}
 
   [[noreturn]] void fail(const std::string& text) const { refuse(where_ + ": " + text); }
-  // A table in this one, whose faults have the place of both.
   Table inner(const toml::table& table, const std::string& name) const { return {table, where_ + ": " + name}; }
   void expect_known(const std::vector<std::string>& keys) const {
     for (const auto& [key, value] : table_) {
@@ -276,8 +275,7 @@ void read_sizes(const Table& table, Kernel* kernel) {
     if (of == symbols.end()) limits.fail("of names \"" + other + "\"; " + op.name + " has " + joined(symbols));
     rule.of = of - symbols.begin();
     rule.times = number("times", 1);
-    constexpr int64_t kMost = 1 << 20;  // with any size it fits
-    if (rule.times < 1 || rule.times > kMost) limits.fail("times must be from 1 to 1048576");
+    if (rule.times < 1 || rule.times > 1 << 20) limits.fail("times must be from 1 to 1048576");
   }
 }
 
