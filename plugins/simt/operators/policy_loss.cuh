@@ -16,8 +16,10 @@ RLK_FORMULA LossWeights weights_of_batch(const PolicyRules& rules, const View& v
 
 // The commonest batch: a plain one of nothing but clipped ratios. Its passes have little to do for a token.
 inline bool is_brief(const PolicyRules& rules) {
+  // For the host: is_no_bound is for the device alone where there is one.
+  const auto is_bound = [](double bound) { return __builtin_fabs(bound) != __builtin_huge_val(); };
   return rules.is_plain && !rules.has_metrics && !rules.has_reference && !rules.clamps_log_ratio &&
-         rules.delta == __builtin_huge_val() && !is_no_bound(rules.ratio_low) && !is_no_bound(rules.ratio_high) &&
+         rules.delta == __builtin_huge_val() && is_bound(rules.ratio_low) && is_bound(rules.ratio_high) &&
          rules.ratio_low <= rules.ratio_high;
 }
 // Tells the compiler so, and the loop asks nothing at each token: without a dual clip it has one that clips nothing.
