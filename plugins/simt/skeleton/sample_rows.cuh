@@ -232,7 +232,9 @@ private:
       const uint64_t own = token(x, v);
       if (!is_active(own)) return;
       if (by.question == kLowest) {
-        if (x == weight_.max) atomicMin(&shared_.found, static_cast<long long>(v));
+        // HIP has no minimum of signed numbers of 64 bits.
+        auto* const first = reinterpret_cast<unsigned long long*>(&shared_.found);
+        if (x == weight_.max) atomicMin(first, static_cast<unsigned long long>(v));
         return;
       }
       const bool of_mass = by.question == kMass || by.question == kWeightMass;
