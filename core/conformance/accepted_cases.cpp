@@ -71,8 +71,8 @@ void AcceptedCases::walk(size_t i, size_t form) {
            });
 }
 
-// A walk depends on the switches and the answers alone: an implementation with those of the one before, as most rows
-// of a plugin have, is asked for the same cases. A different answer makes a new walk; the walk offers no case twice.
+// A walk depends on the switches and the answers alone: the walk asks an implementation with those of the one before,
+// as most rows of a plugin have, for the same cases. A different answer makes a new walk; the walk offers no case twice.
 bool AcceptedCases::follows(size_t i, const Walked& walked) {
   const std::span<const rlk_switch* const> switches = switches_of(i);
   if (walked.steps.empty() ||

@@ -33,7 +33,7 @@ constexpr int32_t kDlCpu = 1, kDlCuda = 2, kDlCudaHost = 3, kDlRocm = 10, kDlRoc
                   kDlCudaManaged = 13;
 constexpr uint8_t kDlUint = 1;
 
-// A tensor that is handed over, and who frees it.
+// A tensor that its maker hands over, and the function by which the taker frees it.
 struct DlManagedTensor {
   uint32_t version[2];
   void* context;

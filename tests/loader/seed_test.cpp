@@ -108,9 +108,9 @@ TEST_F(SeedTest, ThatIsNamedAndRefusedIsAWarningAndSoIsNoCacheAtAll) {
   EXPECT_NE(warnings[0].find("is not used"), std::string::npos);
   warnings.clear();
   // Made by us, so not this user's; root's would only be read.
-  const Identity nobody{54321, 54321};
+  const Identity other{54321, 54321};
   if (geteuid() == 0) return;
-  open_store({{}, false}, nobody, warn, folder.path());
+  open_store({{}, false}, other, warn, folder.path());
   ASSERT_EQ(warnings.size(), 1u);
   EXPECT_NE(warnings[0].find("every process tries every plugin anew"), std::string::npos) << warnings[0];
 }

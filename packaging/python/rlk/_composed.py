@@ -193,7 +193,7 @@ def scaled(x, factor, dtype):
 def fused_linear_cross_entropy(call):
     of_loss, of_tokens, saved = call.grads["loss"], call.grads.get("token_loss"), call.saved
     names = [name for name in call.needed if name in ("hidden", "weight", "bias")]
-    # A gradient of gradients is asked for: linear_cross_entropy_backward says that it has none.
+    # Where the caller asks for a gradient of gradients, linear_cross_entropy_backward says that it has none.
     if of_tokens is not None or torch.is_grad_enabled():
         return linear_cross_entropy_gradients(call, of_loss, of_tokens)
     missing = [f"grad_{name}" for name in names if saved[f"grad_{name}"] is None]

@@ -137,7 +137,7 @@ private:
   }
 
   // The sequence and its chunk at a slot, and the slots of all its chunks. Packed sequences have slots that do not
-  // overlap, some of which are nobody's.
+  // overlap, some of which no chunk has.
   __device__ __forceinline__ bool find_chunk(int64_t slot, int64_t& c, int64_t& first, int64_t& last) {
     if (args_.cu_seqlens == nullptr) {
       first = slot / args_.chunks * args_.chunks;

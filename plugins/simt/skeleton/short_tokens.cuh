@@ -1,6 +1,6 @@
 // Passes of packs in fp32 (tokens.cuh): a kernel of its own for dense rows of whole packs of the tensors that the pass
-// expects, of fp32 numbers and bytes, as the host has found. What is asked of any other call takes as long as the
-// tokens.
+// expects, of fp32 numbers and bytes, as the host has found. The questions that any other call asks take as long as
+// its tokens.
 //
 //   static constexpr bool kShort = true;
 //   static constexpr int kShortBlocks = 8;
@@ -15,7 +15,7 @@
 namespace rlk::simt {
 
 // A pass of packs in fp32 (kShort): dense rows of whole packs of the tensors that it expects, as the host has found.
-// What is asked of any other call would take as long as the tokens.
+// The questions that any other call asks would take as long as its tokens.
 template <class Pass>
 __device__ __forceinline__ void token_short_pass(const TokenArgs& args) {
   constexpr int kIns = Pass::kIns, kOuts = Pass::kOuts, kSums = Pass::kSums, kStep = kTokenPack * kTokenThreads;

@@ -43,7 +43,7 @@ struct Shape {
   rlk_dtype dtype = kBf16;
 };
 
-// What the last kernel of an execution is told, and its blocks.
+// What the host tells the last kernel of an execution, and how many blocks it has.
 template <class Args, class Implementation, class Op>
 std::pair<unsigned, Args> told_last(Arranged<Op> call) {
   std::pair<unsigned, Args> seen{};
