@@ -72,7 +72,7 @@ void AcceptedCases::walk(size_t i, size_t form) {
 }
 
 // A walk depends on the switches and the answers alone: the walk asks an implementation with those of the one before,
-// as most rows of a plugin have, for the same cases. A different answer makes a new walk; the walk offers no case twice.
+// as most rows of a plugin have, for the same cases. A different answer makes a new walk, which offers no case twice.
 bool AcceptedCases::follows(size_t i, const Walked& walked) {
   const std::span<const rlk_switch* const> switches = switches_of(i);
   if (walked.steps.empty() ||

@@ -215,6 +215,14 @@ ParamSet params_of(const Variation& v) {
   return params;
 }
 
+Case ordinary_case(const OpDecl& decl, int dtype_choice, int form) {
+  Case ordinary;
+  ordinary.decl = &decl;
+  ordinary.form = form;
+  ordinary.dtype_choice[0] = dtype_choice;
+  return ordinary;
+}
+
 // splitmix64
 uint64_t next_random(uint64_t& state) {
   uint64_t z = (state += 0x9e3779b97f4a7c15u);
@@ -238,10 +246,7 @@ bool is_tested(const OpDecl& decl, int dtype_choice, const rlk_switch& change) {
 
 std::vector<Case> plain_cases(const OpDecl& decl, int dtype_choice, int form, bool smoke,
                               std::span<const rlk_switch* const> switches) {
-  Case ordinary;
-  ordinary.decl = &decl;
-  ordinary.form = form;
-  ordinary.dtype_choice[0] = dtype_choice;
+  Case ordinary = ordinary_case(decl, dtype_choice, form);
   std::vector<Case> list;
   for (size_t i = 0; i < decl.shape_cases.size(); ++i) {
     ordinary.shape_case = static_cast<int>(i);
@@ -272,10 +277,7 @@ std::vector<Case> plain_cases(const OpDecl& decl, int dtype_choice, int form, bo
 
 std::vector<Case> sizes_of_switches(const OpDecl& decl, int dtype_choice, int form, bool smoke,
                                     std::span<const rlk_switch* const> switches) {
-  Case ordinary;
-  ordinary.decl = &decl;
-  ordinary.form = form;
-  ordinary.dtype_choice[0] = dtype_choice;
+  Case ordinary = ordinary_case(decl, dtype_choice, form);
   std::vector<Case> list;
   if (!decl.shape_cases.empty()) return list;
   add_switch_sizes(list, ordinary, switches);
@@ -284,10 +286,7 @@ std::vector<Case> sizes_of_switches(const OpDecl& decl, int dtype_choice, int fo
 }
 
 std::vector<Case> variation_bases(const OpDecl& decl, int dtype_choice, int form, bool smoke) {
-  Case ordinary;
-  ordinary.decl = &decl;
-  ordinary.form = form;
-  ordinary.dtype_choice[0] = dtype_choice;
+  Case ordinary = ordinary_case(decl, dtype_choice, form);
   std::vector<Case> list;
   if (!decl.shape_cases.empty()) {
     for (size_t i = 0; i < decl.shape_cases.size() && i < 2; ++i) {
