@@ -1,5 +1,7 @@
 """Gradients that are calls of other operators: of operators without a backward of their own, whose declarations say so in
 words, and of products and quotients of two shapes. Each reads some inputs and outputs of its forward."""
+from functools import cached_property
+
 import torch
 
 from rlk.errors import InvalidArgument
@@ -35,39 +37,59 @@ class Call:
     """A forward, of which some outputs have gradients: params by their words, shapes and dtypes of inputs and which of them
     need a gradient, grads of outputs and the tensors saved for the rule by name."""
 
-    def __init__(self, gradients, ctx, grads, saved, needs_gradient):
-        operator = gradients.forward.operator
-        self.params = {p.name: p.values[code] if p.type == "enum" else code for p, code in zip(operator.params, ctx.route.codes)}
-        self.shapes = {a.name: shape for a, (shape, _) in zip(operator.inputs, ctx.given)}
-        self.dtypes = {a.name: dtype for a, (_, dtype) in zip(operator.inputs, ctx.given)}
-        self.needed = [a.name for a, needs in zip(operator.inputs, needs_gradient) if needs]
-        self.gradients, self.who, self.grads, self.saved = gradients, ctx.route.who, grads, saved
+    def __init__(self, gradients, ctx, grads, needs_gradient):
+        self.gradients, self.ctx, (self.route, self.before) = gradients, ctx, ctx.kept
+        self.needed = [name for name, needs in zip(self.route.inputs, needs_gradient) if needs]
+        self.grads = dict(zip(self.route.given, grads))
+
+    @cached_property
+    def params(self):
+        declared = self.gradients.forward.operator.params
+        return {p.name: p.values[code] if p.type == "enum" else code for p, code in zip(declared, self.route.codes)}
+
+    @cached_property
+    def saved(self):
+        return dict(zip(self.route.rule[0], self.ctx.saved_tensors))
+
+    @cached_property
+    def shapes(self):
+        return {name: shape for name, (shape, _) in zip(self.route.inputs, self.before)}
+
+    @cached_property
+    def dtypes(self):
+        return {name: dtype for name, (_, dtype) in zip(self.route.inputs, self.before)}
 
     def run(self, name, *inputs, outputs=(), **params):
         """The outputs of an operator: the required ones and those named."""
         function = self.gradients.named(name)
         codes = function.operator.codes([params.get(p.name, p.default) for p in function.operator.params])
-        inputs += (None,) * (function.n_inputs - len(inputs))
         wanted = function.required | sum(function.bits[output] for output in outputs)
         # The pinned plugin has this operator, and perhaps no other.
-        who = self.who if function is self.gradients.forward else (None, self.who[1])
-        return self.gradients.run(function, inputs, function.lists(codes), wanted, who)
+        who = self.route.who if function is self.gradients.forward else (None, self.route.who[1])
+        inputs += (None,) * (function.n_inputs - len(inputs))
+        return self.gradients.run(function, inputs, function.request(codes, wanted, who))
 
     def summed(self, **grads):
         """Over what the inputs repeat."""
-        return {name: g.sum_to_size(self.shapes[name]) for name, g in grads.items()}
+        shapes = self.shapes
+        return {name: grads[name] if grads[name].shape == shapes[name] else grads[name].sum_to_size(shapes[name])
+                for name in self.needed if name in grads}
+
+
+def times(number, g):
+    return g if number == 1 else number * g
 
 
 @rule("add")
 def add(call):
     g = call.grads["out"]
-    return call.summed(a=g, b=call.params["alpha"] * g)
+    return call.summed(a=g, b=times(call.params["alpha"], g))
 
 
 @rule("sub")
 def sub(call):
     g = call.grads["out"]
-    return call.summed(a=g, b=-call.params["alpha"] * g)
+    return call.summed(a=g, b=times(-call.params["alpha"], g))
 
 
 @rule("mul", "a", "b")
