@@ -1,7 +1,5 @@
 """Gradients that are calls of other operators: of operators without a backward of their own, whose declarations say so in
 words, and of products and quotients of two shapes. Each reads some inputs and outputs of its forward."""
-from functools import cached_property
-
 import torch
 
 from rlk.errors import InvalidArgument
@@ -38,26 +36,12 @@ class Call:
     need a gradient, grads of outputs and the tensors saved for the rule by name."""
 
     def __init__(self, gradients, ctx, grads, needs_gradient):
-        self.gradients, self.ctx, (self.route, self.before) = gradients, ctx, ctx.kept
-        self.needed = [name for name, needs in zip(self.route.inputs, needs_gradient) if needs]
+        self.gradients, (self.route, dtypes) = gradients, ctx.kept
+        inputs, reads = self.route.inputs, self.route.rule[0]
+        self.params, self.shapes, self.dtypes = self.route.params, self.route.shapes, dict(zip(inputs, dtypes))
+        self.needed = [name for name, needs in zip(inputs, needs_gradient) if needs]
         self.grads = dict(zip(self.route.given, grads))
-
-    @cached_property
-    def params(self):
-        declared = self.gradients.forward.operator.params
-        return {p.name: p.values[code] if p.type == "enum" else code for p, code in zip(declared, self.route.codes)}
-
-    @cached_property
-    def saved(self):
-        return dict(zip(self.route.rule[0], self.ctx.saved_tensors))
-
-    @cached_property
-    def shapes(self):
-        return {name: shape for name, (shape, _) in zip(self.route.inputs, self.before)}
-
-    @cached_property
-    def dtypes(self):
-        return {name: dtype for name, (_, dtype) in zip(self.route.inputs, self.before)}
+        self.saved = dict(zip(reads, ctx.saved_tensors)) if reads else {}
 
     def run(self, name, *inputs, outputs=(), **params):
         """The outputs of an operator: the required ones and those named."""
@@ -71,8 +55,7 @@ class Call:
 
     def summed(self, **grads):
         """Over what the inputs repeat."""
-        shapes = self.shapes
-        return {name: grads[name] if grads[name].shape == shapes[name] else grads[name].sum_to_size(shapes[name])
+        return {name: grads[name] if grads[name].shape == self.shapes[name] else grads[name].sum_to_size(self.shapes[name])
                 for name in self.needed if name in grads}
 
 

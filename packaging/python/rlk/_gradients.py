@@ -124,22 +124,25 @@ class Gradients:
             kept, idle = self.remembered(("kept", *names, "of", *given), (), lambda: self.kept(names, given))
         there = [i for i, x in enumerate(inputs) if x is not None]
         places = tuple([None if x is None else there.index(i) for i, x in enumerate(inputs)])
-        request = self.forward.request(codes, wanted, who, places, len(there))
-        return Route(self, self.function, request, codes, [self.forward.operator.inputs[i].name for i in there], names, given,
+        request, op = self.forward.request(codes, wanted, who, places, len(there)), self.forward.operator
+        words = {p.name: p.values[code] if p.type == "enum" else code for p, code in zip(op.params, codes)}
+        return Route(self, self.function, request, codes, words, [op.inputs[i].name for i in there],
+                     {op.inputs[i].name: inputs[i].shape for i in there}, names, given,
                      None if given == names else [names.index(name) for name in given], who, rule, kept, idle)
 
     def keep(self, ctx, route, tensors, outputs, given, before):
         """Of a forward, for its backward. given: those of the outputs that the caller gets; before: what autocast made the
         tensors of."""
-        ctx.kept = route, None if before is tensors and route.rule is None else [(x.shape, x.dtype) for x in before]
+        ctx.kept = route, None if before is tensors and route.rule is None else [x.dtype for x in before]
         if route.rule is not None:
             reads = route.rule[0]
             if reads:
                 there = dict(zip(route.inputs, tensors)) | dict(zip(route.names, outputs))
                 ctx.save_for_backward(*[there.get(name) for name in reads])
             idle = _composed.IDLE.get(self.forward.operator.name, ())
-            ctx.mark_non_differentiable(*[x for name, x in zip(route.given, given)
-                                          if name in idle or not x.is_floating_point()])
+            idle = [x for name, x in zip(route.given, given) if name in idle or not x.is_floating_point()]
+            if idle:
+                ctx.mark_non_differentiable(*idle)
         elif route.backward is not None:
             ctx.save_for_backward(*tensors, *[outputs[i] for i in route.kept])
             if route.idle:
@@ -171,7 +174,7 @@ class Gradients:
 
     def of(self, ctx, gradients, needs_gradient):
         """The gradients of the inputs given that need one."""
-        route, before = ctx.kept
+        route, dtypes = ctx.kept
         if route.rule is not None:
             return self.composed(ctx, gradients, needs_gradient)
         if route.backward is None:
@@ -189,23 +192,24 @@ class Gradients:
         results = self.run(route.backward, (*tensors, *gradients, *zeros), way.request)
         grads = [None] * len(needs_gradient)
         for i, place in way.results:
-            g, dtype = results[place], tensors[i].dtype if before is None else before[i][1]
+            g, dtype = results[place], tensors[i].dtype if dtypes is None else dtypes[i]
             grads[i] = g if g.dtype is dtype else g.to(dtype)  # sums of 16-bit gradients come in fp32
         return grads
 
     def composed(self, ctx, gradients, needs_gradient):
         """The same by a rule of _composed.py."""
-        route, before = ctx.kept
+        grads = [None] * len(needs_gradient)
         if all([g is None for g in gradients]):
-            return [None] * len(needs_gradient)
-        results = route.rule[1](_composed.Call(self, ctx, [dense(g) for g in gradients], needs_gradient))
-        answer = []
-        for name, needs, (_, dtype) in zip(route.inputs, needs_gradient, before):
-            if needs and name not in results:
-                raise InvalidArgument(f"{self.forward.operator.name} has no gradient for {name}. Pass {name}.detach()")
-            g = results[name] if needs else None
-            answer.append(g if g is None or g.dtype is dtype else g.to(dtype))
-        return answer
+            return grads
+        call = _composed.Call(self, ctx, [dense(g) for g in gradients], needs_gradient)
+        results = call.route.rule[1](call)
+        for i, name in enumerate(call.route.inputs):
+            if needs_gradient[i]:
+                if name not in results:
+                    raise InvalidArgument(f"{self.forward.operator.name} has no gradient for {name}. Pass {name}.detach()")
+                g, dtype = results[name], call.dtypes[name]
+                grads[i] = g if g is None or g.dtype is dtype else g.to(dtype)
+        return grads
 
     @staticmethod
     def named(name):
@@ -277,15 +281,17 @@ def shapes(tensors):
 
 
 class Route(NamedTuple):
-    """A forward with a gradient: its backward or None, what it is, the names of its inputs and outputs, those outputs that
-    the caller gets and their places (None: all), who serves it, the rule of _composed.py or None, the places of the outputs
-    that the backward reads and of those given that have no gradient. Of a plain call also the ways of its backwards so
-    far."""
+    """A forward with a gradient: its backward or None, what it is, its parameters as numbers and by their words, the names and
+    shapes of its inputs, the names of its outputs, those that the caller gets and their places (None: all), who serves it,
+    the rule of _composed.py or None, the places of the outputs that the backward reads and of those given that have no
+    gradient. Of a plain call also the ways of its backwards so far."""
     gradients: Gradients
     backward: object  # Function
     request: tuple
     codes: list
+    params: dict
     inputs: list
+    shapes: dict
     names: list
     given: list
     places: Optional[list]
