@@ -294,7 +294,7 @@ MoveCall by_packs(int64_t rows, int64_t columns, std::initializer_list<const rlk
 
 }  // namespace moves
 
-sdk::Support support_of_moves(const Device& device, const MoveCall& call) {
+sdk::Support MovesPlan::support(const Device& device, const MoveCall& call) {
   if (auto refused = device.refusal()) return *refused;
   if (call.refusal) return *call.refusal;
   sdk::Support answer = sdk::Support::yes("moves", call.numerics, RLK_SUPPORT_PREFERRED);
@@ -305,7 +305,7 @@ sdk::Support support_of_moves(const Device& device, const MoveCall& call) {
   return answer;
 }
 
-uint64_t workspace_of(const MoveCall& call) {
+uint64_t MovesPlan::workspace_of(const MoveCall& call) {
   uint64_t bytes = 0;
   for (const uint64_t part : call.work_bytes) bytes += align_256(part * rows_at_once(call));
   return bytes;
@@ -320,15 +320,14 @@ void place_work(MoveCall& call, void* workspace) {
   }
 }
 
-MovesPlan::MovesPlan(Device& device, const MoveKernels& kernels, const MoveCall& call) : place_(device.place()) {
-  flags = RLK_PLAN_SHAREABLE | RLK_PLAN_CAPTURABLE;
+MovesPlan::MovesPlan(Device& device, const MoveKernels& kernels, const MoveCall& call) : KernelPlan(device) {
   if (call.may_work) workspace_bound = UINT64_MAX;
   for (size_t k = 0; k < kernels.names.size() && kernels.names[k] != nullptr; ++k) {
     kernels_[k] = device.kernel(kernels.image, std::string(kernels.image) + "_moves_" + kernels.names[k]);
   }
 }
 
-void MovesPlan::launch(sdk::Stream& stream, const sdk::Run& run, MoveCall call) const {
+void MovesPlan::launch(sdk::Stream& stream, MoveCall call, const sdk::Run& run) const {
   if (call.refusal) throw sdk::Error(RLK_UNSUPPORTED, call.refusal->reason);
   place_work(call, run.workspace());
   call.args.errors = error_sink(run);

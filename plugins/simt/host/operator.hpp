@@ -55,17 +55,22 @@ inline Stream& own(sdk::Stream& stream) {
   return static_cast<Stream&>(stream);
 }
 
-// A plan of kernels that read their arguments from each run: any thread may execute it, and a graph may capture it.
-template <class Op>
-class OperatorPlan : public sdk::Plan {
+// A plan of kernels that get their arguments with each launch: any thread may execute it, and a graph may capture it.
+class KernelPlan : public sdk::Plan {
 protected:
-  OperatorPlan(const Device& device, const sdk::Call<Op>& call) : params_(call.params()), place_(device.place()) {
+  explicit KernelPlan(const Device& device) : place_(device.place()) {
     flags = RLK_PLAN_SHAREABLE | RLK_PLAN_CAPTURABLE;
   }
+  const Place place_;
+};
+
+template <class Op>
+class OperatorPlan : public KernelPlan {
+protected:
+  OperatorPlan(const Device& device, const sdk::Call<Op>& call) : KernelPlan(device), params_(call.params()) {}
   sdk::Arguments<Op> arguments_of(const sdk::Run& run) const { return sdk::arguments_of<Op>(run, params_); }
 
   const typename Op::Params params_;
-  const Place place_;
 };
 
 // Gives parts of a call's workspace out, each aligned to 256 bytes.
