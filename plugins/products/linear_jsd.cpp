@@ -34,6 +34,19 @@ struct TeacherBuffers {
     return scores_bytes(multiplier, of, *call.teacher_hidden, *call.teacher_weight, call.teacher_bias, bias);
   }
 };
+template <class Buffers>
+struct TeacherParts : Buffers {
+  static constexpr int64_t kModels = 2;
+  TeacherBuffers teacher;
+
+  template <class Arguments>
+  TeacherParts(void* base, const Scores& of, const Arguments& call, uint64_t algorithm_bytes, uint64_t inner_bytes)
+      : Buffers(base, of, call, algorithm_bytes, inner_bytes), teacher(this->arena, of, call) {}
+  template <class Arguments>
+  uint64_t algorithm_bytes(Multiplier& multiplier, const Arguments& call, const Scores& of) const {
+    return std::max(Buffers::algorithm_bytes(multiplier, call, of), teacher.algorithm_bytes(multiplier, call, of));
+  }
+};
 template <class Plan>
 class TeacherPlan final : public Plan {
 public:
@@ -57,19 +70,11 @@ private:
 
 // --- forward ---------------------------------------------------------------------------------------------------------
 
-struct ForwardParts : ForwardBuffers {
+struct ForwardParts : TeacherParts<ForwardBuffers> {
   using Op = Forward;
   using Serving = ServingOf<sdk::ops::Jsd, Maps>::type;
   using Arguments = sdk::Arguments<Op>;
-  static constexpr int64_t kModels = 2;
-  TeacherBuffers teacher;
-
-  ForwardParts(void* base, const Scores& of, const Arguments& call, uint64_t algorithm_bytes, uint64_t inner_bytes)
-      : ForwardBuffers(base, of, call, algorithm_bytes, inner_bytes), teacher(arena, of, call) {}
-  uint64_t algorithm_bytes(Multiplier& multiplier, const Arguments& call, const Scores& of) const {
-    return std::max(ForwardBuffers::algorithm_bytes(multiplier, call, of),
-                    teacher.algorithm_bytes(multiplier, call, of));
-  }
+  using TeacherParts::TeacherParts;
   static rlk_jsd_params inner_params(const Arguments& call) {
     return params_of(call.params, rlk_jsd_params RLK_JSD_PARAMS_INIT);
   }
@@ -90,19 +95,11 @@ struct ForwardParts : ForwardBuffers {
 
 // --- backward --------------------------------------------------------------------------------------------------------
 
-struct BackwardParts : GradientBuffers {
+struct BackwardParts : TeacherParts<GradientBuffers> {
   using Op = Backward;
   using Serving = ServingOf<sdk::ops::JsdBackward, Maps>::type;
   using Arguments = sdk::Arguments<Op>;
-  static constexpr int64_t kModels = 2;
-  TeacherBuffers teacher;
-
-  BackwardParts(void* base, const Scores& of, const Arguments& call, uint64_t algorithm_bytes, uint64_t inner_bytes)
-      : GradientBuffers(base, of, call, algorithm_bytes, inner_bytes), teacher(arena, of, call) {}
-  uint64_t algorithm_bytes(Multiplier& multiplier, const Arguments& call, const Scores& of) const {
-    return std::max(GradientBuffers::algorithm_bytes(multiplier, call, of),
-                    teacher.algorithm_bytes(multiplier, call, of));
-  }
+  using TeacherParts::TeacherParts;
   static ChunkKernels::Active active(const Arguments& call, int64_t first) {
     return {nullptr, false, 0, from_row(call.mask, first)};
   }
