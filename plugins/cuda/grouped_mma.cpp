@@ -97,7 +97,7 @@ public:
   void enqueue(sdk::Stream& stream, const sdk::Run& run) override {
     const auto call = arguments_of(run);
     const PlaceScope scope(place_);
-    launch_rows(rows_, arguments_of_groups<GroupedMmaArgs>(*call.cu_seqlens, run), *call.x, *call.weight, kWeightK,
+    launch_rows(rows_, grouped_arguments<GroupedMmaArgs>(*call.cu_seqlens, run), *call.x, *call.weight, kWeightK,
                 kWeightM, *call.y, own(stream).handle());
   }
 
@@ -125,7 +125,7 @@ public:
     const auto call = arguments_of(run);
     const StreamHandle handle = own(stream).handle();
     const PlaceScope scope(place_);
-    auto args = arguments_of_groups<GroupedMmaArgs>(*call.cu_seqlens, run);
+    auto args = grouped_arguments<GroupedMmaArgs>(*call.cu_seqlens, run);
     launch_rows(rows_, args, *call.grad_y, *call.weight, kWeightM, kWeightK, *call.grad_x, handle);
     if (call.grad_weight == nullptr) return;
     set_group_sums(args, call);

@@ -129,7 +129,7 @@ simt::AttentionArgs AttentionPlan::arguments(const sdk::Run& run) const {
   args.queries = sizes.queries;
   args.keys = sizes.keys;
   set_heads_and_scores(args, call);
-  args.top_left = is_top_left(call);
+  args.top_left = is_top_left(call) ? 1 : 0;
   if (call.key_mask != nullptr) {
     args.key_mask = sdk::data_of<const uint8_t>(call.key_mask);
     args.mask_batch_stride = call.key_mask->strides[0];

@@ -37,17 +37,17 @@ void set_heads_and_scores(Args& args, const Arguments& call) {
   args.scale = call.params.scale > 0 ? call.params.scale : 1.0 / std::sqrt(static_cast<double>(call.D));
 }
 template <class Arguments>
-int32_t is_top_left(const Arguments& call) {
-  return call.params.causal_alignment == decltype(call.params.causal_alignment)::top_left ? 1 : 0;
+bool is_top_left(const Arguments& call) {
+  return call.params.causal_alignment == decltype(call.params.causal_alignment)::top_left;
 }
 
 // Scores that the kernels' arithmetic takes.
 sdk::Refusal refuse_scores(double scale, double softcap, sdk::Dtype dtype);
-// Tensors whose heads' elements lie apart. Absent ones are fine.
 struct NamedTensor {
-  const rlk_tensor* tensor;
+  const rlk_tensor* tensor;  // may be absent
   const char* name;
 };
+// Tensors whose heads' elements lie apart.
 sdk::Refusal refuse_strided_heads(std::initializer_list<NamedTensor> tensors);
 // More shared memory than a block may have.
 sdk::Refusal refuse_shared_memory(int64_t head, int64_t bytes, int64_t limit);

@@ -50,7 +50,7 @@ void set_attention(simt::SampleAttentionArgs& args, const Arguments& call, const
   args.queries = call.Sq;
   args.keys = call.Sk;
   set_heads_and_scores(args, call);
-  args.top_left = is_top_left(call);
+  args.top_left = is_top_left(call) ? 1 : 0;
 }
 
 template <class Arguments>

@@ -38,7 +38,7 @@ public:
     const auto call = arguments_of(run);
     const int64_t* const strides = call.weight->strides;
     const PlaceScope scope(place_);
-    launch_rows(rows_, arguments_of_groups<simt::GroupedArgs>(*call.cu_seqlens, run), *call.x, *call.weight,
+    launch_rows(rows_, grouped_arguments<simt::GroupedArgs>(*call.cu_seqlens, run), *call.x, *call.weight,
                 {strides[0], strides[2], strides[1]}, *call.y, own(stream).handle());
   }
 };
@@ -51,7 +51,7 @@ public:
     const StreamHandle handle = own(stream).handle();
     const int64_t* const strides = call.weight->strides;
     const PlaceScope scope(place_);
-    auto args = arguments_of_groups<simt::GroupedArgs>(*call.cu_seqlens, run);
+    auto args = grouped_arguments<simt::GroupedArgs>(*call.cu_seqlens, run);
     launch_rows(rows_, args, *call.grad_y, *call.weight, {strides[0], strides[1], strides[2]}, *call.grad_x, handle);
     if (call.grad_weight == nullptr) return;
     set_group_sums(args, call);

@@ -16,7 +16,7 @@ constexpr uint32_t kGroupedSumNumerics = RLK_NUMERICS_ACCURATE | RLK_NUMERICS_DE
 
 // Where the groups begin. Args: of the kernels here, or of a vendor's own.
 template <class Args>
-Args arguments_of_groups(const rlk_tensor& cu_seqlens, const sdk::Run& run) {
+Args grouped_arguments(const rlk_tensor& cu_seqlens, const sdk::Run& run) {
   Args args{};
   args.cu_seqlens = sdk::data_of(&cu_seqlens);
   args.cu_are_i64 = sdk::dtype_of(cu_seqlens) == sdk::Dtype::i64 ? 1 : 0;
