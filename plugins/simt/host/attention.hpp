@@ -58,7 +58,7 @@ inline double slower_than_matrix_units(sdk::Dtype dtype) {
 }
 
 // What every kernel asks of a call.
-sdk::Refusal refuse_attention(const Device& device, const sdk::Call<sdk::ops::Attention>& call);
+sdk::Refusal refuse_attention(const Device& device, const sdk::Call<sdk::ops::Attention>& described);
 
 uint64_t attention_workspace(const AttentionSizes& sizes);
 double attention_operations(const sdk::Call<sdk::ops::Attention>& call, const AttentionSizes& sizes);
