@@ -55,7 +55,7 @@ struct GroupedGemmSimt {
 struct GroupedGemmBackwardSimt {
   using Op = sdk::ops::GroupedGemmBackward;
   static constexpr const char* kName = "simt";
-  static sdk::Support query(Device& device, const sdk::Call<Op>& call);
+  static sdk::Support query(Device& device, const sdk::Call<Op>& described);
   static std::unique_ptr<sdk::Plan> plan(Device& device, const sdk::Call<Op>& call);
 };
 
