@@ -1,8 +1,8 @@
 // projection: scores of a vocabulary made of hidden states, and what becomes of their gradients. An operator's file
 // says what is recorded of a call as in scores.hpp:
 //
-//   RLK_COMPOSED_LINEAR_SCORES(LinearLogpBackward, logp_options(call), refuse_shard(call), {
-//     const Projection<decltype(d)> model(d, call.hidden, call.weight, targets.active());
+//   RLK_COMPOSED_LINEAR_SCORES(LinearLogpBackward, logp_options(call), refuse_ids(ignore_index, entries), {
+//     const Projection<decltype(d)> model(d, call.hidden, call.weight, targets_of(recorder, call).active());
 //     model.gradients(call, logp_slopes(d, terms, call, model.scores()));
 //   })
 //

@@ -22,16 +22,18 @@ LogpOptions logp_options(const Call& call) {
 }
 
 template <class Call>
-sdk::Refusal refuse_shard(const Call& call) {
-  if (call.params.global_vocab > 0 && call.params.global_vocab != call.V)
-    return sdk::Support::no("PARAMETER", "a shard of the vocabulary is not composed of primitives");
-  return refuse_ids(call.params.ignore_index, call.V);
+Entries entries_of(const Call& call) {
+  return {call.V, call.params.vocab_start, call.params.global_vocab > 0 ? call.params.global_vocab : call.V};
+}
+template <class Call>
+Targets targets_of(Recorder& recorder, const Call& call) {
+  return Targets(recorder, call.ids, call.mask, call.params.ignore_index, entries_of(call));
 }
 template <class Call>
 sdk::Refusal refuse_logp(const Call& call) {
   if (call.row_indices.is_present())
     return sdk::Support::no("PARAMETER", "row_indices are not composed of primitives; pass the rows themselves");
-  return refuse_shard(call);
+  return refuse_ids(call.params.ignore_index, entries_of(call).all);
 }
 
 // What is left of logits with their bias, capped and divided; what keep_mask drops is -inf.
@@ -60,24 +62,31 @@ template <class D, class Call>
 void record_logp(D d, const LogpOptions& options, const Call& call, Value logits) {
   using V = Value;
   const Writer out{*d.recorder};
-  const Targets targets(*d.recorder, call.ids, call.mask, call.params.ignore_index, call.V);
+  const Targets targets = targets_of(*d.recorder, call);
   const V z = Scores(d, options, call, logits).z;
   const Mask active = targets.active(), valid = targets.report(is_without_score(d, z));
   const V largest = row_largest(z), below = Sub(z, largest), power = exp(d, below), sum = row_sum(power);
-  const V log_sum = log(d, sum);
-  out(of_row(call.logp), answer_of(d, active, valid, Sub(Sub(at_column(z, targets.column()), largest), log_sum)));
-  out(of_row(call.lse), answer_of(d, active, valid, Add(largest, log_sum)));
-  const V moment = row_sum(IfThenZeroElse(Eq(below, Neg(Inf(d))), Mul(below, power)));
-  out(of_row(call.entropy), answer_of(d, active, valid, Sub(log_sum, Div(moment, sum))));
-  const V squares = Div(Div(row_sum(Mul(power, power)), sum), sum);
-  out(of_row(call.sum_p2), answer_of(d, active, valid, at_most(d, 1, squares)));
+  const V log_sum = log(d, sum), lowest = Neg(Inf(d));
+  // Of a row of a shard without a score, and of one of which another shard has the id.
+  const bool is_shard = entries_of(call).is_shard();
+  const Mask empty = is_without_score(d, z);
+  const auto unless = [&](Mask lacking, V instead, V value) {
+    return is_shard ? IfThenElse(lacking, instead, value) : value;
+  };
+  const V logp = Sub(Sub(targets.at_target(d, z), largest), log_sum);
+  out(of_row(call.logp), answer_of(d, active, valid, unless(Or(empty, Not(targets.owned())), lowest, logp)));
+  out(of_row(call.lse), answer_of(d, active, valid, unless(empty, lowest, Add(largest, log_sum))));
+  const V moment = row_sum(IfThenZeroElse(Eq(below, lowest), Mul(below, power)));
+  out(of_row(call.entropy), answer_of(d, active, valid, unless(empty, Zero(d), Sub(log_sum, Div(moment, sum)))));
+  const V squares = at_most(d, 1, Div(Div(row_sum(Mul(power, power)), sum), sum));
+  out(of_row(call.sum_p2), answer_of(d, active, valid, unless(empty, Zero(d), squares)));
 }
 // The gradient of the logits.
 template <class D, class Call>
 Value logp_slopes(D d, const LogpOptions& options, const Call& call, Value logits) {
   using V = Value;
   const Reader<D> in{*d.recorder};
-  const Targets targets(*d.recorder, call.ids, call.mask, call.params.ignore_index, call.V);
+  const Targets targets = targets_of(*d.recorder, call);
   const V one = number(d, 1);
   const Scores scores(d, options, call, logits);
   const Mask active = targets.active(), valid = targets.report(is_without_score(d, scores.z));
