@@ -40,13 +40,19 @@ int64_t rows_within(uint64_t bytes, const Window& window, uint64_t whole_bytes, 
     const int64_t rows = share(window.rows, static_cast<double>(whole_bytes));
     return rows >= kFew ? kFew : rows;
   }
-  Recorder few(primitives.abilities, {window.rank, window.rows, window.rows - kFew, kFew}, pass);
-  record(few);
-  const auto few_bytes = static_cast<double>(program_of(few, primitives, aliases).workspace_bytes);
+  const auto bytes_of = [&](int64_t rows) {
+    Recorder part(primitives.abilities, {window.rank, window.rows, window.rows - rows, rows}, pass);
+    record(part);
+    return static_cast<double>(program_of(part, primitives, aliases).workspace_bytes);
+  };
+  const double few_bytes = bytes_of(kFew);
   const double own = (static_cast<double>(whole_bytes) - few_bytes) / static_cast<double>(window.rows - kFew);
   const double more = (static_cast<double>(bytes) - few_bytes) / std::max(own, 1.0);
   if (more < 0) return share(kFew, few_bytes);
-  return kFew + static_cast<int64_t>(std::min(more, 0x1p40)) / kFew * kFew;
+  const int64_t rows = kFew + std::min(static_cast<int64_t>(more), window.rows - kFew) / kFew * kFew;
+  // Where memory is taken with gaps a few less.
+  const double needed = bytes_of(rows);
+  return needed <= static_cast<double>(bytes) ? rows : std::max(kFew, share(rows, needed) / kFew * kFew);
 }
 
 class Chunks {
