@@ -216,8 +216,12 @@ const std::vector<Row>& table() {
 
 const composed::Primitives& primitives() {
   static const composed::Primitives made = [] {
-    composed::Primitives all{"the installed CANN", {},    512, static_cast<uint64_t>(workspace_limit()),
-                             {true, true},         kSpeed};
+    composed::Primitives all{"the installed CANN",
+                             {},
+                             512,
+                             static_cast<uint64_t>(workspace_limit()),
+                             {true, true, workspace_limit() / 2},
+                             kSpeed};
     for (const Row& row : table()) all.table.push_back(row.primitive);
     return all;
   }();

@@ -79,7 +79,8 @@ struct Implementation {
 private:
   static Program program(const Arguments<Op>& views, const std::vector<Alias>& aliases) {
     const auto record = [&](Recorder& recorder) { Operator::record_call(recorder, views); };
-    if constexpr (Operator::kChunks) return chunked_program_of(record, Vendor::primitives(), aliases);
+    const uint64_t workspace_bytes = Operator::kChunks * Vendor::primitives().workspace_bytes;
+    if constexpr (Operator::kChunks) return chunked_program_of(record, Vendor::primitives(), aliases, workspace_bytes);
     Recorder recorder(Vendor::primitives().abilities);
     record(recorder);
     return program_of(recorder, Vendor::primitives(), aliases);

@@ -101,9 +101,10 @@ private:
   // --- steps ---------------------------------------------------------------------------------------------------------
   Operand buffer(Dtype dtype, const Dims& dims) {
     Operand operand;
-    operand.index = static_cast<uint32_t>(buffers_++);
+    operand.index = static_cast<uint32_t>(buffers_.size());
     operand.dtype = dtype;
     operand.dims = dims;
+    buffers_.push_back(bytes_of(operand));
     operand.strides = dense_strides(dims);
     return with_rank(operand, dims.size());
   }
@@ -144,6 +145,7 @@ private:
     if (own.word == Word::part || own.word == Word::transpose) return part(i);
     if (own.word == Word::reshape) return reshape(i);
     if (own.word == Word::rows) return rows(i);
+    if (own.word == Word::join) return join(i);
     const size_t row = find(own.word, has_number, dtype, own.dtype);
     if (own.word == Word::positions && element_count(own.dims) > kMostPositions && unknown_.empty())
       unknown_ = "a range of more than 2^24 numbers in fp32";
@@ -210,6 +212,16 @@ private:
     each_piece(operand_of(node(own.from[0]).view), own.by, out, [&](const Operand& piece, const Operand& to) {
       add(find(Word::copy, false, own.dtype, own.dtype), {piece}, 0, to);
     });
+  }
+  // By copies, into one buffer.
+  void join(size_t i) {
+    const Node& own = nodes_[i];
+    made_[i] = own.from[0] < 0 ? buffer(own.dtype, own.dims) : made(own.from[0]);
+    const Operand part = fitted(own.from[1], node(own.from[1]).dims, false, true);
+    Operand to = made_[i];
+    to.byte_offset += own.by * sdk::bytes_of(own.dtype);
+    to.dims.back() = part.dims.back();
+    add(find(Word::copy, false, own.dtype, own.dtype), {part}, 0, to);
   }
   // What is not written over stays zero.
   void shift(size_t i) {
@@ -344,7 +356,7 @@ private:
 
   // --- memory --------------------------------------------------------------------------------------------------------
   void place_buffers() {
-    std::vector<int> interval_of(buffers_, -1);
+    std::vector<int> interval_of(buffers_.size(), -1);
     std::vector<Interval> intervals;
     for (size_t s = 0; s < program_.steps.size(); ++s) {
       const Step& step = program_.steps[s];
@@ -358,7 +370,7 @@ private:
       }
       interval_of[step.out.index] = static_cast<int>(intervals.size());
       Interval own;
-      own.bytes = bytes_of(step.out);
+      own.bytes = buffers_[step.out.index];
       own.first = own.last = s;
       intervals.push_back(own);
     }
@@ -369,7 +381,7 @@ private:
       for (const Operand& operand : step.in) {
         if (operand.place != Place::workspace || operand.dims != step.out.dims) continue;
         const Interval& other = interval_at(intervals, interval_of, operand);
-        if (other.last != s || other.bytes != bytes_of(step.out)) continue;
+        if (other.last != s || other.bytes != buffers_[step.out.index]) continue;
         interval_at(intervals, interval_of, step.out).reuses = interval_of[operand.index];
         break;
       }
@@ -415,7 +427,7 @@ private:
   std::vector<Operand> made_;  // by value
   std::map<std::pair<int, Dims>, Operand> fitted_;
   std::vector<const Output*> stored_;
-  size_t buffers_ = 0;
+  std::vector<uint64_t> buffers_;  // the bytes of each; its first step may write a part
   std::vector<std::string> missing_;
   std::string unknown_;
   Program program_;

@@ -44,8 +44,9 @@ struct Alias {
 
 Program program_of(const Recorder& recorder, const Primitives& primitives, const std::vector<Alias>& aliases);
 
-// The same of what `record` records, in chunks of rows where the whole would need too much memory.
+// The same of what `record` records, in chunks of rows where the whole would need more than so many bytes.
 using Record = std::function<void(Recorder&)>;
-Program chunked_program_of(const Record& record, const Primitives& primitives, const std::vector<Alias>& aliases);
+Program chunked_program_of(const Record& record, const Primitives& primitives, const std::vector<Alias>& aliases,
+                           uint64_t workspace_bytes);
 
 }  // namespace rlk::composed

@@ -83,6 +83,7 @@ const char* name_of(Word word) {
                                     "other sizes",
                                     "a transposition",
                                     "rows of tokens",
+                                    "columns beside columns",
                                     "a cast",
                                     "a copy",
                                     "an expansion",
@@ -185,10 +186,12 @@ int Recorder::positions(const Dims& dims, Dtype dtype) {
   return add(node_of(Word::positions, dtype, {-1, -1, -1}, dims));
 }
 
-int Recorder::cast(int value, Dtype dtype) {
+int Recorder::cast(int value, Dtype dtype, int64_t use) {
   if (at(value).dtype == dtype) return value;
   if (is_number(value)) return number(at(value).number, dtype);
-  return add(node_of(Word::cast, dtype, {value, -1, -1}, at(value).dims));
+  Node node = node_of(Word::cast, dtype, {value, -1, -1}, at(value).dims);
+  node.by = use;
+  return add(std::move(node));
 }
 
 int Recorder::rounded(int value, Dtype dtype) {
@@ -349,6 +352,12 @@ int Recorder::columns(int value, int64_t first, int64_t count) {
   return add(std::move(node));
 }
 
+int Recorder::join(int whole, int part, int64_t first, const Dims& dims) {
+  Node node = node_of(Word::join, at(part).dtype, {whole, part, -1}, dims);
+  node.by = first;
+  return add(std::move(node));
+}
+
 int Recorder::reshape(int value, const Dims& dims) {
   if (is_number(value) || at(value).dims == dims) return value;
   return add(node_of(Word::reshape, at(value).dtype, {value, -1, -1}, dims));
@@ -409,6 +418,15 @@ void Recorder::output(const View& view, int value) {
   if (pass_ == Pass::chunk && !is_of_rows(view)) return;
   if (pass_ == Pass::last && is_of_rows(view)) return;
   outputs_.push_back({seen(view), cast(value, view.dtype)});
+}
+
+void Recorder::sum(const View& view, int value) {
+  if (!view.is_present() || pass_ == Pass::ahead || pass_ == Pass::last) return;
+  value = cast(value, view.dtype);
+  if (window_.first > 0) value = make(Word::add, table(view), value);
+  Output output{view, value};
+  output.is_sum = true;
+  outputs_.push_back(output);
 }
 
 void Recorder::output_token_rows(const View& view, int value) {

@@ -25,8 +25,9 @@ struct Node {
   sdk::Dtype dtype = sdk::Dtype::f32;      // boolean: a mask
   std::array<int, 3> from = {-1, -1, -1};  // operands, of those that the word has
   double number = 0;                       // of Word::number, as the dtype keeps it; of Word::report the first row
-  int64_t by =
-      0;      // of Word::shift; of Word::order how many places; of Word::part, rows the first; of sum_rows the axis
+  // Of Word::shift; of order how many places; of part, rows and join the first; of sum_rows the axis; of a cast which
+  // use it is for.
+  int64_t by = 0;
   View view;  // of Word::input
   Dims dims;
 };
@@ -35,6 +36,7 @@ struct Output {
   View view;
   int value;
   int64_t first_row = -1;  // of Word::rows: the value's first, else none
+  bool is_sum = false;     // over all chunks
 };
 
 // Rows `first` and following of tensors with so many dimensions, of which the first is `rows`; others are seen whole.
@@ -58,6 +60,7 @@ public:
       : window_(window), abilities_(abilities), pass_(pass) {}
   bool has_f64() const { return abilities_.has_f64; }
   bool rounds_products() const { return abilities_.rounds_products; }
+  int64_t block_bytes() const { return abilities_.block_bytes; }
   // Whether a finite number of the call is infinite in fp32, in which the formula was recorded.
   bool has_lost_number() const { return has_lost_number_; }
 
@@ -69,7 +72,8 @@ public:
   int table(const View& view);
   int number(double value, sdk::Dtype dtype);
   int positions(const Dims& dims, sdk::Dtype dtype);
-  int cast(int value, sdk::Dtype dtype);
+  // For another use a value is cast anew, so that its memory is free in between.
+  int cast(int value, sdk::Dtype dtype, int64_t use = 0);
   // What was computed, as a result of this dtype: from fp64 to 16 bits by way of fp32, whose rounding is far below
   // theirs.
   int rounded(int value, sdk::Dtype dtype);
@@ -91,6 +95,8 @@ public:
   // count].
   int for_heads(int value, int64_t first, int64_t count);
   int columns(int value, int64_t first, int64_t count);
+  // Of a value with these sizes columns from `first` on, beside those that `whole` (-1: none) has so far.
+  int join(int whole, int part, int64_t first, const Dims& dims);
   // Of each row the number that is `by` places behind.
   int shift(int value, int64_t by);
   // A data error for the first row that a mask has, of one number for each: `unknown` has an id outside the vocabulary
@@ -105,6 +111,8 @@ public:
   int collected(int value);
   // An absent output is not computed. The value is cast to the output's dtype, and repeated to its sizes.
   void output(const View& view, int value);
+  // What no chunk divides and each adds to: the output has the sum so far.
+  void sum(const View& view, int value);
   // To [sequences, tokens, columns], of a matrix with a row for each token.
   void output_token_rows(const View& view, int value);
 

@@ -8,7 +8,8 @@
 //   })
 //
 // The operator's name, what is made of its parameters (`terms`: fp64 is used where it asks for it), what it declines,
-// and statements: d is the tag, V a value, in(view) a tensor's values, out(view, value) what becomes of them. What is
+// and statements: d is the tag, V a value, in(view) a tensor's values, out(view, value) what becomes of them. _DEFINE:
+// before those, what it promises (numerics) and how many of the vendor's workspaces a chunk may take. What is
 // one for each row is [rows, 1]. Rows come in chunks where memory asks for it, so that what is made of several goes
 // through ahead() and collected() (vocabulary.hpp).
 #pragma once
@@ -33,19 +34,28 @@ inline Mask kept_rows(Recorder& recorder, const View& mask) {
   return {&recorder, recorder.cast(recorder.input(of_row(mask)), sdk::Dtype::boolean)};
 }
 
-// The ids of rows: which rows count, which column each means, and what is wrong with them.
+// Which entries of a vocabulary are columns: all of them, or a shard from `first` on.
+struct Entries {
+  int64_t columns, first, all;
+
+  Entries(int64_t count) : Entries(count, 0, count) {}
+  Entries(int64_t count, int64_t from, int64_t total) : columns(count), first(from), all(total) {}
+  bool is_shard() const { return columns != all; }
+};
+
+// The ids of rows: which rows count, which entry each means, and what is wrong with them.
 class Targets {
 public:
-  Targets(Recorder& recorder, const View& ids, const View& mask, int64_t ignore_index, int64_t classes)
-      : Targets({&recorder, recorder.input(of_row(ids))}, kept_rows(recorder, mask), ignore_index, classes) {}
+  Targets(Recorder& recorder, const View& ids, const View& mask, int64_t ignore_index, const Entries& entries)
+      : Targets({&recorder, recorder.input(of_row(ids))}, kept_rows(recorder, mask), ignore_index, entries) {}
   // Of rows that are known already; kept: those that a mask keeps.
-  Targets(Value ids, Mask kept, int64_t ignore_index, int64_t classes)
+  Targets(Value ids, Mask kept, int64_t ignore_index, const Entries& entries)
       : ids_(ids),
         active_(without(kept, ids, ignore_index)),
-        known_(And(Ge(ids_, detail::beside(ids_, 0)), Lt(ids_, detail::beside(ids_, static_cast<double>(classes))))),
+        known_(within(ids, 0, entries.all)),
         column_{ids.recorder,
                 ids.recorder->select(known_.node, index_of(ids_).node, ids.recorder->number(0, sdk::Dtype::i32))},
-        classes_(classes) {}
+        entries_(entries) {}
   // Those of which the id is not the one that is ignored.
   static Mask without(Mask kept, Value ids, int64_t ignore_index) {
     const bool is_wide = ids.recorder->nodes()[static_cast<size_t>(ids.node)].dtype == sdk::Dtype::i64;
@@ -55,31 +65,45 @@ public:
 
   Mask active() const { return active_; }
   Mask known() const { return known_; }
-  // Of an id in the vocabulary, else 0.
+  // Those of an id in this shard.
+  Mask owned() const { return entries_.is_shard() ? within(ids_, entries_.first, entries_.columns) : known_; }
+  // Of an id in the vocabulary, else 0. Of a shard no column, but an entry.
   Value column() const { return column_; }
-  // Of [rows, classes]: where the column is.
+  // Of [rows, columns]: where the id's is.
   template <class D>
   Mask hits(D d) const {
     const auto positions = [&](const Dims& dims) {
       const Value counted{d.recorder, d.recorder->positions(dims, sdk::Dtype::f32)};
       return Value{d.recorder, d.recorder->cast(counted.node, D::kDtype)};
     };
-    return Eq(positions({classes_}), rows_of(positions({classes_, 1}), column_));
+    const Value own = Add(positions({entries_.columns}), number(d, static_cast<double>(entries_.first)));
+    return Eq(own, rows_of(positions({entries_.all, 1}), column_));
+  }
+  // The number at the id's column.
+  template <class D>
+  Value at_target(D d, Value x) const {
+    return entries_.is_shard() ? row_sum(IfThenElseZero(hits(d), x)) : at_column(x, column_);
   }
   // Reports the first row in error, of those that count; answers which rows are in none. is_empty: no score is above
-  // -inf.
+  // -inf, which a shard's may be.
   Mask report(Mask is_empty) const {
+    if (entries_.is_shard()) is_empty = Not(known_);
     const Mask unknown = AndNot(known_, active_), empty = And(And(active_, known_), is_empty);
     ids_.recorder->report(empty.node, unknown.node, ids_.node);
     return AndNot(is_empty, known_);
   }
 
 private:
+  static Mask within(Value ids, int64_t first, int64_t count) {
+    const auto beside = [&](int64_t id) { return detail::beside(ids, static_cast<double>(id)); };
+    return And(Ge(ids, beside(first)), Lt(ids, beside(first + count)));
+  }
+
   const Value ids_;
   const Mask active_;
   const Mask known_;
   const Value column_;
-  const int64_t classes_;
+  const Entries entries_;
 };
 
 // A row's scores less the largest, and what is to be taken from those for logarithms of probabilities.
@@ -117,12 +141,14 @@ Value finite_log_probability(D d, Value score, Value lse) {
 
 }  // namespace rlk::composed
 
-#define RLK_COMPOSED_SCORES(OP, made, refusal, ...)                                                  \
+#define RLK_COMPOSED_SCORES(OP, made, refusal, ...) \
+  RLK_COMPOSED_SCORES_DEFINE(OP, RLK_NUMERICS_DETERMINISTIC, 1, made, refusal, __VA_ARGS__)
+#define RLK_COMPOSED_SCORES_DEFINE(OP, numerics, workspaces, made, refusal, ...)                     \
   namespace rlk::composed {                                                                          \
   struct OP##Scores {                                                                                \
     using Op = sdk::ops::OP;                                                                         \
-    static constexpr uint32_t kNumerics = RLK_NUMERICS_DETERMINISTIC;                                \
-    static constexpr bool kChunks = true;                                                            \
+    static constexpr uint32_t kNumerics = numerics;                                                  \
+    static constexpr uint64_t kChunks = workspaces;                                                  \
     static sdk::Refusal refuse([[maybe_unused]] const Arguments<Op>& call, bool) { return refusal; } \
     static Factors factors_of(const Arguments<Op>&) { return {}; }                                   \
     static void record_call(Recorder& recorder, const Arguments<Op>& call) {                         \

@@ -114,6 +114,13 @@ View columns(View view, int64_t first, int64_t count) {
   return part;
 }
 
+View some_rows(View view, int64_t first, int64_t count) {
+  if (!view.is_present()) return view;
+  view.byte_offset += first * view.strides[0] * sdk::bytes_of(view.dtype);
+  view.dims[0] = count;
+  return view;
+}
+
 View mask_of(View view) {
   view = or_number(std::move(view), 1);
   view.is_mask = true;

@@ -51,9 +51,10 @@ View of_columns(View view);
 // then.
 bool has_token_rows(const View& view);
 View token_rows_of(View view);
-// A column of a matrix, and `count` columns from `first` on.
+// A column of a matrix, and `count` columns or rows from `first` on.
 View column(View view, int64_t index);
 View columns(View view, int64_t first, int64_t count);
+View some_rows(View view, int64_t first, int64_t count);
 // An argument that may be absent: an input is the number then, an output is not written.
 View or_number(View view, double value);
 inline View or_none(View view) {

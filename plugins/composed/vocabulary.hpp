@@ -280,6 +280,13 @@ inline Value product(Value a, Value b) {
 inline Value transposed(Value x) {
   return {x.recorder, x.recorder->transpose(x.node)};
 }
+inline Value some_columns(Value x, int64_t first, int64_t count) {
+  return {x.recorder, x.recorder->columns(x.node, first, count)};
+}
+// Without gaps, which all that read it would copy out else.
+inline Value copy_of(Value x) {
+  return detail::made(Word::copy, x);
+}
 // Along one dimension, which stays with size 1.
 inline Value sum_along(Value x, size_t axis) {
   return {x.recorder, x.recorder->sum_along(x.node, axis)};

@@ -12,6 +12,7 @@ enum class Word : uint8_t {
   reshape,    // the same numbers in other sizes; no step
   transpose,  // the last two dimensions exchanged; no step
   rows,       // some rows of a tensor [sequences, tokens, columns], of which each token is one
+  join,       // columns put beside those that a value has so far
   cast,
   copy,    // strides change
   expand,  // sizes of 1 repeat
@@ -53,6 +54,7 @@ enum class Word : uint8_t {
 struct Abilities {
   bool has_f64 = false;          // else formulas that ask for fp64 are recorded in fp32
   bool rounds_products = false;  // matrices of 16 bits are multiplied in fp32, rounded once; else they are cast before
+  int64_t block_bytes = int64_t{1} << 62;  // of a weight matrix in fp32, what a program with chunks of rows has at once
 };
 
 // As it stands in a reason to decline.

@@ -22,7 +22,7 @@ inline Primitives vendor(bool is_strict, uint64_t workspace_bytes = ~uint64_t{0}
     Primitive one{word, false, name_of(word), true, both};
     one.repeats = is_strict ? 0 : 0b111;
     one.takes_strides = !is_strict || word == Word::copy;
-    one.in_place = !is_reduction(word) && word != Word::copy && word != Word::expand;
+    one.in_place = !is_reduction(word) && word != Word::product && word != Word::copy && word != Word::expand;
     all.table.push_back(one);
     if (is_strict || word < Word::add || word > Word::not_equal || word == Word::subtract) continue;
     one.has_number = true;
