@@ -26,8 +26,9 @@ struct Node {
   std::array<int, 3> from = {-1, -1, -1};  // operands, of those that the word has
   double number = 0;                       // of Word::number, as the dtype keeps it; of Word::report the first row
   int64_t by =
-      0;      // of Word::shift; of Word::order how many places; of Word::part, rows the first; of sum_rows the axis
-  View view;  // of Word::input
+      0;  // of Word::shift; of Word::order how many places; of Word::part, rows the first; of sum_rows the axis
+  size_t axis = 0;  // of Word::part, and the first of Word::transpose
+  View view;        // of Word::input
   Dims dims;
 };
 
@@ -85,12 +86,16 @@ public:
   int put_rows(int table, int index, int rows);
   int product(int a, int b);
   int transpose(int value);
+  // A dimension and the next in exchanged places.
+  int exchange(int value, size_t axis);
   int sum_along(int value, size_t axis);
   int order(int rows, int64_t count);
   // `count` columns from `first` on, seen for every head: of [tokens, columns] what broadcasts to [tokens, heads,
   // count].
   int for_heads(int value, int64_t first, int64_t count);
   int columns(int value, int64_t first, int64_t count);
+  // `count` places of one dimension from `first` on.
+  int part(int value, size_t axis, int64_t first, int64_t count);
   // Of each row the number that is `by` places behind.
   int shift(int value, int64_t by);
   // A data error for the first row that a mask has, of one number for each: `unknown` has an id outside the vocabulary
