@@ -2,9 +2,8 @@
 // rows share is made before the first, and what is made of all rows after the last; both pass through memory of their
 // own.
 #include <algorithm>
-#include <iterator>
 
-#include "program.hpp"
+#include "parts.hpp"
 
 namespace rlk::composed {
 namespace {
@@ -55,48 +54,6 @@ int64_t rows_within(uint64_t bytes, const Window& window, uint64_t whole_bytes, 
   return needed <= static_cast<double>(bytes) ? rows : std::max(kFew, share(rows, needed) / kFew * kFew);
 }
 
-class Chunks {
-public:
-  Chunks(const Record& record, const Primitives& primitives, const std::vector<Alias>& aliases, const Recorder& whole)
-      : record_(record), primitives_(primitives), aliases_(aliases) {
-    for (const View& view : whole.kept()) {
-      places_.push_back(kept_bytes_);
-      const int64_t bytes = element_count(view.dims) * sdk::bytes_of(view.dtype);
-      kept_bytes_ += (bytes + primitives.alignment - 1) / primitives.alignment * primitives.alignment;
-    }
-  }
-  uint64_t kept_bytes() const { return static_cast<uint64_t>(kept_bytes_); }
-
-  void add(const Window& window, Pass pass) {
-    Recorder part(primitives_.abilities, window, pass);
-    record_(part);
-    Program own = program_of(part, primitives_, aliases_);
-    program_.workspace_bytes = std::max(program_.workspace_bytes, kept_bytes() + own.workspace_bytes);
-    for (Step& step : own.steps) {
-      for (Operand& operand : step.in) settle(operand);
-      settle(step.out);
-    }
-    program_.steps.insert(program_.steps.end(), std::make_move_iterator(own.steps.begin()),
-                          std::make_move_iterator(own.steps.end()));
-  }
-  Program take() { return std::move(program_); }
-
-private:
-  void settle(Operand& operand) const {
-    if (operand.place == Operand::Place::workspace) operand.byte_offset += kept_bytes_;
-    if (operand.place != Operand::Place::kept) return;
-    operand.place = Operand::Place::workspace;
-    operand.byte_offset += places_[operand.index];
-  }
-
-  const Record& record_;
-  const Primitives& primitives_;
-  const std::vector<Alias>& aliases_;
-  std::vector<int64_t> places_;  // of what is kept
-  int64_t kept_bytes_ = 0;
-  Program program_;
-};
-
 }  // namespace
 
 Program chunked_program_of(const Record& record, const Primitives& primitives, const std::vector<Alias>& aliases,
@@ -107,17 +64,18 @@ Program chunked_program_of(const Record& record, const Primitives& primitives, c
   if (program.refusal || program.workspace_bytes <= workspace_bytes) return program;
   Window window = window_of(whole);
   if (window.rows <= 1) return program;
-  Chunks chunks(record, primitives, aliases, whole);
+  Parts chunks(primitives, aliases);
+  for (const View& view : whole.kept()) chunks.keep(view.dtype, view.dims);
   const bool keeps = !whole.kept().empty(), collects = whole.first_collected() != nullptr;
   const Pass pass = keeps ? Pass::chunk : Pass::whole;
   const uint64_t left = workspace_bytes - std::min(workspace_bytes, chunks.kept_bytes());
   const int64_t rows = rows_within(left, window, program.workspace_bytes, record, pass, primitives, aliases);
-  if (keeps) chunks.add(window, Pass::ahead);
+  if (keeps) chunks.add(record, window, Pass::ahead);
   for (; window.first < window.rows; window.first += rows) {
     window.count = std::min(rows, window.rows - window.first);
-    chunks.add(window, pass);
+    chunks.add(record, window, pass);
   }
-  if (collects) chunks.add({window.rank, window.rows, 0, 0}, Pass::last);
+  if (collects) chunks.add(record, {window.rank, window.rows, 0, 0}, Pass::last);
   return chunks.take();
 }
 

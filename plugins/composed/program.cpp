@@ -86,14 +86,11 @@ private:
 
   void refuse() {
     if (!unknown_.empty()) {
-      program_.refusal =
-          sdk::Support::no("PRIMITIVE", std::string(primitives_.runtime) + " has no documented primitive for " +
-                                            unknown_ + "; use another dtype or another device");
+      program_.refusal = lacking_word(primitives_, unknown_);
     } else if (!missing_.empty()) {
       std::string names;
       for (const std::string& name : missing_) names += (names.empty() ? "" : ", ") + name;
-      program_.refusal = sdk::Support::no(
-          "RUNTIME_SYMBOL_MISSING", std::string(primitives_.runtime) + " has no " + names + "; install a newer one");
+      program_.refusal = lacking_function(primitives_, names);
     }
     if (program_.refusal) program_.steps.clear();
   }
@@ -186,10 +183,10 @@ private:
     const Node& own = nodes_[i];
     Operand operand = made(own.from[0]);
     if (own.word == Word::transpose) {
-      made_[i] = transposed(std::move(operand));
+      made_[i] = exchanged(std::move(operand), own.axis);
       return;
     }
-    operand.byte_offset += own.by * operand.strides.back() * sdk::bytes_of(own.dtype);
+    operand.byte_offset += own.by * operand.strides[own.axis] * sdk::bytes_of(own.dtype);
     // Seen for every head.
     if (own.dims.size() > operand.dims.size()) operand.strides.insert(operand.strides.end() - 1, 1);
     operand.dims = own.dims;
@@ -434,6 +431,15 @@ private:
 };
 
 }  // namespace
+
+sdk::Support lacking_word(const Primitives& primitives, const std::string& word) {
+  return sdk::Support::no("PRIMITIVE", std::string(primitives.runtime) + " has no documented primitive for " + word +
+                                           "; use another dtype or another device");
+}
+sdk::Support lacking_function(const Primitives& primitives, const std::string& names) {
+  return sdk::Support::no("RUNTIME_SYMBOL_MISSING",
+                          std::string(primitives.runtime) + " has no " + names + "; install a newer one");
+}
 
 Program program_of(const Recorder& recorder, const Primitives& primitives, const std::vector<Alias>& aliases) {
   return Composer(recorder, primitives, aliases).compose();

@@ -127,9 +127,10 @@ int Recorder::add(Node node) {
   for (size_t i = 0; i < nodes_.size(); ++i) {
     const Node& made = nodes_[i];
     if (made.word == node.word && made.dtype == node.dtype && made.from == node.from &&
-        bits_of(made.number) == bits_of(node.number) && made.by == node.by && made.view.place == node.view.place &&
-        made.view.index == node.view.index && made.view.byte_offset == node.view.byte_offset &&
-        made.dims == node.dims && made.view.strides == node.view.strides) {
+        bits_of(made.number) == bits_of(node.number) && made.by == node.by && made.axis == node.axis &&
+        made.view.place == node.view.place && made.view.index == node.view.index &&
+        made.view.byte_offset == node.view.byte_offset && made.dims == node.dims &&
+        made.view.strides == node.view.strides) {
       return static_cast<int>(i);
     }
   }
@@ -316,8 +317,13 @@ int Recorder::product(int a, int b) {
 }
 
 int Recorder::transpose(int value) {
+  return exchange(value, at(value).dims.size() - 2);
+}
+
+int Recorder::exchange(int value, size_t axis) {
   Node node = node_of(Word::transpose, at(value).dtype, {value, -1, -1}, at(value).dims);
-  std::swap(node.dims.back(), node.dims[node.dims.size() - 2]);
+  std::swap(node.dims[axis], node.dims[axis + 1]);
+  node.axis = axis;
   return add(std::move(node));
 }
 
@@ -340,14 +346,20 @@ int Recorder::for_heads(int value, int64_t first, int64_t count) {
   Node node = node_of(Word::part, at(value).dtype, {value, -1, -1}, at(value).dims);
   node.dims.back() = count;
   node.dims.insert(node.dims.end() - 1, 1);
+  node.axis = at(value).dims.size() - 1;
   node.by = first;
   return add(std::move(node));
 }
 
 int Recorder::columns(int value, int64_t first, int64_t count) {
-  if (is_number(value)) return value;
+  return is_number(value) ? value : part(value, at(value).dims.size() - 1, first, count);
+}
+
+int Recorder::part(int value, size_t axis, int64_t first, int64_t count) {
+  if (is_number(value) || at(value).dims[axis] == count) return value;
   Node node = node_of(Word::part, at(value).dtype, {value, -1, -1}, at(value).dims);
-  node.dims.back() = count;
+  node.dims[axis] = count;
+  node.axis = axis;
   node.by = first;
   return add(std::move(node));
 }

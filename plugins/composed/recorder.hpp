@@ -28,7 +28,8 @@ struct Node {
   // Of Word::shift; of order how many places; of part, rows and join the first; of sum_rows the axis; of a cast which
   // use it is for.
   int64_t by = 0;
-  View view;  // of Word::input
+  size_t axis = 0;  // of Word::part, and the first of Word::transpose
+  View view;        // of Word::input
   Dims dims;
 };
 
@@ -89,6 +90,8 @@ public:
   int put_rows(int table, int index, int rows);
   int product(int a, int b);
   int transpose(int value);
+  // A dimension and the next in exchanged places.
+  int exchange(int value, size_t axis);
   int sum_along(int value, size_t axis);
   int order(int rows, int64_t count);
   // `count` columns from `first` on, seen for every head: of [tokens, columns] what broadcasts to [tokens, heads,
@@ -97,6 +100,8 @@ public:
   int columns(int value, int64_t first, int64_t count);
   // Of a value with these sizes columns from `first` on, beside those that `whole` (-1: none) has so far.
   int join(int whole, int part, int64_t first, const Dims& dims);
+  // `count` places of one dimension from `first` on.
+  int part(int value, size_t axis, int64_t first, int64_t count);
   // Of each row the number that is `by` places behind.
   int shift(int value, int64_t by);
   // A data error for the first row that a mask has, of one number for each: `unknown` has an id outside the vocabulary

@@ -297,6 +297,13 @@ inline Value first_in_order(Value rows, int64_t count) {
   return {rows.recorder, rows.recorder->order(rows.node, count)};
 }
 
+// A dimension and the next exchanged, and places of one.
+inline Value exchanged(Value x, size_t axis) {
+  return {x.recorder, x.recorder->exchange(x.node, axis)};
+}
+inline Value part_of(Value x, size_t axis, int64_t first, int64_t count) {
+  return {x.recorder, x.recorder->part(x.node, axis, first, count)};
+}
 inline Value column_of(Value x, int64_t index) {
   return {x.recorder, x.recorder->columns(x.node, index, 1)};
 }

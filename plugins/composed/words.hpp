@@ -8,9 +8,9 @@ namespace rlk::composed {
 enum class Word : uint8_t {
   input,      // a tensor of the call; no step
   number,     // one number for all elements; no step
-  part,       // columns of a value; no step
+  part,       // places of a value along one dimension; no step
   reshape,    // the same numbers in other sizes; no step
-  transpose,  // the last two dimensions exchanged; no step
+  transpose,  // a dimension and the next exchanged; no step
   rows,       // some rows of a tensor [sequences, tokens, columns], of which each token is one
   join,       // columns put beside those that a value has so far
   cast,
