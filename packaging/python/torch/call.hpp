@@ -1,5 +1,4 @@
-// A call of an operator with torch's tensors, whoever asked for it: the dispatcher (operator.cpp) or Python
-// (direct.cpp).
+// A call of an operator with torch's tensors, for torch's dispatcher (operator.cpp) and for Python (direct.cpp).
 #pragma once
 
 #include <array>
