@@ -42,6 +42,7 @@ public:
     Recorder part(primitives_.abilities, window, pass);
     record_(part);
     Program own = program_of(part, primitives_, aliases_);
+    if (own.refusal) throw sdk::Error(RLK_INTERNAL, "chunks need what the whole does not: " + own.refusal->reason);
     program_.workspace_bytes = std::max(program_.workspace_bytes, kept_bytes() + own.workspace_bytes);
     for (Step& step : own.steps) {
       for (Operand& operand : step.in) settle(operand);
@@ -83,13 +84,13 @@ Program chunked_program_of(const Record& record, const Primitives& primitives, c
   const auto fitting = static_cast<int64_t>(static_cast<double>(window.rows) * share);
   // Multiples of 32, where there are as many, keep every vector's chunk aligned.
   const int64_t rows = fitting >= 32 ? fitting / 32 * 32 : std::max<int64_t>(1, fitting);
-  const bool keeps = !whole.kept().empty(), collects = whole.first_collected() != nullptr;
+  const bool keeps = !whole.kept().empty() || whole.ends();
   if (keeps) chunks.add(window, Pass::ahead);
   for (; window.first < window.rows; window.first += rows) {
     window.count = std::min(rows, window.rows - window.first);
     chunks.add(window, keeps ? Pass::chunk : Pass::whole);
   }
-  if (collects) chunks.add({window.rank, window.rows, 0, 0}, Pass::last);
+  if (whole.ends()) chunks.add({window.rank, window.rows, 0, 0}, Pass::last);
   return chunks.take();
 }
 

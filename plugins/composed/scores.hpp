@@ -1,6 +1,6 @@
 // scores: rows of scores of a vocabulary, of which an id names one. An operator's file says what is recorded of a call:
 //
-//   RLK_COMPOSED_SCORES(CrossEntropy, cross_entropy_terms(call.params, true), refuse_ids(ignore_index, classes), {
+//   RLK_COMPOSED_SCORES(CrossEntropy, cross_entropy_terms(call.params, true), refuse_ids(classes), {
 //     const Targets targets(recorder, call.ids, call.mask, call.params.ignore_index, call.V);
 //     const V x = in(call.logits);
 //     const Mask valid = targets.report(is_without_score(d, x));
@@ -17,14 +17,22 @@
 
 namespace rlk::composed {
 
-// Ids are compared with numbers, and their columns are 32 bits.
-inline sdk::Refusal refuse_ids(int64_t ignore_index, int64_t classes) {
-  constexpr int64_t kExact = int64_t{1} << 53;
-  if (ignore_index > kExact || ignore_index < -kExact)
-    return sdk::Support::no("PARAMETER", "an ignore_index beyond 2^53 is not composed of primitives");
+// Columns of ids are 32 bits.
+inline sdk::Refusal refuse_ids(int64_t classes) {
   if (classes > std::numeric_limits<int32_t>::max())
     return sdk::Support::no("SIZE", "a vocabulary of more than 2^31 - 1 entries is not composed of primitives");
   return std::nullopt;
+}
+
+// Whether an id can be this number; and the number to compare it with.
+inline bool can_be(Value ids, int64_t number) {
+  const bool is_wide = ids.recorder->nodes()[static_cast<size_t>(ids.node)].dtype == sdk::Dtype::i64;
+  return is_wide || static_cast<int32_t>(number) == number;
+}
+inline Value id_number(Value ids, int64_t number) {
+  const bool is_wide = ids.recorder->nodes()[static_cast<size_t>(ids.node)].dtype == sdk::Dtype::i64;
+  return is_wide ? Value{ids.recorder, ids.recorder->id_number(number)}
+                 : detail::beside(ids, static_cast<double>(number));
 }
 
 // Rows that a mask keeps: all of them without one.
@@ -33,38 +41,58 @@ inline Mask kept_rows(Recorder& recorder, const View& mask) {
   return {&recorder, recorder.cast(recorder.input(of_row(mask)), sdk::Dtype::boolean)};
 }
 
+// 1 where a mask holds.
+template <class D>
+Value ones_of(D d, Mask mask) {
+  return IfThenElse(mask, number(d, 1), Zero(d));
+}
+
+// 0, 1, ... in these sizes.
+template <class D>
+Value positions_of(D d, const Dims& dims) {
+  return {d.recorder, d.recorder->cast(d.recorder->positions(dims, sdk::Dtype::f32), D::kDtype)};
+}
+
+// Of a vocabulary the first column that is here, and how many it has in all; 0: every column is here.
+struct Shard {
+  int64_t first = 0, all = 0;
+};
+
 // The ids of rows: which rows count, which column each means, and what is wrong with them.
 class Targets {
 public:
   Targets(Recorder& recorder, const View& ids, const View& mask, int64_t ignore_index, int64_t classes)
       : Targets({&recorder, recorder.input(of_row(ids))}, kept_rows(recorder, mask), ignore_index, classes) {}
   // Of rows that are known already; kept: those that a mask keeps.
-  Targets(Value ids, Mask kept, int64_t ignore_index, int64_t classes)
+  Targets(Value ids, Mask kept, int64_t ignore_index, int64_t classes, const Shard& shard = {})
       : ids_(ids),
         active_(without(kept, ids, ignore_index)),
-        known_(And(Ge(ids_, detail::beside(ids_, 0)), Lt(ids_, detail::beside(ids_, static_cast<double>(classes))))),
-        column_{ids.recorder,
-                ids.recorder->select(known_.node, index_of(ids_).node, ids.recorder->number(0, sdk::Dtype::i32))},
+        known_(is_within(0, shard.all > 0 ? shard.all : classes)),
+        here_(shard.all > 0 ? is_within(shard.first, shard.first + classes) : known_),
+        column_(column_behind(shard.first)),
         classes_(classes) {}
   // Those of which the id is not the one that is ignored.
   static Mask without(Mask kept, Value ids, int64_t ignore_index) {
-    const bool is_wide = ids.recorder->nodes()[static_cast<size_t>(ids.node)].dtype == sdk::Dtype::i64;
-    if (!is_wide && static_cast<int32_t>(ignore_index) != ignore_index) return kept;
-    return And(kept, Ne(ids, detail::beside(ids, static_cast<double>(ignore_index))));
+    return can_be(ids, ignore_index) ? And(kept, Ne(ids, id_number(ids, ignore_index))) : kept;
   }
 
   Mask active() const { return active_; }
   Mask known() const { return known_; }
-  // Of an id in the vocabulary, else 0.
+  // Of a known id whose column is here.
+  Mask here() const { return here_; }
+  Value ids() const { return ids_; }
+  // Of an id whose column is here, else 0.
   Value column() const { return column_; }
+  // The column as a number, -1 of a known id whose column is not here.
+  template <class D>
+  Value column_number(D d) const {
+    const Value column = rows_of(positions_of(d, {classes_, 1}), column_);
+    return here_.node == known_.node ? column : IfThenElse(here_, column, number(d, -1));
+  }
   // Of [rows, classes]: where the column is.
   template <class D>
   Mask hits(D d) const {
-    const auto positions = [&](const Dims& dims) {
-      const Value counted{d.recorder, d.recorder->positions(dims, sdk::Dtype::f32)};
-      return Value{d.recorder, d.recorder->cast(counted.node, D::kDtype)};
-    };
-    return Eq(positions({classes_}), rows_of(positions({classes_, 1}), column_));
+    return Eq(positions_of(d, {classes_}), column_number(d));
   }
   // Reports the first row in error, of those that count; answers which rows are in none. is_empty: no score is above
   // -inf.
@@ -75,9 +103,21 @@ public:
   }
 
 private:
+  Mask is_within(int64_t first, int64_t end) const {
+    return And(Ge(ids_, detail::beside(ids_, static_cast<double>(first))),
+               Lt(ids_, detail::beside(ids_, static_cast<double>(end))));
+  }
+  Value column_behind(int64_t first) const {
+    Recorder& recorder = *ids_.recorder;
+    int index = index_of(ids_).node;
+    const auto minus_first = static_cast<double>(-first);
+    if (first > 0) index = recorder.make(Word::add, index, recorder.number(minus_first, sdk::Dtype::i32));
+    return {&recorder, recorder.select(here_.node, index, recorder.number(0, sdk::Dtype::i32))};
+  }
+
   const Value ids_;
   const Mask active_;
-  const Mask known_;
+  const Mask known_, here_;
   const Value column_;
   const int64_t classes_;
 };

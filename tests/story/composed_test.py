@@ -17,8 +17,6 @@ BRIEF = {"max": "N=5,D=37", "sum": "N=5,D=37", "mean": "N=5,D=37", "softmax": "N
          "scaled_softmax_backward": "N=5,D=37", "rms_norm": "N=5,H=37", "layer_norm": "N=5,H=37",
          "rms_norm_backward": "N=5,H=37", "layer_norm_backward": "N=5,H=37", "add_rms_norm": "N=5,H=37",
          "add_rms_norm_backward": "N=5,H=37", "token_rewards": "B=9,L=33"}
-# Ascend's own, beside the programs.
-ASCEND = ("embedding_backward",)
 # The vendors' calls for whole operators, beside the programs: operator, implementation, dtypes of which an ordinary run
 # tries the first.
 OWN = {
@@ -69,7 +67,7 @@ class Composed(command.Case):
 
     @unittest.skipUnless("RLK_TEST_ASCEND" in os.environ, "built without the ascend plugin")
     def test_every_operator_is_verified_on_ascend(self):
-        for i, op in enumerate((*operators(), *ASCEND)):
+        for i, op in enumerate(operators()):
             has = dtypes(op, DTYPES)
             for dtype in dtypes(op, (*DTYPES, "f64")) if command.LONG or op in EVERY else (has[i % len(has)],):
                 with self.subTest(op=op, dtype=dtype):

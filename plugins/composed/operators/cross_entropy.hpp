@@ -55,7 +55,7 @@ struct Shares {
 
 }  // namespace rlk::composed
 
-RLK_COMPOSED_SCORES(CrossEntropy, terms_of_entropy(call), refuse_ids(call.params.ignore_index, call.V), {
+RLK_COMPOSED_SCORES(CrossEntropy, terms_of_entropy(call), refuse_ids(call.V), {
   const Targets targets(recorder, call.ids, call.mask, call.params.ignore_index, call.V);
   const V z = score_of_logit(d, terms, in(call.logits)).value;
   const Mask active = targets.active(), valid = targets.report(is_without_score(d, z));
@@ -85,7 +85,7 @@ RLK_COMPOSED_SCORES(CrossEntropy, terms_of_entropy(call), refuse_ids(call.params
   out(of_columns(call.loss), Add(of_entropies, of_squares));
   out(of_columns(call.z_loss), of_squares);
 })
-RLK_COMPOSED_SCORES(CrossEntropyBackward, terms_of_entropy(call), refuse_ids(call.params.ignore_index, call.V), {
+RLK_COMPOSED_SCORES(CrossEntropyBackward, terms_of_entropy(call), refuse_ids(call.V), {
   const Targets targets(recorder, call.ids, call.mask, call.params.ignore_index, call.V);
   const V x = in(call.logits), lse = in(of_row(call.lse));
   const Capped<V> z = score_of_logit(d, terms, x);

@@ -91,6 +91,8 @@ private:
         return std::exp(a);
       case Word::log:
         return std::log(a);
+      case Word::tanh:
+        return std::tanh(a);
       case Word::less:
         return a < b;
       case Word::less_equal:
@@ -118,12 +120,22 @@ private:
     const Primitive& primitive = primitives_.table[step.primitive];
     if (is_reduction(primitive.word)) return reduce(primitive.word, step);
     if (primitive.word == Word::product) return multiply(step);
+    if (primitive.word == Word::put_rows) return put_rows(step);
     const Dims& dims = step.out.dims;
     for (int64_t at = 0; at < element_count(dims); ++at) {
       float operand[3] = {};
       for (size_t k = 0; k < step.in.size(); ++k) operand[k] = load(step.in[k], dims, at);
       if (primitive.has_number || step.in.empty()) operand[step.in.size()] = static_cast<float>(step.number);
       store(step.out, at, computed(primitive.word, operand[0], operand[1], operand[2]));
+    }
+  }
+  // In the memory of the table; an index is a number.
+  void put_rows(const Step& step) {
+    EXPECT_EQ(first(step.in[0]), first(step.out));
+    const int64_t columns = step.out.dims.back();
+    for (int64_t at = 0; at < element_count(step.in[2].dims); ++at) {
+      const auto place = static_cast<int64_t>(load(step.in[1], step.in[1].dims, at / columns));
+      store(step.out, place * columns + at % columns, load(step.in[2], step.in[2].dims, at));
     }
   }
   // Matrices of one batch dimension at most.
