@@ -29,6 +29,8 @@ OWN = {
                ("paged_attention", "fused_v3", ("bf16", "f16"))),
     "cambricon": (("layer_norm", "cnnl_layer_norm", ("f16",)), ("rms_norm", "cnnl_rms_norm", ("f16",))),
 }
+# Operators of integers alone.
+INTEGERS = {"moe_align_block_size": ("i32", "i64")}
 # What an ordinary run tries in every dtype on Ascend.
 EVERY = ("argmax", "cumsum", "gae", "logp_merge", "returns")
 
@@ -48,6 +50,8 @@ def operators():
 
 def dtypes(op, all_of):
     """Of these the ones that the operator's declaration has."""
+    if op in INTEGERS:
+        return INTEGERS[op]
     with open(os.path.join(ROOT, "plugin_api/ops", op + ".toml")) as file:
         declared = re.search(r"^T = \[([^]]*)\]", file.read(), re.M)
     return [dtype for dtype in all_of if declared is None or '"%s"' % dtype in declared.group(1)]
