@@ -76,7 +76,7 @@ void record_logp(D d, const LogpOptions& options, const Call& call) {
   const LogitRows rows(recorder, call);
   const Mask active = ahead_of_rows(targets.active()), known = ahead_of_rows(And(targets.known(), rows.known()));
   const Value column = ahead_of_rows(targets.column());
-  if (call.R == 0) {  // no row can be read: every active one is an error
+  if (call.R == 0 && call.N > 0) {  // no row can be read: every active one is an error
     report_errors(targets, rows, rows.known(), nullptr);
     for (const View& view : {call.logp, call.lse, call.entropy, call.sum_p2})
       out(of_row(view), IfThenElseZero(active, number(d, std::numeric_limits<double>::quiet_NaN())));
