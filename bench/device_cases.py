@@ -224,17 +224,17 @@ def optimizer(count):
                 lambda grad, param, m, v: ops.adamw_step(grad, param, m, v, pin=PIN), theirs)
 
 
-def attention(b, queries, keys, dtype):
-    """32 heads of 128 over 8 of keys; causal; of one query a step of decoding."""
+def attention(b, queries, keys, dtype, dim=128):
+    """32 heads over 8 of keys; causal; of one query a step of decoding."""
     def make():
-        return {"q": normal(b, queries, 32, 128, dtype=dtype), "k": normal(b, keys, 8, 128, dtype=dtype),
-                "v": normal(b, keys, 8, 128, dtype=dtype)}
+        return {"q": normal(b, queries, 32, dim, dtype=dtype), "k": normal(b, keys, 8, dim, dtype=dtype),
+                "v": normal(b, keys, 8, dim, dtype=dtype)}
 
     def theirs(q, k, v):
         q, k, v = (t.transpose(1, 2) for t in (q, k, v))
         out = F.scaled_dot_product_attention(q, k, v, is_causal=queries > 1, enable_gqa=True)
         return out.transpose(1, 2)
-    return Case("attention", (b, queries, keys), dtype, make,
+    return Case("attention", (b, queries, keys) if dim == 128 else (b, queries, keys, dim), dtype, make,
                 lambda q, k, v: ops.attention(q, k, v, causal="on", pin=PIN), theirs)
 
 
@@ -394,13 +394,14 @@ def cases(divisor=1):
     yield from selection(64, 151936, BF16)
     yield from selection(256, 151936, F32)
     yield from grpo(8, max(8, 1024 // divisor), 151936 // divisor, BF16)
-    yield attention(2, max(64, 4096 // divisor), max(64, 4096 // divisor), BF16)
+    for b, length, dim in ((2, 4096, 128), (1, 16384, 128), (8, 2048, 64)):
+        yield attention(b, max(64, length // divisor), max(64, length // divisor), BF16, dim)
     for b, keys in ((8, 32768), (64, 4096), (1, 131072)):
         yield attention(b, 1, max(64, keys // divisor), BF16)
         for numerics in (None, "batch_invariant"):
             yield paged(b, max(64, keys // divisor // 16 * 16), BF16, numerics)
-    yield attention_gradients(2, max(64, 4096 // divisor), 128, BF16)
-    yield attention_gradients(8, max(64, 2048 // divisor), 64, BF16)
+    for b, length, dim in ((2, 4096, 128), (1, 16384, 128), (8, 2048, 64)):
+        yield attention_gradients(b, max(64, length // divisor), dim, BF16)
     yield prefix_shared(16, max(16, 512 // divisor), max(64, 8192 // divisor), max(16, 512 // divisor), BF16)
     yield prefix_shared(64, 1, max(64, 8192 // divisor), 16, BF16)
     yield optimizer(max(4096, (1 << 26) // divisor))

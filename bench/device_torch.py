@@ -13,7 +13,9 @@ import json
 import math
 import statistics
 import sys
+import time
 
+import rlk
 import torch
 
 from device_cases import cases
@@ -87,6 +89,12 @@ def measure(case, rate, compiled):
     return row
 
 
+def wait_for_trials():
+    """Operators are tried behind the calls, on the device that is to be timed."""
+    while any(plugin.get("ops", {}).get("waiting") for plugin in rlk.list()["plugins"]):
+        time.sleep(0.5)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--json", help="the rows, to this file")
@@ -94,6 +102,7 @@ def main():
     parser.add_argument("--small", action="store_true", help="a hundredth of the rows: does every case run?")
     parser.add_argument("names", nargs="*", help="cases whose names contain one of these")
     options = parser.parse_args()
+    wait_for_trials()
     rate = copy_rate()
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, a copy {rate / 1e6:.0f} GB/s")
     print(f"{'case':52} {'rlk us':>9} {'torch':>9} {'compiled':>9} {'of copy':>8} {'torch/rlk':>9} {'difference':>10}")

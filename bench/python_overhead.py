@@ -60,6 +60,22 @@ def of_a_vocabulary():
     return rows
 
 
+def with_backwards(leaf, other):
+    """torch's own formula and rlk's operator in turn, each with its backward."""
+    mask, weight = torch.ones_like(other, dtype=torch.bool), torch.ones(4, device=DEVICE, requires_grad=True)
+
+    def clipped(logp):
+        ratio = (logp - other).exp()
+        return -(torch.minimum(ratio * other, ratio.clamp(0.8, 1.2) * other) * mask).sum() / mask.sum()
+
+    pairs = {"add": (lambda: torch.add(leaf, other), lambda: rlk.torch.add(leaf, other)),
+             "rms_norm": (lambda: torch.nn.functional.rms_norm(leaf, (4,), weight, 1e-6),
+                          lambda: rlk.torch.rms_norm(leaf, weight)),
+             "policy_loss": (lambda: clipped(leaf), lambda: rlk.torch.policy_loss(leaf, other, other, mask))}
+    return [(f"{name}, {whose}, with backward", lambda f=f: f().sum().backward())
+            for name, both in pairs.items() for whose, f in zip(("torch", "rlk.torch"), both)]
+
+
 def main():
     torch.set_num_threads(1)
     a, b = torch.randn(4, 4, device=DEVICE), torch.randn(4, 4, device=DEVICE)
@@ -75,9 +91,11 @@ def main():
              ("torch.ops.rlk.logp, the dispatcher's entry", lambda: torch.ops.rlk.logp.default(a, ids)),
              ("torch log_softmax + gather, with backward",
               lambda: leaf.log_softmax(-1).gather(1, ids[:, None]).sum().backward()),
-             ("rlk.torch.logp, with backward", lambda: rlk.torch.logp(leaf, ids).sum().backward())]
+             ("rlk.torch.logp, with backward", lambda: rlk.torch.logp(leaf, ids).sum().backward()),
+             *with_backwards(leaf, b)]
     if DEVICE != "cpu":
-        rlk.require(f"{DEVICE}:add,logp,logp_backward")  # not what is staged until they have their verdicts
+        names = "add,logp,logp_backward,rms_norm,rms_norm_backward,policy_loss,policy_loss_backward"
+        rlk.require(f"{DEVICE}:{names}")  # not what is staged until they have their verdicts
         rows += of_a_vocabulary()
     print(f"on {DEVICE}; rlk.torch: {rlk.torch.served_by}")
     for name, function in rows:

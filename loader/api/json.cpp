@@ -217,6 +217,7 @@ std::string text_of_candidate(const core::Option& option, const core::FallbackBy
                      {"variant", text_of_value(option.variant)},
                      {"numerics", "[" + numerics + "]"},
                      {"cost_us", text_of_value(option.cost_us)},
+                     {"measured_us", text_of_value(option.measured_us)},
                      {"staged", text_of_value(option.staged)}};
   if (option.staged) {
     members.emplace_back(
@@ -244,7 +245,9 @@ std::string explain_json(const core::Explanation& explanation) {
     }
     candidates += (candidates.empty() ? "\n    " : ",\n    ") + text_of_candidate(option, explanation.staged);
   }
-  std::string out = "{\n  \"schema\": 1,\n  \"op\": " + text_of_value(explanation.op) + ",\n  \"chosen\": " + chosen +
+  std::string out = "{\n  \"schema\": 1,\n  \"op\": " + text_of_value(explanation.op) +
+                    ",\n  \"kind\": " + text_of_value(explanation.kind) +
+                    ",\n  \"sizes\": " + text_of_value(explanation.sizes) + ",\n  \"chosen\": " + chosen +
                     ",\n  \"candidates\": [" + candidates + (candidates.empty() ? "]" : "\n  ]");
   if (!explanation.refused.empty()) out += ",\n  \"refused\": " + text_of_value(explanation.refused);
   if (!explanation.fallback.code.empty()) {

@@ -23,6 +23,7 @@
 #include "loader/loader.hpp"
 #include "loader/probe/child_probe.hpp"
 #include "loader/screen/trust.hpp"
+#include "loader/store/costs.hpp"
 #include "loader/store/kernel_cache.hpp"
 
 namespace rlk::loader {
@@ -333,7 +334,10 @@ void Process::find_again() {
 
 std::vector<PluginRecord> Process::publish_found() {
   std::vector<ProbedPlugin> plugins = found_;
-  for (ProbedPlugin& plugin : plugins) compared_.add_to(&plugin.record);
+  for (ProbedPlugin& plugin : plugins) {
+    compared_.add_to(&plugin.record);
+    plugin.record.costs = read_costs(&store_, plugin.record);
+  }
   first_uses_.know(plugins);
   registrar_.publish(&plugins, {timeout_scale_of(environment_), &cancel_});
   // What could not be loaded here is not loaded again when more operators of other plugins were tried.

@@ -7,12 +7,16 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "loader/cli/child.hpp"
 #include "loader/cli/data.hpp"
 #include "loader/cli/measure.hpp"
 #include "loader/cli/output.hpp"
 #include "loader/cli/table.hpp"
 #include "loader/cli/verbs.hpp"
+#include "loader/discover/environment.hpp"
 #include "loader/host/parallel.hpp"
+#include "loader/store/costs.hpp"
+#include "loader/store/store.hpp"
 
 namespace rlk::cli {
 namespace {
@@ -25,7 +29,9 @@ struct Row {
   double limit_bytes_per_s = 0;
   std::string problem;   // why there is no timing
   bool is_first = true;  // of its backend: dispatch would take it
-  ordered_json staged;   // what a call copies, where the CPU serves the device's tensors; else null
+  std::string plugin;
+  core::MeasuredCost cost;  // what is remembered of it
+  ordered_json staged;      // what a call copies, where the CPU serves the device's tensors; else null
 };
 
 uint64_t bytes_of(const OpCall& call) {
@@ -84,10 +90,11 @@ std::vector<std::string> disagreements(const std::string& op, const std::vector<
       return other.is_first && other.backend == row.backend && other.problem.empty();
     });
     if (own != rows.end() && faster(row, *own)) {
-      found.push_back(
-          fmt::format("on {}, dispatch takes {} ({}), but {} is faster here ({}); {}={} or the policy file takes it",
-                      row.backend, own->implementation, microseconds(own->timing.median_us), row.implementation,
-                      microseconds(row.timing.median_us), variable, row.implementation));
+      found.push_back(fmt::format(
+          "on {}, dispatch takes {} ({}), but {} is faster here ({}); --remember has dispatch take what is faster, "
+          "or {}={} or the policy file",
+          row.backend, own->implementation, microseconds(own->timing.median_us), row.implementation,
+          microseconds(row.timing.median_us), variable, row.implementation));
     }
     if (first != nullptr && row.is_first && row.backend != chosen && faster(row, *first)) {
       found.push_back(
@@ -108,6 +115,37 @@ ordered_json staged_cost_of(const std::string& explained) {
   return nullptr;
 }
 
+// What the timing says of the candidate that took the call, for later processes.
+void note_cost(Session* session, const std::string& explained, Row* row) {
+  const ordered_json document = ordered_json::parse(explained);
+  for (const auto& candidate : document.at("candidates")) {
+    if (candidate.at("verdict") != "taken" || candidate.at("staged") == true) continue;
+    row->plugin = candidate.at("plugin");
+    row->cost = {document.at("op"),    candidate.at("implementation"), session->properties().name, document.at("kind"),
+                 document.at("sizes"), candidate.at("cost_us"),        row->timing.median_us};
+  }
+}
+
+// Adds the times to what is known of the plugins, as they are now. Returns how many.
+size_t remember(const std::vector<Row>& rows) {
+  loader::Store store = loader::open_store(
+      loader::Environment::of_process(), loader::Identity::of_process(),
+      [](bool, const std::string& text) { std::fprintf(stderr, "rlk-plugins: %s\n", printable(text).c_str()); });
+  if (store.folder().empty()) throw Failure("there is no cache folder; set RLK_CACHE_DIR to a folder of your own");
+  size_t count = 0;
+  const Judgement judgement = judge_plugins({});
+  for (const loader::PluginRecord& record : judgement.records) {
+    std::vector<core::MeasuredCost> costs;
+    for (const Row& row : rows)
+      if (row.plugin == record.id && loader::serves(record)) costs.push_back(row.cost);
+    if (costs.empty()) continue;
+    if (!loader::remember_costs(&store, record, costs))
+      throw Failure("the times could not be written to " + store.folder());
+    count += costs.size();
+  }
+  return count;
+}
+
 Row measure(Session* session, const OpCall& call, const Arrays& inputs, const std::string& backend,
             const std::string& pin, uint32_t numerics, double seconds) {
   Row row;
@@ -119,6 +157,7 @@ Row measure(Session* session, const OpCall& call, const Arrays& inputs, const st
     row.implementation = chosen_of(explained);
     row.staged = staged_cost_of(explained);
     row.timing = time_calls(session, &execution, seconds);
+    note_cost(session, explained, &row);
     row.limit_bytes_per_s = copy_bytes_per_second(session);
   } catch (const std::exception& error) {
     row.problem = error.what();
@@ -273,10 +312,23 @@ int run_bench(const Arguments& arguments) {
     warnings = disagreements(call.decl->name, rows, backend_by_dispatch(&session, call));
   }
   const bool measured = std::any_of(rows.begin(), rows.end(), [](const Row& row) { return row.problem.empty(); });
+  const bool remembers = arguments.has("remember") && measured;
+  const size_t remembered = remembers ? remember(rows) : 0;
   if (arguments.json()) {
-    std::fprintf(output(), "%s\n", document(&session, call, rows, warnings).dump().c_str());
+    ordered_json answer = document(&session, call, rows, warnings);
+    if (remembers) answer["remembered"] = remembered;
+    std::fprintf(output(), "%s\n", answer.dump().c_str());
   } else if (measured) {
     print(call, rows);
+    if (remembers) {
+      std::fprintf(
+          output(), "\n%s",
+          wrapped(fmt::format("{} times are remembered. Later processes take the fastest of the implementations that "
+                              "were timed, for calls of half to twice these sizes",
+                              remembered),
+                  0)
+              .c_str());
+    }
     if (!warnings.empty()) std::fprintf(output(), "\n");
     for (const std::string& warning : warnings)
       std::fprintf(output(), "%s", coloured(wrapped("warning: " + printable(warning), 0), Tone::caution).c_str());
@@ -292,6 +344,7 @@ Verb verb_bench() {
   options.push_back({"backend", "B[:IMPL]", "only there, as cuda, cpu:fused or plugin/implementation"});
   options.push_back({"numerics", "CLASS,...", "demand classes: accurate, deterministic, batch_invariant, portable"});
   options.push_back({"seconds", "S", "time to spend per implementation, 1 by default"});
+  options.push_back({"remember", nullptr, "later processes choose by these times, for calls of about these sizes"});
   return {
       "bench",
       "How long a call takes on every backend that is here, with every implementation.",

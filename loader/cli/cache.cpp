@@ -157,9 +157,10 @@ int run_cache(const Arguments& arguments) {
 Verb verb_cache() {
   return {
       "cache",
-      "Lists or clears what is remembered: verdicts (probe-*), contents of files, compiled kernels.",
+      "Lists or clears what is remembered: verdicts (probe-*), times (costs-*), contents of files, kernels.",
       "What failed at run time stays switched off; `rlk-plugins quarantine clear` forgets that.\n"
-      "`cache export FILE` writes a seed: verdicts and kernels in one file that an image carries. Processes read it\n"
+      "`cache export FILE` writes a seed: verdicts, times and kernels in one file that an image carries. Processes "
+      "read it\n"
       "where RLK_CACHE_SEED names it, or as share/rlk/cache.seed of the installation. It serves the machines and\n"
       "containers that look as this one does: the same processor and accelerators, drivers, kernel, and files\n"
       "at the same paths. It must belong to root or the user, and no other user may write it. --report puts a\n"

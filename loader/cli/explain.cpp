@@ -54,7 +54,7 @@ void print(const OpCall& call, const std::string& backend, const ordered_json& e
   }
   std::fprintf(output(), "%s on %s: %s\nchosen: %s\n\n", call.decl->name, backend.c_str(), arguments.c_str(),
                chosen.empty() ? "no implementation: the call is refused" : chosen.c_str());
-  Table table({"candidate", "verdict", "numerics", "cost us", "why"});
+  Table table({"candidate", "verdict", "numerics", "cost us", "timed us", "why"});
   for (const auto& candidate : explained.at("candidates")) {
     const std::string verdict = candidate.value("verdict", "");
     const std::string implementation = candidate.value("implementation", "");
@@ -63,15 +63,17 @@ void print(const OpCall& call, const std::string& backend, const ordered_json& e
     std::string classes;
     for (const auto& name : candidate.at("numerics"))
       classes += (classes.empty() ? "" : ", ") + name.get<std::string>();
-    const double cost = candidate.value("cost_us", 0.0);
-    char cost_text[32] = "";
-    if (cost > 0) std::snprintf(cost_text, sizeof(cost_text), "%.1f", cost);
+    const auto number = [&](const char* name) {
+      const double value = candidate.value(name, 0.0);
+      return value > 0 ? fmt::format("{:.1f}", value) : std::string();
+    };
     table.row({candidate.value("plugin", "") + (implementation.empty() ? "" : "/" + implementation),
                {verdict, verdict == "taken"    ? Tone::good
                          : verdict == "failed" ? Tone::bad
                                                : Tone::plain},
                classes,
-               cost_text,
+               number("cost_us"),
+               number("measured_us"),
                code});
     if (!reason.empty()) table.note(reason);
   }
@@ -98,9 +100,9 @@ bool has_candidate(const ordered_json& explained, const std::string& plugin, con
 // Of a plugin as a whole.
 ordered_json refused(const std::string& plugin, bool failed, const std::string& code, const std::string& reason) {
   return {
-      {"plugin", plugin}, {"implementation", ""}, {"verdict", failed ? "failed" : "declined"}, {"reason_code", code},
-      {"reason", reason}, {"variant", ""},        {"numerics", ordered_json::array()},         {"cost_us", 0.0},
-      {"staged", false}};
+      {"plugin", plugin},   {"implementation", ""}, {"verdict", failed ? "failed" : "declined"}, {"reason_code", code},
+      {"reason", reason},   {"variant", ""},        {"numerics", ordered_json::array()},         {"cost_us", 0.0},
+      {"measured_us", 0.0}, {"staged", false}};
 }
 
 // Implementations on devices other than the call's, with what they would answer a call there.

@@ -70,7 +70,9 @@ private:
   void enter(const char* phase) {
     if (options_.on_phase) options_.on_phase(phase);
   }
+  // What is reported may be the last word of this process, and is valid while what is loaded is what it is.
   void report() {
+    record_.loaded_files = loaded_files();
     if (options_.on_progress) options_.on_progress(record_);
   }
   bool step(const std::optional<Failure>& failure, State reached) {
@@ -232,7 +234,7 @@ private:
     suite.device = false;
     has_begun_operators_ = true;
     choose_report();
-    report_tried();
+    report();
     const auto begin = Clock::now();
     for (size_t at = 0; at < order.size();) {
       double left = options_.smoke_seconds - std::chrono::duration<double>(Clock::now() - begin).count();
@@ -253,7 +255,7 @@ private:
       if (is_cut(units) && (is_first_look || op != order.front())) return;
       if (!failed_canary_.empty()) units = merge_units({std::exchange(failed_canary_, {}), units});
       take(op, std::move(units));
-      report_tried();
+      report();
     }
   }
 
@@ -276,7 +278,7 @@ private:
       if (is_cut(units)) return;
       enter("operators");
       take(op, std::move(units));
-      report_tried();
+      report();
     };
     const std::vector<UnitResult> all = tried(suite, options_.smoke_seconds > 0 ? seconds : 0);
     std::map<std::string, std::vector<UnitResult>> by_op;
@@ -290,7 +292,7 @@ private:
         take(op, std::move(units));
       }
     }
-    report_tried();
+    report();
     return are_whole;
   }
 
@@ -353,12 +355,6 @@ private:
       return core::find_declaration(a.op) < core::find_declaration(b.op);  // in one table
     };
     std::stable_sort(record_.units.begin(), record_.units.end(), before);
-  }
-
-  // This may be the last word of this process.
-  void report_tried() {
-    record_.loaded_files = loaded_files();
-    report();
   }
 
   // A unit for each implementation. Returns their operators, in the plugin's order.

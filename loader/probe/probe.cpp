@@ -362,7 +362,10 @@ private:
     };
     for (;;) {
       try_by_operator(verdict, &child);
-      if (child.by_operator && verdict.known) record.units = verdict.known->units;
+      if (child.by_operator && verdict.known) {
+        record.units = verdict.known->units;
+        record.loaded_files = verdict.known->loaded_files;
+      }
       if (!probe_in_child(child, &record) && verdict.known) {
         // It was stopped before it had tried anything, or it fails by now: one process alone may use the card, say, and
         // this one does. What was known stands.

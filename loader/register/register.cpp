@@ -95,6 +95,7 @@ void Registrar::publish(std::vector<ProbedPlugin>* plugins, const Patience& pati
         if (record.state != State::partial && record.state != State::registered)
           record.advance(State::registered, Place::host);
         serving[i]->binding.units = record.units;
+        serving[i]->binding.costs = record.costs;
         serving[i]->record = record;
       }
       serving[i]->was_published = true;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/conformance/conformance.hpp"
+#include "core/dispatch/call/measured_cost.hpp"
 #include "loader/store/reason.hpp"
 
 namespace rlk::loader {
@@ -87,6 +88,7 @@ struct PluginRecord {
   // How its operators were tried: kTriedEverything, kTriedCanary, or empty where they were not.
   std::string tried;
   std::vector<core::UnitResult> units;    // what was tried of the plugin's operators, and how it went
+  std::vector<core::MeasuredCost> costs;  // what calls of it took (costs.hpp); in no document
   std::vector<std::string> loaded_files;  // what the child had mapped at its end; part of a cached result's validity
   std::string output;                     // last 4 KiB the plugin printed while it was probed
   bool from_cache = false;                // this answer was remembered, not measured in this process

@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "loader/discover/self.hpp"
+#include "loader/store/costs.hpp"
 #include "loader/store/file.hpp"
 #include "loader/store/store.hpp"
 
@@ -52,7 +53,7 @@ std::string installed_seed() {
 }  // namespace
 
 bool may_travel(const std::string& name, const std::string& bytes) {
-  if (name.starts_with("kernel-")) return true;
+  if (name.starts_with("kernel-") || name.starts_with(kCostPrefix)) return true;
   if (!name.starts_with("probe-")) return false;
   const nlohmann::json entry = nlohmann::json::parse(bytes.substr(0, bytes.find('\n')), nullptr, false);
   return entry.is_object() && entry.value("expires_unix", nlohmann::json()) == INT64_MAX;

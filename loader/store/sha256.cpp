@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <chrono>
 #include <vector>
 
 #include "loader/store/file.hpp"
@@ -29,11 +28,7 @@ std::optional<std::string> sha256_of(Store* store, const std::string& path) {
     hash.add({piece.data(), static_cast<size_t>(got)});
   }
   const std::string text = hash.finish();
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
-  constexpr int64_t kSettledNs = 2'000'000'000;  // the next change might leave the same times
-  const bool settled =
-      std::chrono::duration_cast<std::chrono::nanoseconds>(now).count() - identity.changed_ns > kSettledNs;
-  if (settled && identity_of(path) == identity) store->put(name, text);
+  if (is_settled(identity) && identity_of(path) == identity) store->put(name, text);
   return text;
 }
 

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "fused_attention.hpp"
+#include "plugins/composed/heads.hpp"
 #include "tokens.hpp"
 
 namespace rlk::ascend {
@@ -30,23 +31,6 @@ struct Window {
 int64_t blind_queries(const Sequence& s, const Window& window) {
   if (s.k_length == 0) return s.q_length;
   return window.right < 0 ? 0 : std::clamp<int64_t>(s.q_length - s.k_length - window.right, 0, s.q_length);
-}
-
-// The first bad entry of cu_seqlens, as position and content.
-struct BadSeqlens {
-  int32_t kind;
-  int64_t position, content;
-};
-
-std::optional<BadSeqlens> find_bad(const Dims& cu_seqlens, int64_t total, int32_t kind) {
-  const auto last = static_cast<int64_t>(cu_seqlens.size()) - 1;
-  for (int64_t i = 0; i <= last; ++i) {
-    const int64_t content = cu_seqlens[static_cast<size_t>(i)];
-    const int64_t before = i == 0 ? 0 : cu_seqlens[static_cast<size_t>(i - 1)];
-    if ((i == 0 && content != 0) || content < before || (i == last && content != total))
-      return BadSeqlens{kind, i, content};
-  }
-  return std::nullopt;
 }
 
 class AttentionPlan final : public ProgramPlan {
@@ -92,8 +76,8 @@ private:
     if (packed_) {
       const Dims q_starts = host_values(run, sdk::index_of(&Named::cu_seqlens_q));
       const Dims k_starts = host_values(run, sdk::index_of(&Named::cu_seqlens_k));
-      auto bad = find_bad(q_starts, q_tokens, RLK_DATA_BAD_SEQLENS);
-      if (!bad) bad = find_bad(k_starts, k_tokens, RLK_DATA_BAD_SECOND_SEQLENS);
+      auto bad = composed::bad_seqlens(q_starts, q_tokens, RLK_DATA_BAD_SEQLENS);
+      if (!bad) bad = composed::bad_seqlens(k_starts, k_tokens, RLK_DATA_BAD_SECOND_SEQLENS);
       if (bad) return add_bad_seqlens(b, *bad, out, call.lse);
       for (size_t i = 0; i + 1 < q_starts.size(); ++i) {
         sequences.push_back({q_starts[i], q_starts[i + 1] - q_starts[i], k_starts[i], k_starts[i + 1] - k_starts[i]});
@@ -108,11 +92,11 @@ private:
     add_blind_queries(b, sequences, out, call.lse);
   }
 
-  void add_bad_seqlens(Builder& b, const BadSeqlens& bad, const Operand& out, const Operand& lse) {
+  void add_bad_seqlens(Builder& b, const composed::DataError& bad, const Operand& out, const Operand& lse) {
     const float nan = std::numeric_limits<float>::quiet_NaN();
     if (element_count(out.dims) > 0) b.fill(out, nan);
     if (lse.present && element_count(lse.dims) > 0) b.fill(lse, nan);
-    add_known_error(b, c_, bad.kind, bad.position, bad.content);
+    add_known_error(b, c_, bad.kind, bad.row, bad.value);
   }
 
   void add_fused(Builder& b, const Operands& call, const std::vector<Sequence>& sequences, const Dims& q_ends,

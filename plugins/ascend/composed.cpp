@@ -2,10 +2,12 @@
 #include "composed.hpp"
 
 #include <map>
+#include <optional>
 #include <utility>
 
-#include "plan.hpp"
+#include "fused_attention.hpp"
 #include "primitives.hpp"
+#include "tokens.hpp"
 
 namespace rlk::ascend {
 namespace {
@@ -13,9 +15,19 @@ namespace {
 class ComposedPlan final : public ProgramPlan {
 public:
   ComposedPlan(Device& device, const composed::Shape& shape, composed::Recipe recipe)
-      : ProgramPlan(device, shape.inputs, shape.outputs, shape.symbols), recipe_(std::move(recipe)) {}
+      : ProgramPlan(device, shape.inputs, shape.outputs, shape.symbols),
+        read_by_host_(shape.host_inputs),
+        recipe_(std::move(recipe)) {}
 
 private:
+  void append_key(std::vector<int64_t>& key, const sdk::Run& run) const override {
+    for (uint32_t i = 0; i < 64; ++i) {
+      if ((read_by_host_ >> i & 1) == 0 || run.input(i) == nullptr) continue;
+      const Dims values = host_values(run, i);
+      key.insert(key.end(), values.begin(), values.end());
+    }
+  }
+
   void build(Builder& b, const sdk::Run& run) override {
     const composed::Program program = recipe_(run);
     Operand workspace;
@@ -31,6 +43,10 @@ private:
       own.out = operand_of(b, step.out, workspace);
       emit_of(step.primitive)(b, own);
     }
+    if (!program.error) return;
+    b.program().rewind(before_steps);
+    if (!tokens_) tokens_.emplace(constants_, 0);
+    add_known_error(b, *tokens_, program.error->kind, program.error->row, program.error->value);
   }
 
   Operand operand_of(Builder& b, const composed::Operand& from, const Operand& workspace) {
@@ -79,7 +95,9 @@ private:
     return made;
   }
 
+  const uint64_t read_by_host_;
   const composed::Recipe recipe_;
+  std::optional<TokenConstants> tokens_;                        // of programs with a data error
   std::map<std::pair<sdk::Dtype, uint64_t>, Operand> numbers_;  // by their bits
 };
 

@@ -221,7 +221,7 @@ const composed::Primitives& primitives() {
                              {},
                              512,
                              static_cast<uint64_t>(workspace_limit()),
-                             {true, true, true, static_cast<uint64_t>(workspace_limit())},
+                             {true, true, true, workspace_limit() / 2},
                              kSpeed};
     for (const Row& row : table()) all.table.push_back(row.primitive);
     return all;

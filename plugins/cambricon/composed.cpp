@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "ids.hpp"
 #include "primitives.hpp"
 
 namespace rlk::cambricon {
@@ -56,6 +57,19 @@ private:
       }
       emit_of(step.primitive)(c, own);
     }
+    if (!program.error) return;
+    c.rewind(before_steps);
+    record_known_error(c, *program.error, static_cast<int32_t>(run.tag()),
+                       stream != nullptr ? stream->error_record() : nullptr);
+  }
+
+  // As the first error of one row.
+  static void record_known_error(Calls& c, const composed::DataError& error, int32_t tag, int32_t* record) {
+    const Operand score = c.scratch(kFloat, {1}), told = c.scratch(kInt32, {3, 1});
+    const int32_t fields[] = {error.kind, static_cast<int32_t>(error.value), static_cast<int32_t>(error.value >> 32)};
+    c.fill(score, 1.0F);
+    for (int i = 0; i < 3; ++i) c.fill(rows(told, i, 1), fields[i]);
+    record_first_error(c, {score, told, static_cast<int32_t>(error.row), tag, record});
   }
 
   static Operand operand_of(Calls& c, const sdk::Run& run, void* workspace, const composed::Operand& from) {

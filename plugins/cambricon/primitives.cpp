@@ -335,8 +335,9 @@ const std::vector<Row>& table() {
 const composed::Primitives& primitives() {
   static const std::string name = "the installed CNNL " + runtime().cnnl_version;
   static const composed::Primitives made = [] {
-    composed::Primitives all{name.c_str(), {}, 256, static_cast<uint64_t>(workspace_limit()), {}, kSpeed};
-    all.abilities.block_bytes = all.workspace_bytes;
+    composed::Primitives all{
+        name.c_str(), {}, 256, static_cast<uint64_t>(workspace_limit()), {false, false, false, workspace_limit() / 2},
+        kSpeed};
     for (const Row& row : table()) all.table.push_back(row.primitive);
     return all;
   }();

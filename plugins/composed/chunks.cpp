@@ -2,9 +2,8 @@
 // rows share is made before the first, and what is made of all rows after the last; both pass through memory of their
 // own.
 #include <algorithm>
-#include <iterator>
 
-#include "program.hpp"
+#include "parts.hpp"
 
 namespace rlk::composed {
 namespace {
@@ -18,6 +17,7 @@ Window window_of(const Recorder& whole) {
     return window;
   }
   for (const Output& output : whole.outputs()) {
+    if (output.is_sum) continue;
     const Dims dims = output.first_row < 0 ? output.view.dims : token_rows_of(output.view).dims;
     if (dims.size() <= window.rank) continue;
     window.rank = dims.size();
@@ -26,72 +26,60 @@ Window window_of(const Recorder& whole) {
   return window;
 }
 
-class Chunks {
-public:
-  Chunks(const Record& record, const Primitives& primitives, const std::vector<Alias>& aliases, const Recorder& whole)
-      : record_(record), primitives_(primitives), aliases_(aliases) {
-    for (const View& view : whole.kept()) {
-      places_.push_back(kept_bytes_);
-      const int64_t bytes = element_count(view.dims) * sdk::bytes_of(view.dtype);
-      kept_bytes_ += (bytes + primitives.alignment - 1) / primitives.alignment * primitives.alignment;
-    }
+// How many rows have memory in so many bytes. What does not grow with them (blocks of a weight matrix) shows in a chunk
+// of few.
+int64_t rows_within(uint64_t bytes, const Window& window, uint64_t whole_bytes, const Record& record, Pass pass,
+                    const Primitives& primitives, const std::vector<Alias>& aliases) {
+  constexpr int64_t kFew = 32;  // multiples of it, where there are as many, keep every vector's chunk aligned
+  const auto share = [&](int64_t rows, double of_bytes) {
+    return std::max<int64_t>(1,
+                             static_cast<int64_t>(static_cast<double>(rows) * static_cast<double>(bytes) / of_bytes));
+  };
+  if (window.rows < 2 * kFew) {
+    const int64_t rows = share(window.rows, static_cast<double>(whole_bytes));
+    return rows >= kFew ? kFew : rows;
   }
-  uint64_t kept_bytes() const { return static_cast<uint64_t>(kept_bytes_); }
-
-  void add(const Window& window, Pass pass) {
-    Recorder part(primitives_.abilities, window, pass);
-    record_(part);
-    Program own = program_of(part, primitives_, aliases_);
-    if (own.refusal) throw sdk::Error(RLK_INTERNAL, "chunks need what the whole does not: " + own.refusal->reason);
-    program_.workspace_bytes = std::max(program_.workspace_bytes, kept_bytes() + own.workspace_bytes);
-    for (Step& step : own.steps) {
-      for (Operand& operand : step.in) settle(operand);
-      settle(step.out);
-    }
-    program_.steps.insert(program_.steps.end(), std::make_move_iterator(own.steps.begin()),
-                          std::make_move_iterator(own.steps.end()));
-  }
-  Program take() { return std::move(program_); }
-
-private:
-  void settle(Operand& operand) const {
-    if (operand.place == Operand::Place::workspace) operand.byte_offset += kept_bytes_;
-    if (operand.place != Operand::Place::kept) return;
-    operand.place = Operand::Place::workspace;
-    operand.byte_offset += places_[operand.index];
-  }
-
-  const Record& record_;
-  const Primitives& primitives_;
-  const std::vector<Alias>& aliases_;
-  std::vector<int64_t> places_;  // of what is kept
-  int64_t kept_bytes_ = 0;
-  Program program_;
-};
+  const auto bytes_of = [&](int64_t rows) {
+    Recorder part(primitives.abilities, {window.rank, window.rows, window.rows - rows, rows}, pass);
+    record(part);
+    return static_cast<double>(program_of(part, primitives, aliases).workspace_bytes);
+  };
+  const double few_bytes = bytes_of(kFew);
+  const double own = (static_cast<double>(whole_bytes) - few_bytes) / static_cast<double>(window.rows - kFew);
+  const double more = (static_cast<double>(bytes) - few_bytes) / std::max(own, 1.0);
+  if (more < 0) return share(kFew, few_bytes);
+  const int64_t rows = kFew + std::min(static_cast<int64_t>(more), window.rows - kFew) / kFew * kFew;
+  // Where memory is taken with gaps a few less.
+  const double needed = bytes_of(rows);
+  return needed <= static_cast<double>(bytes) ? rows : std::max(kFew, share(rows, needed) / kFew * kFew);
+}
 
 }  // namespace
 
-Program chunked_program_of(const Record& record, const Primitives& primitives, const std::vector<Alias>& aliases) {
+Program chunked_program_of(const Record& record, const Primitives& primitives, const std::vector<Alias>& aliases,
+                           uint64_t workspace_bytes) {
   Recorder whole(primitives.abilities);
   record(whole);
   Program program = program_of(whole, primitives, aliases);
-  if (program.refusal || program.workspace_bytes <= primitives.workspace_bytes) return program;
+  if (program.refusal || program.workspace_bytes <= workspace_bytes) return program;
   Window window = window_of(whole);
   if (window.rows <= 1) return program;
-  Chunks chunks(record, primitives, aliases, whole);
-  const uint64_t left = primitives.workspace_bytes - std::min(primitives.workspace_bytes, chunks.kept_bytes());
-  const double share = static_cast<double>(left) / static_cast<double>(program.workspace_bytes);
-  const auto fitting = static_cast<int64_t>(static_cast<double>(window.rows) * share);
-  // Multiples of 32, where there are as many, keep every vector's chunk aligned.
-  const int64_t rows = fitting >= 32 ? fitting / 32 * 32 : std::max<int64_t>(1, fitting);
+  Parts chunks(primitives, aliases);
+  for (const View& view : whole.kept()) chunks.keep(view.dtype, view.dims);
   const bool keeps = !whole.kept().empty() || whole.ends();
-  if (keeps) chunks.add(window, Pass::ahead);
+  const Pass pass = keeps ? Pass::chunk : Pass::whole;
+  const uint64_t left = workspace_bytes - std::min(workspace_bytes, chunks.kept_bytes());
+  const int64_t rows = rows_within(left, window, program.workspace_bytes, record, pass, primitives, aliases);
+  if (keeps) chunks.add(record, window, Pass::ahead);
   for (; window.first < window.rows; window.first += rows) {
     window.count = std::min(rows, window.rows - window.first);
-    chunks.add(window, keeps ? Pass::chunk : Pass::whole);
+    chunks.add(record, window, pass);
   }
-  if (whole.ends()) chunks.add({window.rank, window.rows, 0, 0}, Pass::last);
-  return chunks.take();
+  if (whole.ends()) chunks.add(record, {window.rank, window.rows, 0, 0}, Pass::last);
+  program = chunks.take();
+  if (program.refusal)
+    throw sdk::Error(RLK_INTERNAL, "chunks need what the whole does not: " + program.refusal->reason);
+  return program;
 }
 
 }  // namespace rlk::composed

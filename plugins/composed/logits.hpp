@@ -9,18 +9,12 @@
 namespace rlk::composed {
 
 template <class Call>
-bool is_sharded(const Call& call) {
-  return call.params.global_vocab > 0 && call.params.global_vocab != call.V;
+Entries entries_of(const Call& call) {
+  return {call.V, call.params.vocab_start, call.params.global_vocab > 0 ? call.params.global_vocab : call.V};
 }
-
 template <class Call>
 Targets targets_of(Recorder& recorder, const Call& call) {
-  const Shard shard = is_sharded(call) ? Shard{call.params.vocab_start, call.params.global_vocab} : Shard{};
-  return {{&recorder, recorder.input(of_row(call.ids))},
-          kept_rows(recorder, call.mask),
-          call.params.ignore_index,
-          call.V,
-          shard};
+  return Targets(recorder, call.ids, call.mask, call.params.ignore_index, entries_of(call));
 }
 
 // Of each row of logits.
@@ -32,13 +26,13 @@ inline Mask kept_columns(Recorder& recorder, const View& mask) {
 // Which row of logits each token has.
 class LogitRows {
 public:
-  template <class Call>
-  LogitRows(Recorder& recorder, const Call& call)
-      : recorder_(recorder), is_named_(call.row_indices.is_present()), known_{&recorder, -1} {
+  // indices: which of `count` rows each token names; absent where each has its own.
+  LogitRows(Recorder& recorder, const View& indices, int64_t count)
+      : recorder_(recorder), is_named_(indices.is_present()), count_(count), known_{&recorder, -1} {
     known_.node = recorder.number(1, sdk::Dtype::boolean);
     if (!is_named_) return;
-    places_ = {&recorder, recorder.input(of_row(call.row_indices))};
-    const Value rows = detail::beside(places_, static_cast<double>(call.R));
+    places_ = {&recorder, recorder.input(of_row(indices))};
+    const Value rows = detail::beside(places_, static_cast<double>(count));
     known_ = And(Ge(places_, detail::beside(places_, 0)), Lt(places_, rows));
     index_ = {&recorder,
               recorder.ahead(recorder.select(known_.node, index_of(places_).node, recorder.number(0, sdk::Dtype::i32)),
@@ -46,6 +40,7 @@ public:
   }
 
   bool is_named() const { return is_named_; }
+  int64_t count() const { return count_; }
   // Whether the row is there, as i64 what was said of it, and as i32 its place, or the first.
   Mask known() const { return known_; }
   Value places() const { return places_; }
@@ -68,6 +63,7 @@ private:
 
   Recorder& recorder_;
   const bool is_named_;
+  const int64_t count_;
   Mask known_;
   Value places_{}, index_{};
 };
@@ -98,13 +94,12 @@ struct TokenGradients {
 template <class D>
 class TokenRows {
 public:
-  template <class Call>
-  TokenRows(D d, const Call& call, const Targets& targets, const LogitRows& rows)
+  TokenRows(D d, int64_t tokens, const Targets& targets, const LogitRows& rows)
       : d_(d),
         targets_(targets),
         rows_(rows),
-        tokens_(call.N),
-        count_(call.R),
+        tokens_(tokens),
+        count_(rows.count()),
         valid_(targets.known()),
         placed_(rows.known()) {
     if (rows.is_named()) {

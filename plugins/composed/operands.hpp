@@ -38,10 +38,15 @@ inline Operand with_rank(Operand operand, size_t rank) {
   return operand;
 }
 
-inline Operand transposed(Operand operand) {
-  std::swap(operand.dims.back(), *(operand.dims.end() - 2));
-  std::swap(operand.strides.back(), *(operand.strides.end() - 2));
+// A dimension and the next in exchanged places.
+inline Operand exchanged(Operand operand, size_t axis) {
+  std::swap(operand.dims[axis], operand.dims[axis + 1]);
+  std::swap(operand.strides[axis], operand.strides[axis + 1]);
   return operand;
+}
+inline Operand transposed(Operand operand) {
+  const size_t axis = operand.dims.size() - 2;
+  return exchanged(std::move(operand), axis);
 }
 inline bool has_repeats(const Operand& operand) {
   for (size_t i = 0; i < operand.dims.size(); ++i) {

@@ -11,8 +11,9 @@
 #include <functional>
 #include <limits>
 #include <memory>
+#include <type_traits>
 
-#include "program.hpp"
+#include "parts.hpp"
 
 namespace rlk::composed {
 
@@ -38,12 +39,19 @@ bool any_f64(const Arguments<Op>& call) {
   return found;
 }
 
-// How many of each an operator has.
+// How many of each an operator has, and what the host reads of its inputs: programs depend on it.
 struct Shape {
   uint32_t inputs, outputs, symbols;
+  uint64_t host_inputs = 0;
 };
 // The program of a run.
 using Recipe = std::function<Program(const sdk::Run&)>;
+
+// Whether an operator decides on the parts of its programs (parts.hpp).
+template <class Operator, class = void>
+struct IsInParts : std::false_type {};
+template <class Operator>
+struct IsInParts<Operator, std::void_t<decltype(&Operator::compose)>> : std::true_type {};
 
 template <class Vendor, class Operator>
 struct Implementation {
@@ -58,28 +66,58 @@ struct Implementation {
       if (auto no = refuse_factors(Operator::factors_of(views))) return *no;
     }
     if (auto no = Operator::refuse(views, Vendor::primitives().abilities.has_f64)) return *no;
-    Recorder recorder(Vendor::primitives().abilities);
-    Operator::record_call(recorder, views);
-    if (recorder.has_lost_number() && !any_f64<Op>(views))
+    const Program made = asked(views, aliases_of(call));
+    if (made.has_lost_number && !any_f64<Op>(views))
       return sdk::Support::no("PARAMETER", "a parameter is beyond fp32, in which this device computes");
-    const Program made = program_of(recorder, Vendor::primitives(), aliases_of(call));
     if (made.refusal) return *made.refusal;
     sdk::Support yes = sdk::Support::yes(Vendor::kName, Operator::kNumerics);
     yes.workspace_bound = std::numeric_limits<uint64_t>::max();
     yes.cost_us = made.cost_us;
+    yes.host_inputs = host_inputs(views);
     return yes;
   }
   static std::unique_ptr<sdk::Plan> plan(Device& device, const sdk::Call<Op>& call) {
-    return Vendor::plan(device, {Op::kInputs, Op::kOutputs, Op::kSymbols},
-                        [params = call.params(), aliases = aliases_of(call)](const sdk::Run& run) {
-                          return program(views_of<Op>(run, params), aliases);
-                        });
+    const uint64_t read = host_inputs(views_of<Op>(call, call.params()));
+    auto made = Vendor::plan(device, {Op::kInputs, Op::kOutputs, Op::kSymbols, read},
+                             [params = call.params(), aliases = aliases_of(call)](const sdk::Run& run) {
+                               return program(views_of<Op>(run, params), aliases);
+                             });
+    made->host_inputs = read;
+    return made;
   }
 
 private:
+  static uint64_t host_inputs([[maybe_unused]] const Arguments<Op>& views) {
+    if constexpr (IsInParts<Operator>::value) return Operator::host_inputs(views);
+    return 0;
+  }
+  // All at once: what it needs is what its parts need.
+  static Program asked(const Arguments<Op>& views, const std::vector<Alias>& aliases) {
+    if constexpr (IsInParts<Operator>::value) {
+      Parts parts(Vendor::primitives(), aliases, true);
+      Operator::compose(parts, views);
+      return parts.take();
+    } else {
+      Recorder recorder(Vendor::primitives().abilities);
+      Operator::record_call(recorder, views);
+      Program made = program_of(recorder, Vendor::primitives(), aliases);
+      made.has_lost_number = recorder.has_lost_number();
+      return made;
+    }
+  }
   static Program program(const Arguments<Op>& views, const std::vector<Alias>& aliases) {
+    if constexpr (IsInParts<Operator>::value) {
+      Parts parts(Vendor::primitives(), aliases);
+      Operator::compose(parts, views);
+      return parts.take();
+    } else {
+      return chunked(views, aliases);
+    }
+  }
+  static Program chunked(const Arguments<Op>& views, const std::vector<Alias>& aliases) {
     const auto record = [&](Recorder& recorder) { Operator::record_call(recorder, views); };
-    if constexpr (Operator::kChunks) return chunked_program_of(record, Vendor::primitives(), aliases);
+    const uint64_t workspace_bytes = Operator::kChunks * Vendor::primitives().workspace_bytes;
+    if constexpr (Operator::kChunks) return chunked_program_of(record, Vendor::primitives(), aliases, workspace_bytes);
     Recorder recorder(Vendor::primitives().abilities);
     record(recorder);
     return program_of(recorder, Vendor::primitives(), aliases);

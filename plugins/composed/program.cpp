@@ -86,14 +86,11 @@ private:
 
   void refuse() {
     if (!unknown_.empty()) {
-      program_.refusal =
-          sdk::Support::no("PRIMITIVE", std::string(primitives_.runtime) + " has no documented primitive for " +
-                                            unknown_ + "; use another dtype or another device");
+      program_.refusal = lacking_word(primitives_, unknown_);
     } else if (!missing_.empty()) {
       std::string names;
       for (const std::string& name : missing_) names += (names.empty() ? "" : ", ") + name;
-      program_.refusal = sdk::Support::no(
-          "RUNTIME_SYMBOL_MISSING", std::string(primitives_.runtime) + " has no " + names + "; install a newer one");
+      program_.refusal = lacking_function(primitives_, names);
     }
     if (program_.refusal) program_.steps.clear();
   }
@@ -145,10 +142,10 @@ private:
     if (commutes && from.size() == 2 && node(from[0]).dims != own.dims && node(from[1]).dims == own.dims)
       std::swap(from[0], from[1]);
     if (own.word == Word::shift) return shift(i);
-    if (own.word == Word::join) return join(i);
     if (own.word == Word::part || own.word == Word::transpose) return part(i);
     if (own.word == Word::reshape) return reshape(i);
     if (own.word == Word::rows) return rows(i);
+    if (own.word == Word::join) return join(i);
     const size_t row = find(own.word, has_number, dtype, own.dtype);
     if (own.word == Word::positions && element_count(own.dims) > kMostPositions && unknown_.empty())
       unknown_ = "a range of more than 2^24 numbers in fp32";
@@ -215,10 +212,10 @@ private:
     const Node& own = nodes_[i];
     Operand operand = made(own.from[0]);
     if (own.word == Word::transpose) {
-      made_[i] = transposed(std::move(operand));
+      made_[i] = exchanged(std::move(operand), own.axis);
       return;
     }
-    operand.byte_offset += own.by * operand.strides.back() * sdk::bytes_of(own.dtype);
+    operand.byte_offset += own.by * operand.strides[own.axis] * sdk::bytes_of(own.dtype);
     // Seen for every head.
     if (own.dims.size() > operand.dims.size()) operand.strides.insert(operand.strides.end() - 1, 1);
     operand.dims = own.dims;
@@ -242,15 +239,15 @@ private:
       add(find(Word::copy, false, own.dtype, own.dtype), {piece}, 0, to);
     });
   }
+  // By copies, into one buffer.
   void join(size_t i) {
     const Node& own = nodes_[i];
-    Operand to = made_[i] = buffer(own.dtype, own.dims);
-    for (const int value : {own.from[0], own.from[1]}) {
-      const Operand from = fitted(value, node(value).dims, true, true);
-      to.dims.back() = from.dims.back();
-      add(find(Word::copy, false, own.dtype, own.dtype), {from}, 0, to);
-      to.byte_offset += to.dims.back() * to.strides.back() * sdk::bytes_of(own.dtype);
-    }
+    made_[i] = own.from[0] < 0 ? buffer(own.dtype, own.dims) : made(own.from[0]);
+    const Operand part = fitted(own.from[1], node(own.from[1]).dims, false, true);
+    Operand to = made_[i];
+    to.byte_offset += own.by * sdk::bytes_of(own.dtype);
+    to.dims.back() = part.dims.back();
+    add(find(Word::copy, false, own.dtype, own.dtype), {part}, 0, to);
   }
   // What is not written over stays zero.
   void shift(size_t i) {
@@ -465,14 +462,23 @@ private:
   std::vector<Operand> made_;  // by value
   std::map<std::pair<int, Dims>, Operand> fitted_;
   std::vector<const Output*> stored_;
-  std::vector<uint64_t> buffer_bytes_;
-  int64_t whole_ = 0;  // of the step that is added
+  std::vector<uint64_t> buffer_bytes_;  // of each, of which its first step may write a part
+  int64_t whole_ = 0;                   // of the step that is added
   std::vector<std::string> missing_;
   std::string unknown_;
   Program program_;
 };
 
 }  // namespace
+
+sdk::Support lacking_word(const Primitives& primitives, const std::string& word) {
+  return sdk::Support::no("PRIMITIVE", std::string(primitives.runtime) + " has no documented primitive for " + word +
+                                           "; use another dtype or another device");
+}
+sdk::Support lacking_function(const Primitives& primitives, const std::string& names) {
+  return sdk::Support::no("RUNTIME_SYMBOL_MISSING",
+                          std::string(primitives.runtime) + " has no " + names + "; install a newer one");
+}
 
 Program program_of(const Recorder& recorder, const Primitives& primitives, const std::vector<Alias>& aliases) {
   return Composer(recorder, primitives, aliases).compose();

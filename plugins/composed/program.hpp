@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "primitives.hpp"
@@ -31,11 +32,19 @@ struct Step {
   Operand out;        // of a report the stream's record, with the sizes of the masks
 };
 
+// What the host has found wrong in an input: a kind of rlk_data_error_kind, where, and what stands there.
+struct DataError {
+  int32_t kind;
+  int64_t row, value;
+};
+
 struct Program {
   std::vector<Step> steps;
   uint64_t workspace_bytes = 0;
-  double cost_us = 0;    // by Primitives::speed
-  sdk::Refusal refusal;  // the first word for which the vendor, or its runtime, has nothing
+  double cost_us = 0;              // by Primitives::speed
+  sdk::Refusal refusal;            // the first word for which the vendor, or its runtime, has nothing
+  std::optional<DataError> error;  // for the stream's record, behind the steps
+  bool has_lost_number = false;    // of a program in parts: Recorder::has_lost_number
 };
 
 // An output and the input whose memory it is.
@@ -43,10 +52,15 @@ struct Alias {
   uint32_t output, input;
 };
 
+// Reasons to decline: the vendor has nothing for a word, or its runtime lacks functions.
+sdk::Support lacking_word(const Primitives& primitives, const std::string& word);
+sdk::Support lacking_function(const Primitives& primitives, const std::string& names);
+
 Program program_of(const Recorder& recorder, const Primitives& primitives, const std::vector<Alias>& aliases);
 
-// The same of what `record` records, in chunks of rows where the whole would need too much memory.
+// The same of what `record` records, in chunks of rows where the whole would need more than so many bytes.
 using Record = std::function<void(Recorder&)>;
-Program chunked_program_of(const Record& record, const Primitives& primitives, const std::vector<Alias>& aliases);
+Program chunked_program_of(const Record& record, const Primitives& primitives, const std::vector<Alias>& aliases,
+                           uint64_t workspace_bytes);
 
 }  // namespace rlk::composed

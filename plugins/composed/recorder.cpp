@@ -85,6 +85,7 @@ const char* name_of(Word word) {
                                     "other sizes",
                                     "a transposition",
                                     "rows of tokens",
+                                    "columns beside columns",
                                     "a cast",
                                     "a copy",
                                     "an expansion",
@@ -115,7 +116,6 @@ const char* name_of(Word word) {
                                     "rows put by an index",
                                     "a product of matrices",
                                     "an order",
-                                    "columns side by side",
                                     "a shift",
                                     "a data error",
                                     "a sum of columns",
@@ -130,9 +130,10 @@ int Recorder::add(Node node) {
   for (size_t i = 0; i < nodes_.size(); ++i) {
     const Node& made = nodes_[i];
     if (made.word == node.word && made.dtype == node.dtype && made.from == node.from &&
-        bits_of(made.number) == bits_of(node.number) && made.by == node.by && made.view.place == node.view.place &&
-        made.view.index == node.view.index && made.view.byte_offset == node.view.byte_offset &&
-        made.dims == node.dims && made.view.strides == node.view.strides) {
+        bits_of(made.number) == bits_of(node.number) && made.by == node.by && made.axis == node.axis &&
+        made.view.place == node.view.place && made.view.index == node.view.index &&
+        made.view.byte_offset == node.view.byte_offset && made.dims == node.dims &&
+        made.view.strides == node.view.strides) {
       return static_cast<int>(i);
     }
   }
@@ -199,10 +200,12 @@ int Recorder::positions(const Dims& dims, Dtype dtype) {
   return add(node_of(Word::positions, dtype, {-1, -1, -1}, dims));
 }
 
-int Recorder::cast(int value, Dtype dtype) {
+int Recorder::cast(int value, Dtype dtype, int64_t use) {
   if (at(value).dtype == dtype) return value;
   if (is_number(value)) return number(at(value).number, dtype);
-  return add(node_of(Word::cast, dtype, {value, -1, -1}, at(value).dims));
+  Node node = node_of(Word::cast, dtype, {value, -1, -1}, at(value).dims);
+  node.by = use;
+  return add(std::move(node));
 }
 
 int Recorder::rounded(int value, Dtype dtype) {
@@ -331,8 +334,13 @@ int Recorder::product(int a, int b) {
 }
 
 int Recorder::transpose(int value) {
+  return exchange(value, at(value).dims.size() - 2);
+}
+
+int Recorder::exchange(int value, size_t axis) {
   Node node = node_of(Word::transpose, at(value).dtype, {value, -1, -1}, at(value).dims);
-  std::swap(node.dims.back(), node.dims[node.dims.size() - 2]);
+  std::swap(node.dims[axis], node.dims[axis + 1]);
+  node.axis = axis;
   return add(std::move(node));
 }
 
@@ -355,14 +363,26 @@ int Recorder::for_heads(int value, int64_t first, int64_t count) {
   Node node = node_of(Word::part, at(value).dtype, {value, -1, -1}, at(value).dims);
   node.dims.back() = count;
   node.dims.insert(node.dims.end() - 1, 1);
+  node.axis = at(value).dims.size() - 1;
   node.by = first;
   return add(std::move(node));
 }
 
 int Recorder::columns(int value, int64_t first, int64_t count) {
-  if (is_number(value)) return value;
+  return is_number(value) ? value : part(value, at(value).dims.size() - 1, first, count);
+}
+
+int Recorder::part(int value, size_t axis, int64_t first, int64_t count) {
+  if (is_number(value) || at(value).dims[axis] == count) return value;
   Node node = node_of(Word::part, at(value).dtype, {value, -1, -1}, at(value).dims);
-  node.dims.back() = count;
+  node.dims[axis] = count;
+  node.axis = axis;
+  node.by = first;
+  return add(std::move(node));
+}
+
+int Recorder::join(int whole, int part, int64_t first, const Dims& dims) {
+  Node node = node_of(Word::join, at(part).dtype, {whole, part, -1}, dims);
   node.by = first;
   return add(std::move(node));
 }
@@ -370,12 +390,6 @@ int Recorder::columns(int value, int64_t first, int64_t count) {
 int Recorder::reshape(int value, const Dims& dims) {
   if (is_number(value) || at(value).dims == dims) return value;
   return add(node_of(Word::reshape, at(value).dtype, {value, -1, -1}, dims));
-}
-
-int Recorder::join(int front, int behind) {
-  Node node = node_of(Word::join, at(front).dtype, {front, behind, -1}, at(front).dims);
-  node.dims.back() += at(behind).dims.back();
-  return add(std::move(node));
 }
 
 int Recorder::shift(int value, int64_t by) {
@@ -444,6 +458,15 @@ void Recorder::output(const View& view, int value) {
   if (pass_ == Pass::chunk && !is_of_rows(view)) return;
   if (pass_ == Pass::last && is_of_rows(view)) return;
   outputs_.push_back({seen(view), cast(value, view.dtype)});
+}
+
+void Recorder::sum(const View& view, int value) {
+  if (!view.is_present() || pass_ == Pass::ahead || pass_ == Pass::last) return;
+  value = cast(value, view.dtype);
+  if (window_.first > 0) value = make(Word::add, table(view), value);
+  Output output{view, value};
+  output.is_sum = true;
+  outputs_.push_back(output);
 }
 
 void Recorder::output_token_rows(const View& view, int value) {

@@ -30,10 +30,11 @@ struct Node {
   sdk::Dtype dtype = sdk::Dtype::f32;  // boolean: a mask
   From from;
   double number = 0;  // of Word::number, as the dtype keeps it; of Word::report the first row
-  // Of Word::shift; of Word::order how many places; of Word::part, rows the first; of sum_rows the axis; of a number of
-  // i64 the integer.
+  // Of Word::shift; of order how many places; of part, rows and join the first; of sum_rows the axis; of a cast which
+  // use it is for; of a number of i64 the integer.
   int64_t by = 0;
-  View view;  // of Word::input
+  size_t axis = 0;  // of Word::part, and the first of Word::transpose
+  View view;        // of Word::input
   Dims dims;
 };
 
@@ -41,6 +42,7 @@ struct Output {
   View view;
   int value;
   int64_t first_row = -1;  // of Word::rows: the value's first, else none
+  bool is_sum = false;     // over all chunks
 };
 
 // Rows `first` and following of tensors with so many dimensions, of which the first is `rows`; others are seen whole.
@@ -64,8 +66,8 @@ public:
       : window_(window), abilities_(abilities), pass_(pass) {}
   bool has_f64() const { return abilities_.has_f64; }
   bool has_tanh() const { return abilities_.has_tanh; }
-  uint64_t block_bytes() const { return abilities_.block_bytes; }
   bool rounds_products() const { return abilities_.rounds_products; }
+  int64_t block_bytes() const { return abilities_.block_bytes; }
   // Whether a finite number of the call is infinite in fp32, in which the formula was recorded.
   bool has_lost_number() const { return has_lost_number_; }
 
@@ -79,7 +81,8 @@ public:
   // An i64 to its last bit, to compare ids with.
   int id_number(int64_t value);
   int positions(const Dims& dims, sdk::Dtype dtype);
-  int cast(int value, sdk::Dtype dtype);
+  // For another use a value is cast anew, so that its memory is free in between.
+  int cast(int value, sdk::Dtype dtype, int64_t use = 0);
   // What was computed, as a result of this dtype: from fp64 to 16 bits by way of fp32, whose rounding is far below
   // theirs.
   int rounded(int value, sdk::Dtype dtype);
@@ -97,14 +100,18 @@ public:
   int placed(const Dims& dims, int nothing, int index, int rows);
   int product(int a, int b);
   int transpose(int value);
+  // A dimension and the next in exchanged places.
+  int exchange(int value, size_t axis);
   int sum_along(int value, size_t axis);
   int order(int rows, int64_t count);
   // `count` columns from `first` on, seen for every head: of [tokens, columns] what broadcasts to [tokens, heads,
   // count].
   int for_heads(int value, int64_t first, int64_t count);
   int columns(int value, int64_t first, int64_t count);
-  // Rows of one value, and behind each the same row of another.
-  int join(int front, int behind);
+  // Of a value with these sizes columns from `first` on, beside those that `whole` (-1: none) has so far.
+  int join(int whole, int part, int64_t first, const Dims& dims);
+  // `count` places of one dimension from `first` on.
+  int part(int value, size_t axis, int64_t first, int64_t count);
   // Of each row the number that is `by` places behind.
   int shift(int value, int64_t by);
   // A data error for the first row that a mask has, of one number for each: `unknown` has an id outside the vocabulary
@@ -127,6 +134,8 @@ public:
   int summed(int of_chunk);
   // An absent output is not computed. The value is cast to the output's dtype, and repeated to its sizes.
   void output(const View& view, int value);
+  // What no chunk divides and each adds to: the output has the sum so far.
+  void sum(const View& view, int value);
   // To [sequences, tokens, columns], of a matrix with a row for each token.
   void output_token_rows(const View& view, int value);
 

@@ -8,7 +8,8 @@
 //   })
 //
 // The operator's name, what is made of its parameters (`terms`: fp64 is used where it asks for it), what it declines,
-// and statements: d is the tag, V a value, in(view) a tensor's values, out(view, value) what becomes of them. What is
+// and statements: d is the tag, V a value, in(view) a tensor's values, out(view, value) what becomes of them. _DEFINE:
+// before those, what it promises (numerics) and how many of the vendor's workspaces a chunk may take. What is
 // one for each row is [rows, 1]. Rows come in chunks where memory asks for it, so that what is made of several goes
 // through ahead() and collected() (vocabulary.hpp).
 #pragma once
@@ -53,24 +54,28 @@ Value positions_of(D d, const Dims& dims) {
   return {d.recorder, d.recorder->cast(d.recorder->positions(dims, sdk::Dtype::f32), D::kDtype)};
 }
 
-// Of a vocabulary the first column that is here, and how many it has in all; 0: every column is here.
-struct Shard {
-  int64_t first = 0, all = 0;
+// Which entries of a vocabulary are columns: all of them, or a shard from `first` on.
+struct Entries {
+  int64_t columns, first, all;
+
+  Entries(int64_t count) : Entries(count, 0, count) {}
+  Entries(int64_t count, int64_t from, int64_t total) : columns(count), first(from), all(total) {}
+  bool is_shard() const { return columns != all; }
 };
 
 // The ids of rows: which rows count, which column each means, and what is wrong with them.
 class Targets {
 public:
-  Targets(Recorder& recorder, const View& ids, const View& mask, int64_t ignore_index, int64_t classes)
-      : Targets({&recorder, recorder.input(of_row(ids))}, kept_rows(recorder, mask), ignore_index, classes) {}
+  Targets(Recorder& recorder, const View& ids, const View& mask, int64_t ignore_index, const Entries& entries)
+      : Targets({&recorder, recorder.input(of_row(ids))}, kept_rows(recorder, mask), ignore_index, entries) {}
   // Of rows that are known already; kept: those that a mask keeps.
-  Targets(Value ids, Mask kept, int64_t ignore_index, int64_t classes, const Shard& shard = {})
+  Targets(Value ids, Mask kept, int64_t ignore_index, const Entries& entries)
       : ids_(ids),
         active_(without(kept, ids, ignore_index)),
-        known_(is_within(0, shard.all > 0 ? shard.all : classes)),
-        here_(shard.all > 0 ? is_within(shard.first, shard.first + classes) : known_),
-        column_(column_behind(shard.first)),
-        classes_(classes) {}
+        known_(within(ids, 0, entries.all)),
+        here_(entries.is_shard() ? within(ids, entries.first, entries.columns) : known_),
+        column_(column_behind(entries.first)),
+        entries_(entries) {}
   // Those of which the id is not the one that is ignored.
   static Mask without(Mask kept, Value ids, int64_t ignore_index) {
     return can_be(ids, ignore_index) ? And(kept, Ne(ids, id_number(ids, ignore_index))) : kept;
@@ -86,13 +91,13 @@ public:
   // The column as a number, -1 of a known id whose column is not here.
   template <class D>
   Value column_number(D d) const {
-    const Value column = rows_of(positions_of(d, {classes_, 1}), column_);
-    return here_.node == known_.node ? column : IfThenElse(here_, column, number(d, -1));
+    const Value column = rows_of(positions_of(d, {entries_.columns, 1}), column_);
+    return entries_.is_shard() ? IfThenElse(here_, column, number(d, -1)) : column;
   }
-  // Of [rows, classes]: where the column is.
+  // Of [rows, columns]: where the id's is.
   template <class D>
   Mask hits(D d) const {
-    return Eq(positions_of(d, {classes_}), column_number(d));
+    return Eq(positions_of(d, {entries_.columns}), column_number(d));
   }
   // Reports the first row in error, of those that count; answers which rows are in none. is_empty: no score is above
   // -inf.
@@ -103,9 +108,9 @@ public:
   }
 
 private:
-  Mask is_within(int64_t first, int64_t end) const {
-    return And(Ge(ids_, detail::beside(ids_, static_cast<double>(first))),
-               Lt(ids_, detail::beside(ids_, static_cast<double>(end))));
+  static Mask within(Value ids, int64_t first, int64_t count) {
+    const auto beside = [&](int64_t id) { return detail::beside(ids, static_cast<double>(id)); };
+    return And(Ge(ids, beside(first)), Lt(ids, beside(first + count)));
   }
   Value column_behind(int64_t first) const {
     Recorder& recorder = *ids_.recorder;
@@ -119,7 +124,7 @@ private:
   const Mask active_;
   const Mask known_, here_;
   const Value column_;
-  const int64_t classes_;
+  const Entries entries_;
 };
 
 // A row's scores less the largest, and what is to be taken from those for logarithms of probabilities.
@@ -157,12 +162,14 @@ Value finite_log_probability(D d, Value score, Value lse) {
 
 }  // namespace rlk::composed
 
-#define RLK_COMPOSED_SCORES(OP, made, refusal, ...)                                                  \
+#define RLK_COMPOSED_SCORES(OP, made, refusal, ...) \
+  RLK_COMPOSED_SCORES_DEFINE(OP, RLK_NUMERICS_DETERMINISTIC, 1, made, refusal, __VA_ARGS__)
+#define RLK_COMPOSED_SCORES_DEFINE(OP, numerics, workspaces, made, refusal, ...)                     \
   namespace rlk::composed {                                                                          \
   struct OP##Scores {                                                                                \
     using Op = sdk::ops::OP;                                                                         \
-    static constexpr uint32_t kNumerics = RLK_NUMERICS_DETERMINISTIC;                                \
-    static constexpr bool kChunks = true;                                                            \
+    static constexpr uint32_t kNumerics = numerics;                                                  \
+    static constexpr uint64_t kChunks = workspaces;                                                  \
     static sdk::Refusal refuse([[maybe_unused]] const Arguments<Op>& call, bool) { return refusal; } \
     static Factors factors_of(const Arguments<Op>&) { return {}; }                                   \
     static void record_call(Recorder& recorder, const Arguments<Op>& call) {                         \

@@ -101,6 +101,37 @@ View token_rows_of(View view) {
   return view;
 }
 
+View narrowed(View view, size_t axis, int64_t first, int64_t count) {
+  if (!view.is_present()) return view;
+  view.byte_offset += first * view.strides[axis] * sdk::bytes_of(view.dtype);
+  view.dims[axis] = count;
+  return view;
+}
+
+View permuted(const View& view, const std::vector<size_t>& order) {
+  if (!view.is_present()) return view;
+  View other = view;
+  for (size_t i = 0; i < order.size(); ++i) {
+    other.dims[i] = view.dims[order[i]];
+    other.strides[i] = view.strides[order[i]];
+  }
+  return other;
+}
+
+std::vector<int64_t> host_values(const View& view) {
+  std::vector<int64_t> values(static_cast<size_t>(element_count(view.dims)));
+  if (view.host == nullptr && !values.empty()) {
+    throw sdk::Error(
+        RLK_INVALID_ARGUMENT,
+        sdk::format("host values of input %u are missing; query and plan_create asked for them", view.index));
+  }
+  for (size_t i = 0; i < values.size(); ++i) {
+    values[i] = view.dtype == sdk::Dtype::i32 ? static_cast<const int32_t*>(view.host)[i]
+                                              : static_cast<const int64_t*>(view.host)[i];
+  }
+  return values;
+}
+
 View column(View view, int64_t index) {
   if (!view.is_present()) return view;
   view.byte_offset += index * view.strides.back() * sdk::bytes_of(view.dtype);
@@ -112,6 +143,13 @@ View columns(View view, int64_t first, int64_t count) {
   View part = column(std::move(view), first);
   if (part.is_present()) part.dims.back() = count;
   return part;
+}
+
+View some_rows(View view, int64_t first, int64_t count) {
+  if (!view.is_present()) return view;
+  view.byte_offset += first * view.strides[0] * sdk::bytes_of(view.dtype);
+  view.dims[0] = count;
+  return view;
 }
 
 View mask_of(View view) {

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 #include <vector>
 
 namespace rlk::composed {
@@ -24,9 +25,10 @@ struct View {
   uint32_t index = 0;  // among the call's inputs or outputs, or what is kept
   int64_t byte_offset = 0;
   sdk::Dtype dtype = sdk::Dtype::other;
-  Dims dims, strides;    // elements
-  double value = 0;      // of what is absent
-  bool is_mask = false;  // a map reads it as 1 and 0
+  Dims dims, strides;          // elements
+  double value = 0;            // of what is absent
+  bool is_mask = false;        // a map reads it as 1 and 0
+  const void* host = nullptr;  // its values where the host has read them, row-major
 };
 // Rules of formulas ask whether an argument is there as of a pointer.
 inline bool operator!=(const View& view, std::nullptr_t) {
@@ -51,9 +53,15 @@ View of_columns(View view);
 // then.
 bool has_token_rows(const View& view);
 View token_rows_of(View view);
-// A column of a matrix, and `count` columns from `first` on.
+// `count` places of one dimension from `first` on, and the dimensions in another order.
+View narrowed(View view, size_t axis, int64_t first, int64_t count);
+View permuted(const View& view, const std::vector<size_t>& order);
+// What the host has read of ids or lengths.
+std::vector<int64_t> host_values(const View& view);
+// A column of a matrix, and `count` columns or rows from `first` on.
 View column(View view, int64_t index);
 View columns(View view, int64_t first, int64_t count);
+View some_rows(View view, int64_t first, int64_t count);
 // An argument that may be absent: an input is the number then, an output is not written.
 View or_number(View view, double value);
 inline View or_none(View view) {
@@ -72,7 +80,11 @@ Arguments<Op> views_of(const Source& source, const typename Op::Params& params) 
   using Named = Arguments<Op>;
   Named call;
   uint32_t i = 0;
-  Named::each_input(call, [&](View& view) { view = view_of(View::Place::input, i, source.input(i)), ++i; });
+  Named::each_input(call, [&](View& view) {
+    view = view_of(View::Place::input, i, source.input(i));
+    if constexpr (std::is_same_v<Source, sdk::Run>) view.host = source.host_input(i);
+    ++i;
+  });
   i = 0;
   Named::each_output(call, [&](View& view) { view = view_of(View::Place::output, i, source.output(i)), ++i; });
   i = 0;

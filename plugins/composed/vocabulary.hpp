@@ -266,7 +266,11 @@ inline Value shifted(Value x, int64_t by) {
 
 // Of each row what is in front, and what behind.
 inline Value joined(Value front, Value behind) {
-  return {front.recorder, front.recorder->join(front.node, behind.node)};
+  Recorder& recorder = *front.recorder;
+  Dims dims = recorder.nodes()[static_cast<size_t>(front.node)].dims;
+  const int64_t first = dims.back();
+  dims.back() += recorder.nodes()[static_cast<size_t>(behind.node)].dims.back();
+  return {&recorder, recorder.join(recorder.join(-1, front.node, 0, dims), behind.node, first, dims)};
 }
 
 // --- what is looked up: an index is i32, one for each row -----------------------------------------------------------
@@ -289,6 +293,13 @@ inline Value product(Value a, Value b) {
 inline Value transposed(Value x) {
   return {x.recorder, x.recorder->transpose(x.node)};
 }
+inline Value some_columns(Value x, int64_t first, int64_t count) {
+  return {x.recorder, x.recorder->columns(x.node, first, count)};
+}
+// Without gaps, which all that read it would copy out else.
+inline Value copy_of(Value x) {
+  return detail::made(Word::copy, x);
+}
 // Along one dimension, which stays with size 1.
 inline Value sum_along(Value x, size_t axis) {
   return {x.recorder, x.recorder->sum_along(x.node, axis)};
@@ -299,6 +310,13 @@ inline Value first_in_order(Value rows, int64_t count) {
   return {rows.recorder, rows.recorder->order(rows.node, count)};
 }
 
+// A dimension and the next exchanged, and places of one.
+inline Value exchanged(Value x, size_t axis) {
+  return {x.recorder, x.recorder->exchange(x.node, axis)};
+}
+inline Value part_of(Value x, size_t axis, int64_t first, int64_t count) {
+  return {x.recorder, x.recorder->part(x.node, axis, first, count)};
+}
 inline Value column_of(Value x, int64_t index) {
   return {x.recorder, x.recorder->columns(x.node, index, 1)};
 }

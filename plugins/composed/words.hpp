@@ -8,10 +8,11 @@ namespace rlk::composed {
 enum class Word : uint8_t {
   input,      // a tensor of the call; no step
   number,     // one number for all elements; no step
-  part,       // columns of a value; no step
+  part,       // places of a value along one dimension; no step
   reshape,    // the same numbers in other sizes; no step
-  transpose,  // the last two dimensions exchanged; no step
+  transpose,  // a dimension and the next exchanged; no step
   rows,       // some rows of a tensor [sequences, tokens, columns], of which each token is one
+  join,       // columns put beside those that a value has so far
   cast,
   copy,    // strides change
   expand,  // sizes of 1 repeat
@@ -43,7 +44,6 @@ enum class Word : uint8_t {
                  // an input in whose memory they are written, or made for it
   product,       // of matrices, which are the last two dimensions; sizes of 1 before them repeat
   order,         // of each row the first places in rising order, as i32; equals in the order of places; without a NaN
-  join,          // of rows what is in front and what behind, along the last dimension
   shift,         // along the last dimension, with zeros for what comes from outside
   report,        // masks of rows in error, to the stream's record of data errors (Recorder::Errors); no value
   sum,           // along the last dimension, which stays with size 1
@@ -57,7 +57,7 @@ struct Abilities {
   bool has_f64 = false;  // else formulas that ask for fp64 are recorded in fp32
   bool has_tanh = false;
   bool rounds_products = false;  // matrices of 16 bits are multiplied in fp32, rounded once; else they are cast before
-  uint64_t block_bytes = uint64_t{256} << 20;  // of a formula that cuts columns by itself, roughly
+  int64_t block_bytes = int64_t{1} << 62;  // half of the workspace, for what a formula cuts into blocks by itself
 };
 
 // As it stands in a reason to decline.

@@ -27,32 +27,19 @@ sdk::Support support_of(Device& device, const sdk::Call<Op>& described) {
   const auto call = sdk::arguments_of(described);
   if (auto refused = refuse_gradients<Op>(device, call)) return *refused;
   if (auto refused = sdk::refuse_dtype(call.q, "q", {sdk::Dtype::bf16, sdk::Dtype::f16})) return *refused;
-  if (call.D % 8 != 0 || call.D > kMostHead) {
-    return sdk::Support::no("HEAD_SIZE",
-                            sdk::format("head size %lld; the tensor core kernels take multiples of 8 up to %lld",
-                                        static_cast<long long>(call.D), static_cast<long long>(kMostHead)));
-  }
-  bool wide = true;
-  const auto look = [&](const rlk_tensor* tensor) { wide = wide && is_wide(*tensor); };
-  for (const rlk_tensor* tensor : {call.q, call.k, call.v, call.grad_out, call.grad_q, call.grad_k, call.grad_v}) {
-    look(tensor);
+  if (auto refused = refuse_head_size(call.D, kMostHead, "the tensor core kernels")) return *refused;
+  if (auto refused = refuse_narrow({call.q, call.k, call.v, call.grad_out, call.grad_q, call.grad_k, call.grad_v},
+                                   kGradientTensors)) {
+    return *refused;
   }
   if constexpr (kHasPrefix<Op>) {
-    for (const rlk_tensor* tensor : {call.prefix_k, call.prefix_v, call.grad_prefix_k, call.grad_prefix_v})
-      look(tensor);
-  }
-  if (!wide) {
-    return sdk::Support::no("ALIGNMENT",
-                            "tensors of keys and queries, and their gradients, must start on 16 bytes, with "
-                            "strides of multiples of 8",
-                            RLK_SUPPORT_IF_CONTIGUOUS);
+    if (auto refused =
+            refuse_narrow({call.prefix_k, call.prefix_v, call.grad_prefix_k, call.grad_prefix_v}, kGradientTensors)) {
+      return *refused;
+    }
   }
   const GradientKernels kernels = kernels_of(sdk::dtype_of(*call.q), call.D);
-  if (kernels.shared_bytes > device.shared_limit()) {
-    return sdk::Support::no("SHARED_MEMORY",
-                            sdk::format("head size %lld needs %d bytes of shared memory; a block of this device has %d",
-                                        static_cast<long long>(call.D), kernels.shared_bytes, device.shared_limit()));
-  }
+  if (auto refused = refuse_shared_memory(call.D, kernels.shared_bytes, device.shared_limit())) return *refused;
   // Not measured: a half of the tensor cores' rate.
   return gradients_support<Op>(device, call, kernels, RLK_SUPPORT_PREFERRED, 2.0);
 }

@@ -9,6 +9,9 @@
 
 namespace rlk::cuda {
 
+// What must be aligned, in the reason that a call is told.
+constexpr const char* kGradientTensors = "tensors of keys and queries, and their gradients,";
+
 struct AttentionBackwardMma {
   using Op = sdk::ops::AttentionBackward;
   static constexpr const char* kName = "mma";

@@ -1,10 +1,6 @@
 // attention on tensor cores: for 16-bit tensors that 16-byte accesses can address (kernels/attention_mma.cuh).
 #include "attention_mma.hpp"
 
-#include <rlk/sdk/arguments.hpp>
-
-#include <algorithm>
-
 namespace rlk::cuda {
 namespace {
 
@@ -80,28 +76,19 @@ sdk::Support support_of(Device& device, const sdk::Call<sdk::ops::Attention>& de
     return sdk::Support::no("HEAD_SIZE", sdk::format("head size %lld; the tensor core kernels take multiples of 8",
                                                      static_cast<long long>(sizes.head)));
   }
-  for (const rlk_tensor* tensor : {call.q, call.k, call.v, call.out}) {
-    if (!is_wide(*tensor)) {
-      return sdk::Support::no("ALIGNMENT", "q, k, v and out must start on 16 bytes, with strides of multiples of 8",
-                              RLK_SUPPORT_IF_CONTIGUOUS);
-    }
-  }
-  if (const int shared = simt::attention_mma_shared_bytes(padded(sizes.head), 64); shared > device.shared_limit()) {
-    return sdk::Support::no("SHARED_MEMORY",
-                            sdk::format("head size %lld needs %d bytes of shared memory; a block of this device has %d",
-                                        static_cast<long long>(sizes.head), shared, device.shared_limit()));
-  }
+  if (auto refused = refuse_narrow({call.q, call.k, call.v, call.out}, "q, k, v and out")) return *refused;
+  const int shared = simt::attention_mma_shared_bytes(padded(sizes.head), 64);
+  if (auto refused = refuse_shared_memory(sizes.head, shared, device.shared_limit())) return *refused;
   sdk::Support answer = sdk::Support::yes(kernels.name, kernels.numerics, RLK_SUPPORT_PREFERRED);
   answer.workspace_bound = attention_workspace(sizes);
-  // Blocks of 64 rows; where they are fewer than multiprocessors, the others have nothing to do.
+  // Blocks of 64 rows.
   const int64_t group = sizes.q_heads / sizes.kv_heads;
   const int64_t of_sequences = sizes.packed ? ceil_divide(sizes.queries * group, 64) + sizes.sequences
                                             : ceil_divide(sizes.queries * group, 64) * sizes.sequences;
-  const double blocks = static_cast<double>(std::max<int64_t>(of_sequences * sizes.kv_heads, 1));
-  const double alone = std::max(static_cast<double>(device.multiprocessors()) / blocks, 1.0);
+  const double idle = idle_factor(device, static_cast<double>(of_sequences * sizes.kv_heads));
   answer.cost_us = kLaunchUs * (sizes.packed ? 2 : 1) +
-                   alone * std::max(device.matrix_us(kernels.matrix_work * attention_operations(described, sizes)),
-                                    attention_bytes_us(device, sizes, dtype));
+                   idle * std::max(device.matrix_us(kernels.matrix_work * attention_operations(described, sizes)),
+                                   attention_bytes_us(device, sizes, dtype));
   return answer;
 }
 

@@ -1,8 +1,6 @@
 // attention on tensor cores, the implementations that are NVIDIA's own.
 #pragma once
 
-#include <rlk/sdk/ops/attention.hpp>
-
 #include "../simt/host/attention.hpp"
 
 namespace rlk::cuda {
@@ -16,6 +14,22 @@ inline bool is_wide(const rlk_tensor& tensor) {
     if (tensor.strides[d] % 8 != 0) return false;  // of a single one too: a plan serves other sizes, not other strides
   }
   return true;
+}
+
+inline sdk::Refusal refuse_narrow(std::initializer_list<const rlk_tensor*> tensors, const char* which) {
+  for (const rlk_tensor* tensor : tensors) {
+    if (tensor == nullptr || is_wide(*tensor)) continue;
+    return sdk::Support::no("ALIGNMENT",
+                            sdk::format("%s must start on 16 bytes, with strides of multiples of 8", which),
+                            RLK_SUPPORT_IF_CONTIGUOUS);
+  }
+  return std::nullopt;
+}
+inline sdk::Refusal refuse_head_size(int64_t head, int64_t most, const char* kernels = "these kernels") {
+  if (head % 8 == 0 && head <= most) return std::nullopt;
+  return sdk::Support::no("HEAD_SIZE",
+                          sdk::format("head size %lld; %s take multiples of 8 up to %lld", static_cast<long long>(head),
+                                      kernels, static_cast<long long>(most)));
 }
 
 // The padded head sizes, the second block of rows (in large blocks: there are fewer keys), the second tile of keys.

@@ -6,8 +6,6 @@
 #include "attention_mma.hpp"
 #include "kernels/attention_parts.h"
 
-#include <algorithm>
-
 namespace rlk::cuda {
 namespace {
 
@@ -30,22 +28,12 @@ constexpr Accuracy kAccurate{PrefixSharedAttentionMmaAccurate::kName, kAccurateI
 constexpr Accuracy kSplit{AttentionSplit::kName, kAccurateImage, kPartsNumerics, 1.5};
 
 template <class Op>
-AttentionPartsArgs arguments_of(const sdk::Arguments<Op>& call) {
+AttentionPartsArgs parts_of(const sdk::Arguments<Op>& call) {
   AttentionPartsArgs args{};
   if constexpr (std::is_same_v<Op, sdk::ops::PrefixSharedAttention>) {
     set_samples(args, call);
   } else {
-    args.q = samples_of(call.q, kOfSequence);
-    args.out = samples_of(call.out, kOfSequence);
-    args.lse = samples_of(call.lse, kOfSequence);
-    args.k = samples_of(call.k, kOfSequence);
-    args.v = samples_of(call.v, kOfSequence);
-    args.key_mask = mask_of(call.key_mask, kOfSequence);
-    args.batches = call.B;
-    args.samples = 1;
-    args.queries = call.Sq;
-    args.keys = call.Sk;
-    set_options(args, call);
+    set_attention(args, call, kOfSequence);
   }
   return args;
 }
@@ -87,10 +75,10 @@ struct Shares {
 };
 
 template <class Op>
-class AttentionPartsPlan final : public sdk::Plan {
+class AttentionPartsPlan final : public OperatorPlan<Op> {
 public:
   AttentionPartsPlan(Device& device, const sdk::Call<Op>& call, const Accuracy& accuracy)
-      : params_(call.params()), place_(device.place()), multiprocessors_(device.multiprocessors()) {
+      : OperatorPlan<Op>(device, call), multiprocessors_(device.multiprocessors()) {
     const rlk_tensor& q = *sdk::arguments_of(call).q;
     padded_ = padded(q.shape[q.ndim - 1]);
     const char* const dtype = sdk::name_of(sdk::dtype_of(q));
@@ -98,24 +86,23 @@ public:
     few_ = device.kernel(kAccurateImage, sdk::format("%s_%s_%d_16", kAccurateImage, dtype, padded_), shared(16));
     many_ = device.kernel(accuracy.image, of_rows + "64_options", shared(64));
     merge_ = device.kernel(kAccurateImage, sdk::format("%s_merge_%s", kAccurateImage, dtype));
-    flags = RLK_PLAN_SHAREABLE | RLK_PLAN_CAPTURABLE;
-    dynamic_symbols = sample_symbols<Op>();
-    workspace_bound = UINT64_MAX;
+    this->dynamic_symbols = sample_symbols<Op>();
+    this->workspace_bound = UINT64_MAX;
   }
 
   uint64_t prepare(const sdk::Run& run) override {
-    return Shares(arguments_of<Op>(sdk::arguments_of<Op>(run, params_)), multiprocessors_).bytes();
+    return Shares(parts_of<Op>(this->arguments_of(run)), multiprocessors_).bytes();
   }
 
   void enqueue(sdk::Stream& stream, const sdk::Run& run) override {
-    AttentionPartsArgs args = arguments_of<Op>(sdk::arguments_of<Op>(run, params_));
+    AttentionPartsArgs args = parts_of<Op>(this->arguments_of(run));
     if (args.queries > kMostCount) throw sdk::Error(RLK_UNSUPPORTED, "the kernels count queries up to 2^30");
     const Shares shares(args, multiprocessors_);
     Workspace workspace(run.workspace());
     args.parts = workspace.take<float>(shares.part_bytes());
     args.sums = workspace.take<float>(shares.sum_bytes());
     args.slots = static_cast<int32_t>(shares.slots());
-    const PlaceScope scope(place_);
+    const PlaceScope scope(this->place_);
     const StreamHandle handle = own(stream).handle();
     args.of_prefix = 1;
     launch_parts(args, shares.prefix, handle);
@@ -135,8 +122,6 @@ private:
     launch(kernel, share.blocks * share.splits, 128, shared(static_cast<int>(share.block_rows)), stream, args);
   }
 
-  const typename Op::Params params_;
-  Place place_;
   int64_t multiprocessors_;
   int padded_ = 0;
   FunctionHandle few_ = nullptr, many_ = nullptr, merge_ = nullptr;
@@ -148,39 +133,28 @@ sdk::Support support_of(Device& device, const sdk::Call<Op>& described, const Ac
   const auto call = sdk::arguments_of(described);
   if (auto refused = sdk::refuse_dtype(call.q, "q", {sdk::Dtype::bf16, sdk::Dtype::f16})) return *refused;
   if (auto refused = refuse_scores(call.params.scale, call.params.softcap, sdk::dtype_of(*call.q))) return *refused;
-  if (call.D % 8 != 0 || call.D > kMostHead) {
-    return sdk::Support::no(
-        "HEAD_SIZE", sdk::format("head size %lld; the tensor core kernels in parts take multiples of 8 up to %lld",
-                                 static_cast<long long>(call.D), static_cast<long long>(kMostHead)));
-  }
-  sdk::Refusal refused;
-  bool wide = true;
-  const auto look = [&](const rlk_tensor* tensor, const char* which) {
-    if (!refused) refused = sdk::refuse_strided_rows(tensor, which, "head size");
-    wide = wide && is_wide(*tensor);
-  };
-  look(call.q, "q");
-  look(call.k, "k");
-  look(call.v, "v");
-  look(call.out, "out");
+  if (auto refused = refuse_head_size(call.D, kMostHead, "the tensor core kernels in parts")) return *refused;
+  const rlk_tensor *prefix_k = nullptr, *prefix_v = nullptr;
   if constexpr (std::is_same_v<Op, sdk::ops::PrefixSharedAttention>) {
-    look(call.prefix_k, "prefix_k");
-    look(call.prefix_v, "prefix_v");
+    prefix_k = call.prefix_k;
+    prefix_v = call.prefix_v;
   } else if (call.params.layout == sdk::ops::attention::Layout::packed) {
     return sdk::Support::no("LAYOUT", "a packed batch's sequences are not cut into parts");
   }
-  if (refused) return *refused;
-  if (!wide) {
-    return sdk::Support::no("ALIGNMENT",
-                            "q, keys, values and out must start on 16 bytes, with strides of multiples of 8",
-                            RLK_SUPPORT_IF_CONTIGUOUS);
+  if (auto refused = refuse_strided_heads({{call.q, "q"},
+                                           {call.k, "k"},
+                                           {call.v, "v"},
+                                           {call.out, "out"},
+                                           {prefix_k, "prefix_k"},
+                                           {prefix_v, "prefix_v"}})) {
+    return *refused;
   }
-  if (const int shared = parts_shared_bytes(padded(call.D), 64); shared > device.shared_limit()) {
-    return sdk::Support::no("SHARED_MEMORY",
-                            sdk::format("head size %lld needs %d bytes of shared memory; a block of this device has %d",
-                                        static_cast<long long>(call.D), shared, device.shared_limit()));
+  if (auto refused = refuse_narrow({call.q, call.k, call.v, call.out, prefix_k, prefix_v}, "q, keys, values and out")) {
+    return *refused;
   }
-  const AttentionPartsArgs args = arguments_of<Op>(call);
+  const int shared = parts_shared_bytes(padded(call.D), 64);
+  if (auto refused = refuse_shared_memory(call.D, shared, device.shared_limit())) return *refused;
+  const AttentionPartsArgs args = parts_of<Op>(call);
   const Shares shares(args, device.multiprocessors());
   sdk::Support answer = sdk::Support::yes(accuracy.name, accuracy.numerics, RLK_SUPPORT_PREFERRED);
   answer.workspace_bound = shares.bytes();

@@ -27,7 +27,6 @@
   X(memory_free, "cuMemFree_v2")                          \
   X(host_allocate, "cuMemHostAlloc")                      \
   X(host_free, "cuMemFreeHost")                           \
-  X(pointer_attribute, "cuPointerGetAttribute")           \
   X(copy_async, "cuMemcpyAsync")                          \
   X(fill_async, "cuMemsetD8Async")                        \
   X(stream_create, "cuStreamCreateWithPriority")          \
@@ -94,6 +93,14 @@ constexpr Attributes kAttributes = [] {
   return at;
 }();
 
+// cuPointerGetAttribute would answer an address that CUDA does not know with an error, which compute-sanitizer tells as one
+// of the program. The form for several attributes answers with success and zeros.
+Result (*pointer_attributes)(unsigned count, int* attributes, void** values, const void* pointer);
+
+Result pointer_attribute(void* value, int attribute, const void* pointer) {
+  return pointer_attributes(1, &attribute, &value, pointer);
+}
+
 constexpr int kAttributeMajor = 75, kAttributeMinor = 76;
 
 Profile profile_of(int device) {
@@ -127,6 +134,8 @@ Driver open_driver() {
   RLK_CUDA_OPTIONAL(RLK_CUDA_FIND)
 #undef RLK_CUDA_NEED
 #undef RLK_CUDA_FIND
+  table.symbols.require(library, "cuPointerGetAttributes", pointer_attributes);
+  table.pointer_attribute = &pointer_attribute;
   table.path = sdk::Symbols::path_of(table.init);
   table.name = "CUDA";
   table.domain = "cuda";

@@ -2,20 +2,12 @@
 // (kernels/grouped_tiles.cuh), and which kernel serves how they lie.
 #include "grouped_mma.hpp"
 
-#include <rlk/sdk/arguments.hpp>
-
-#include <algorithm>
-
 #include "kernels/grouped_mma.h"
 
 namespace rlk::cuda {
 namespace {
 
 using namespace simt::host;
-
-// Batch invariant: a row's sums have one order, wherever its tile begins.
-constexpr uint32_t kRowNumerics = RLK_NUMERICS_ACCURATE | RLK_NUMERICS_DETERMINISTIC | RLK_NUMERICS_BATCH_INVARIANT;
-constexpr uint32_t kSumNumerics = RLK_NUMERICS_ACCURATE | RLK_NUMERICS_DETERMINISTIC;
 
 // The kernels of one instruction.
 struct Kernels {
@@ -73,15 +65,6 @@ bool has_wide_sums(const rlk_tensor& grad_y, const rlk_tensor& x, const rlk_tens
   return is_wide(grad_y, 1) && is_wide(x, 1) && is_wide(grad_weight, 2);
 }
 
-GroupedMmaArgs groups_of(const rlk_tensor& cu_seqlens, const sdk::Run& run) {
-  GroupedMmaArgs args{};
-  args.cu_seqlens = sdk::data_of(&cu_seqlens);
-  args.cu_are_i64 = sdk::dtype_of(cu_seqlens) == sdk::Dtype::i64 ? 1 : 0;
-  args.groups = cu_seqlens.shape[0] - 1;
-  args.errors = error_sink(run);
-  return args;
-}
-
 // One block at least: it reports bad groups.
 void launch_tiles(const Kernel& kernel, int64_t row_tiles, const GroupedMmaArgs& args, StreamHandle stream) {
   const int64_t tiles = std::max<int64_t>(row_tiles * ceil_divide(args.columns, kernel.columns), 1);
@@ -91,12 +74,7 @@ void launch_tiles(const Kernel& kernel, int64_t row_tiles, const GroupedMmaArgs&
 // rows times a matrix of each group; inner, columns: the weight's dimensions of the sum and of y.
 void launch_rows(const Kernel& kernel, GroupedMmaArgs args, const rlk_tensor& a, const rlk_tensor& weight, int inner,
                  int columns, const rlk_tensor& y, StreamHandle stream) {
-  args.a = sdk::data_of(&a);
-  args.b = sdk::data_of(&weight);
-  args.y = sdk::data_of(&y);
-  args.rows = a.shape[0];
-  args.inner = a.shape[1];
-  args.columns = y.shape[1];
+  set_row_products(args, a, weight, y);
   std::copy(a.strides, a.strides + 2, args.a_stride);
   args.b_stride[0] = weight.strides[0];
   args.b_stride[1] = weight.strides[columns];
@@ -107,33 +85,30 @@ void launch_rows(const Kernel& kernel, GroupedMmaArgs args, const rlk_tensor& a,
 
 constexpr int kWeightM = 1, kWeightK = 2;  // dimensions of weight
 
-class ForwardPlan final : public sdk::Plan {
+class ForwardPlan final : public OperatorPlan<sdk::ops::GroupedGemm> {
 public:
   ForwardPlan(Device& device, const sdk::Call<sdk::ops::GroupedGemm>& call, const Kernels& kernels)
-      : params_(call.params()), place_(device.place()) {
+      : OperatorPlan(device, call) {
     const auto tensors = sdk::arguments_of(call);
     rows_ = kernel_of(device, kernels, rows_form(*tensors.x, *tensors.weight, kWeightK, kWeightM, *tensors.y),
                       sdk::dtype_of(*tensors.x));
-    flags = RLK_PLAN_SHAREABLE | RLK_PLAN_CAPTURABLE;
     dynamic_symbols = sdk::bits_of(&sdk::Arguments<sdk::ops::GroupedGemm>::R);
   }
   void enqueue(sdk::Stream& stream, const sdk::Run& run) override {
-    const auto call = sdk::arguments_of<sdk::ops::GroupedGemm>(run, params_);
+    const auto call = arguments_of(run);
     const PlaceScope scope(place_);
-    launch_rows(rows_, groups_of(*call.cu_seqlens, run), *call.x, *call.weight, kWeightK, kWeightM, *call.y,
-                own(stream).handle());
+    launch_rows(rows_, grouped_arguments<GroupedMmaArgs>(*call.cu_seqlens, run), *call.x, *call.weight, kWeightK,
+                kWeightM, *call.y, own(stream).handle());
   }
 
 private:
-  const sdk::ops::GroupedGemm::Params params_;
-  Place place_;
   Kernel rows_;
 };
 
-class BackwardPlan final : public sdk::Plan {
+class BackwardPlan final : public OperatorPlan<sdk::ops::GroupedGemmBackward> {
 public:
   BackwardPlan(Device& device, const sdk::Call<sdk::ops::GroupedGemmBackward>& call, const Kernels& kernels)
-      : params_(call.params()), place_(device.place()) {
+      : OperatorPlan(device, call) {
     const auto tensors = sdk::arguments_of(call);
     const sdk::Dtype dtype = sdk::dtype_of(*tensors.x);
     rows_ = kernel_of(device, kernels, rows_form(*tensors.grad_y, *tensors.weight, kWeightM, kWeightK, *tensors.grad_x),
@@ -144,27 +119,21 @@ public:
       sums_ = kernel_of(device, kernels, wide ? "sums_outer" : "sums_any", dtype);
       if (wide && kernels.has_small_sums) small_sums_ = small_sums_of(device, kernels, dtype);
     }
-    flags = RLK_PLAN_SHAREABLE | RLK_PLAN_CAPTURABLE;
     dynamic_symbols = sdk::bits_of(&sdk::Arguments<sdk::ops::GroupedGemmBackward>::R);
   }
   void enqueue(sdk::Stream& stream, const sdk::Run& run) override {
-    const auto call = sdk::arguments_of<sdk::ops::GroupedGemmBackward>(run, params_);
+    const auto call = arguments_of(run);
     const StreamHandle handle = own(stream).handle();
     const PlaceScope scope(place_);
-    GroupedMmaArgs args = groups_of(*call.cu_seqlens, run);
+    auto args = grouped_arguments<GroupedMmaArgs>(*call.cu_seqlens, run);
     launch_rows(rows_, args, *call.grad_y, *call.weight, kWeightM, kWeightK, *call.grad_x, handle);
     if (call.grad_weight == nullptr) return;
-    args.a = sdk::data_of(call.grad_y);
-    args.b = sdk::data_of(call.x);
-    args.y = sdk::data_of(call.grad_weight);
-    args.rows = call.R;
+    set_group_sums(args, call);
     args.height = call.M;
-    args.columns = call.K;
     for (int d = 0; d < 2; ++d) {
       args.a_stride[d] = call.grad_y->strides[1 - d];
       args.b_stride[1 + d] = call.x->strides[1 - d];
     }
-    std::copy(call.grad_weight->strides, call.grad_weight->strides + 3, args.y_stride);
     // With few rows the time is that of writing the sums. The order of a sum is the same in both.
     const bool is_small = small_sums_.function != nullptr && call.R <= kFewRows * call.E;
     launch_tiles(is_small ? small_sums_ : sums_, call.E * ceil_divide(call.M, kGroupedMmaRows), args, handle);
@@ -172,8 +141,6 @@ public:
 
 private:
   static constexpr int64_t kFewRows = 64;  // of a group
-  const sdk::ops::GroupedGemmBackward::Params params_;
-  Place place_;
   Kernel rows_, sums_, small_sums_;
 };
 
@@ -199,24 +166,23 @@ sdk::Support support_of(Device& device, const sdk::Call<Op>& described, const Ke
   }
   const auto e = static_cast<double>(call.E), r = static_cast<double>(call.R);
   const auto k = static_cast<double>(call.K), m = static_cast<double>(call.M);
-  // Half of a group's last tile has no rows; with fewer tiles than multiprocessors the others have nothing to do.
+  // Half of a group's last tile has no rows.
   const double rows = r + e * kGroupedMmaRows / 2;
-  const double tiles = std::max(rows * m / (kGroupedMmaRows * kGroupedMmaColumns), 1.0);
-  const double alone = std::max(static_cast<double>(device.multiprocessors()) / tiles, 1.0);
+  const double idle = idle_factor(device, rows * m / (kGroupedMmaRows * kGroupedMmaColumns));
   const double bytes = 2 * (e * k * m + r * (k + m)) * products;
   sdk::Support answer = sdk::Support::yes(kernels.name, numerics, RLK_SUPPORT_PREFERRED);
-  answer.cost_us = products * (kLaunchUs + alone * device.matrix_us(2 * rows * k * m * kernels.matrix_work));
+  answer.cost_us = products * (kLaunchUs + idle * device.matrix_us(2 * rows * k * m * kernels.matrix_work));
   answer.cost_us = std::max(answer.cost_us, products * kLaunchUs + device.bytes_us(bytes));
   return answer;
 }
 
 sdk::Support forward_support(Device& device, const sdk::Call<sdk::ops::GroupedGemm>& call, const Kernels& kernels) {
-  return support_of(device, call, kernels, 1, kRowNumerics);
+  return support_of(device, call, kernels, 1, kGroupedRowNumerics);
 }
 sdk::Support backward_support(Device& device, const sdk::Call<sdk::ops::GroupedGemmBackward>& call,
                               const Kernels& kernels) {
   const bool sums = sdk::arguments_of(call).grad_weight != nullptr;
-  return support_of(device, call, kernels, sums ? 2 : 1, sums ? kSumNumerics : kRowNumerics);
+  return support_of(device, call, kernels, sums ? 2 : 1, sums ? kGroupedSumNumerics : kGroupedRowNumerics);
 }
 
 }  // namespace

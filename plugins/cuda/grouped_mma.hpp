@@ -1,10 +1,7 @@
 // grouped_gemm and its gradients on tensor cores, for 16-bit tensors.
 #pragma once
 
-#include <rlk/sdk/ops/grouped_gemm.hpp>
-#include <rlk/sdk/ops/grouped_gemm_backward.hpp>
-
-#include "../simt/host/operator.hpp"
+#include "../simt/host/grouped.hpp"
 
 namespace rlk::cuda {
 

@@ -1,10 +1,9 @@
 // What the implementations on the instructions of sm_90a have in common.
 #pragma once
 
+#include "attention_mma.hpp"
 #include "images.hpp"
 #include "tensor_map.hpp"
-
-#include <algorithm>
 
 namespace rlk::cuda {
 
@@ -24,6 +23,15 @@ inline sdk::Refusal refuse_without(const char* image, const char* nvcc = "12") {
                           sdk::format("this plugin was built without the kernels for sm_90a; rebuild it with 90 in "
                                       "RLK_CUDA_ARCHITECTURES and nvcc %s or later",
                                       nvcc));
+}
+
+// Tensors that these kernels cannot fetch. which: all of them, in the reason.
+inline sdk::Refusal refuse_tensors(std::initializer_list<simt::host::NamedTensor> tensors, const char* which) {
+  for (const auto& [tensor, name] : tensors) {
+    if (auto refused = refuse_narrow({tensor}, which)) return refused;
+    if (auto refused = refuse_tensor_map(*tensor, name)) return refused;
+  }
+  return std::nullopt;
 }
 
 // Of a plan's execution: throws where the kernels' 32-bit sums would overflow.

@@ -6,8 +6,6 @@
 #include "attention_parts_mma.hpp"
 #include "kernels/attention_parts.h"
 
-#include <algorithm>
-
 namespace rlk::cuda {
 namespace {
 
@@ -102,10 +100,10 @@ sdk::Refusal refuse_far(const Arguments& call, const Form& form) {
   return sdk::Support::no("SIZE", "a cache spans more than 2^36 bytes");
 }
 
-class PagedAttentionMmaPlan final : public sdk::Plan {
+class PagedAttentionMmaPlan final : public OperatorPlan<Op> {
 public:
   PagedAttentionMmaPlan(Device& device, const sdk::Call<Op>& described, const Form& form)
-      : params_(described.params()), place_(device.place()), form_(form), multiprocessors_(device.multiprocessors()) {
+      : OperatorPlan(device, described), form_(form), multiprocessors_(device.multiprocessors()) {
     const Arguments call = sdk::arguments_of(described);
     const char* const dtype = sdk::name_of(sdk::dtype_of(*call.q));
     const auto kernel_of = [&](int64_t rows, const char* suffix) {
@@ -119,17 +117,14 @@ public:
     if (!form_.is_fixed) many_ = kernel_of(kManyRows, suffix);
     merge_ = device.kernel("paged_attention", sdk::format("paged_attention_merge_%s", dtype));
     tile_merge_ = device.kernel(kImage, sdk::format("%s_tile_merge_%s", kImage, dtype));
-    flags = RLK_PLAN_SHAREABLE | RLK_PLAN_CAPTURABLE;
     dynamic_symbols = sdk::bits_of(&Arguments::B, &Arguments::Tq, &Arguments::NB, &Arguments::MB);
     workspace_bound = UINT64_MAX;
   }
 
-  uint64_t prepare(const sdk::Run& run) override {
-    return Cut(sdk::arguments_of<Op>(run, params_), form_, multiprocessors_).workspace();
-  }
+  uint64_t prepare(const sdk::Run& run) override { return Cut(arguments_of(run), form_, multiprocessors_).workspace(); }
 
   void enqueue(sdk::Stream& stream, const sdk::Run& run) override {
-    const Arguments call = sdk::arguments_of<Op>(run, params_);
+    const Arguments call = arguments_of(run);
     expect_paged_sizes(call);
     if (auto refused = refuse_far(call, form_)) throw sdk::Error(RLK_UNSUPPORTED, refused->reason);
     simt::PagedAttentionArgs args = paged_arguments(call);
@@ -159,8 +154,6 @@ public:
   }
 
 private:
-  const Op::Params params_;
-  Place place_;
   const Form form_;
   const int64_t multiprocessors_;
   FunctionHandle few_ = nullptr, dense_ = nullptr, many_ = nullptr, merge_ = nullptr, tile_merge_ = nullptr;
@@ -184,11 +177,7 @@ sdk::Support support_of(Device& device, const sdk::Call<Op>& described, const Fo
   if (auto refused = refuse_paged_attention(device, described)) return *refused;
   const Arguments call = sdk::arguments_of(described);
   if (auto refused = sdk::refuse_dtype(call.q, "q", {sdk::Dtype::bf16, sdk::Dtype::f16})) return *refused;
-  if (call.D % 8 != 0 || call.D > kMostHead) {
-    return sdk::Support::no("HEAD_SIZE",
-                            sdk::format("head size %lld; these kernels take multiples of 8 up to %lld",
-                                        static_cast<long long>(call.D), static_cast<long long>(kMostHead)));
-  }
+  if (auto refused = refuse_head_size(call.D, kMostHead)) return *refused;
   if (is_head_major(call) && (call.BS % 8 != 0 || call.X % 8 != 0 || (call.X & (call.X - 1)) != 0)) {
     return sdk::Support::no("LAYOUT",
                             sdk::format("blocks of %lld tokens with %lld neighbouring elements of a key; in head_major "
@@ -201,11 +190,7 @@ sdk::Support support_of(Device& device, const sdk::Call<Op>& described, const Fo
     return sdk::Support::no("ALIGNMENT", "q and out must start on 16 bytes, with strides of multiples of 8");
   }
   const int shared = shared_bytes(call, form.is_fixed ? int64_t{kPartsFewRows} : kManyRows);
-  if (shared > device.shared_limit()) {
-    return sdk::Support::no("SHARED_MEMORY",
-                            sdk::format("head size %lld needs %d bytes of shared memory; a block of this device has %d",
-                                        static_cast<long long>(call.D), shared, device.shared_limit()));
-  }
+  if (auto refused = refuse_shared_memory(call.D, shared, device.shared_limit())) return *refused;
   if (auto refused = refuse_far(call, form)) return *refused;
   sdk::Support answer = sdk::Support::yes(form.name, form.numerics, RLK_SUPPORT_PREFERRED);
   answer.workspace_bound = UINT64_MAX;

@@ -4,7 +4,6 @@
 #include "prefix_attention_wgmma.hpp"
 
 #include "../simt/host/attention_samples.hpp"
-#include "attention_mma.hpp"
 #include "hopper.hpp"
 
 namespace rlk::cuda {
@@ -26,16 +25,15 @@ simt::AttentionTensor prefixes_of(const simt::SampleTensor& tensor) {
   return {tensor.data, tensor.batch_stride, tensor.token_stride, tensor.head_stride};
 }
 
-class PrefixAttentionWgmmaPlan final : public sdk::Plan {
+class PrefixAttentionWgmmaPlan final : public OperatorPlan<Op> {
 public:
   PrefixAttentionWgmmaPlan(Device& device, const sdk::Call<Op>& described)
-      : params_(described.params()), place_(device.place()), multiprocessors_(device.multiprocessors()) {
+      : OperatorPlan(device, described), multiprocessors_(device.multiprocessors()) {
     const auto call = sdk::arguments_of(described);
     dtype_ = sdk::dtype_of(*call.q);
     tiles_ = wgmma_tiles(call.D <= 64 ? 64 : 128);
     kernel_ = device.kernel(kImage, sdk::format("%s_%s_%d", kImage, sdk::name_of(dtype_), tiles_.head),
                             tiles_.shared_bytes());
-    flags = RLK_PLAN_SHAREABLE | RLK_PLAN_CAPTURABLE;
     dynamic_symbols = sample_symbols<Op>();
     numerics = kNumerics;
     variant = PrefixSharedAttentionWgmma::kName;
@@ -43,7 +41,7 @@ public:
 
   void enqueue(sdk::Stream& stream, const sdk::Run& run) override {
     simt::SampleAttentionArgs sizes{};
-    set_samples(sizes, sdk::arguments_of<Op>(run, params_));
+    set_samples(sizes, arguments_of(run));
     const int64_t keys = sizes.prefix_keys + sizes.keys, sequences = sizes.batches * sizes.samples;
     expect_near(sizes.queries, keys);
     const int64_t blocks = ceil_divide(sizes.queries, kWgmmaRows) * sizes.q_heads * sequences;
@@ -81,29 +79,23 @@ public:
   }
 
 private:
-  const Op::Params params_;
-  Place place_;
   int64_t multiprocessors_;
   sdk::Dtype dtype_;
   WgmmaTiles tiles_;
   FunctionHandle kernel_ = nullptr;
 };
 
-sdk::Refusal refuse_tensors(const sdk::Arguments<Op>& call) {
-  constexpr const char* kNames[] = {"q", "k", "v", "out", "prefix_k", "prefix_v"};
-  const rlk_tensor* const tensors[] = {call.q, call.k, call.v, call.out, call.prefix_k, call.prefix_v};
-  for (int i = 0; i < 6; ++i) {
+sdk::Refusal refuse_samples(const sdk::Arguments<Op>& call) {
+  constexpr const char* kAll = "all tensors";
+  for (const NamedTensor& sample : {NamedTensor{call.q, "q"}, {call.k, "k"}, {call.v, "v"}, {call.out, "out"}}) {
     // Samples of all groups are one dimension of the copy engine.
-    if (i < 4 && !sdk::is_contiguous(*tensors[i])) {
-      return sdk::Support::no("STRIDES", sdk::format("%s has gaps between samples or tokens", kNames[i]),
+    if (!sdk::is_contiguous(*sample.tensor)) {
+      return sdk::Support::no("STRIDES", sdk::format("%s has gaps between samples or tokens", sample.name),
                               RLK_SUPPORT_IF_CONTIGUOUS);
     }
-    if (!is_wide(*tensors[i])) {
-      return sdk::Support::no("ALIGNMENT", "all tensors must start on 16 bytes, with strides of multiples of 8",
-                              RLK_SUPPORT_IF_CONTIGUOUS);
-    }
-    if (auto refused = refuse_tensor_map(*tensors[i], kNames[i])) return refused;
+    if (auto refused = refuse_tensors({sample}, kAll)) return refused;
   }
+  if (auto refused = refuse_tensors({{call.prefix_k, "prefix_k"}, {call.prefix_v, "prefix_v"}}, kAll)) return refused;
   return sdk::refuse_gaps(call.lse, "lse");
 }
 
@@ -118,24 +110,19 @@ sdk::Support PrefixSharedAttentionWgmma::query(Device& device, const sdk::Call<O
   if (call.params.softcap != 0) return sdk::Support::no("SOFTCAP", "these kernels have no softcap");
   if (call.key_mask != nullptr) return sdk::Support::no("KEY_MASK", "these kernels have no key_mask");
   if (call.prefix_mask != nullptr) return sdk::Support::no("KEY_MASK", "these kernels have no prefix_mask");
-  if (call.D % 8 != 0 || call.D > kMostHead) {
-    return sdk::Support::no("HEAD_SIZE",
-                            sdk::format("head size %lld; these kernels take multiples of 8 up to %lld",
-                                        static_cast<long long>(call.D), static_cast<long long>(kMostHead)));
-  }
-  if (auto refused = refuse_tensors(call)) return *refused;
+  if (auto refused = refuse_head_size(call.D, kMostHead)) return *refused;
+  if (auto refused = refuse_samples(call)) return *refused;
   if (auto refused = refuse_without(kImage)) return *refused;
   sdk::Support answer = sdk::Support::yes(kName, kNumerics, RLK_SUPPORT_PREFERRED);
-  // Whole tiles of queries are computed; where they are fewer than multiprocessors, the others have nothing to do.
+  // Whole tiles of queries are computed.
   const int64_t tiles = ceil_divide(std::max<int64_t>(call.Sq, 1), kWgmmaRows);
   const double blocks = static_cast<double>(std::max<int64_t>(tiles * call.Hq * call.B * call.G, 1));
-  const double alone = std::max(static_cast<double>(device.multiprocessors()) / blocks, 1.0);
   const double own_keys =
       static_cast<double>(call.Sk) * (call.params.causal == decltype(call.params.causal)::off ? 1 : 0.5);
   const double operations =
       4.0 * blocks * static_cast<double>(kWgmmaRows * call.D) * (static_cast<double>(call.Sp) + own_keys);
   // Measured against the rate of mma.sync instructions.
-  answer.cost_us = kLaunchUs + alone * device.matrix_us(0.55 * operations);
+  answer.cost_us = kLaunchUs + idle_factor(device, blocks) * device.matrix_us(0.55 * operations);
   return answer;
 }
 std::unique_ptr<sdk::Plan> PrefixSharedAttentionWgmma::plan(Device& device, const sdk::Call<Op>& call) {

@@ -1,7 +1,5 @@
 // MetaX's part of the table: the libraries and their names, attributes, codes beyond CUDA's numbering, and kernels from
 // MACA's compiler at run time.
-#include <fstream>
-
 #include "../simt/host/calls.hpp"
 #include "../simt/host/compiler.hpp"
 #include "maca.hpp"
@@ -89,17 +87,10 @@ const void* image_of(const char* kernels, int device) {
                         {"-std=c++17", "-O3", "-ffp-contract=off", "-fno-strict-aliasing"}, &place);
 }
 
-std::string kernel_driver_version() {
-  std::ifstream file("/sys/module/metax/version");  // analogy
-  std::string version;
-  file >> version;
-  return version;
-}
-
 Profile profile_of(int device) {
   Profile profile;
   profile.arch = architecture(device);
-  profile.driver_version = kernel_driver_version();
+  profile.driver_version = module_version("metax");  // analogy
   profile.runtime_version = runtime_version();
   profile.matrix_per_us = 1.2e6;  // a guess: nothing is measured, and no data sheet is public
   if (!compiler().usable()) {

@@ -1,20 +1,18 @@
 // The plan of an operator over scores that are products: chunks of rows, which another operator's implementation reads.
 //
-// Parts is what a run has in its workspace, and names the rest:
-//   Op, Serving, kModels             the operator, the implementation that reads its scores, and how many matrices of
-//                                    scores a chunk has
-//   Parts(base, of, call, algorithm_bytes, inner_bytes)   without a base only `bytes` counts
+// Parts is what a run has in its workspace, a ForwardBuffers or a GradientBuffers, and names the rest:
+//   Op, Serving                      the operator, and the implementation that reads its scores
+//   Parts(base, of, call, algorithm_bytes, inner_bytes)   without a base only bytes() counts
 //   inner_params(call)               the inner call's parameters
 //   describe(inner, call, of, first, rows)                its arguments, of a chunk
+// and where they differ from those of the buffers
+//   kModels                          how many matrices of scores a chunk has
 //   algorithm_bytes(multiplier, call, of)                 the library's workspace
-//   scores, bias, errors, algorithm, inner                parts that every plan has
-// Of gradients also hidden, rounded, scale, alphas, grad_bias and sums, and active(call, first): which rows of a chunk
-// count.
+//   active(call, first)              of gradients: which rows of a chunk count
 #pragma once
 
-#include "columns.hpp"
+#include "chunk_buffers.hpp"
 #include "plan.hpp"
-#include "scores.hpp"
 
 namespace rlk::products {
 
@@ -57,36 +55,34 @@ private:
 };
 
 template <class Parts>
-class ChunksPlan : public sdk::Plan {
+class ChunksPlan : public simt::host::OperatorPlan<typename Parts::Op> {
 public:
   using Op = typename Parts::Op;
   using Arguments = sdk::Arguments<Op>;
 
   ChunksPlan(Device& device, const sdk::Call<Op>& call)
-      : multiplier_(device),
+      : simt::host::OperatorPlan<Op>(device, call),
+        multiplier_(device),
         kernels_(device, sdk::dtype_of(*sdk::arguments_of(call).hidden)),
-        params_(call.params()),
-        place_(device.place()),
         inner_(device, Parts(nullptr, scores_of(call), sdk::arguments_of(call), 0, 0), sdk::arguments_of(call),
                scores_of(call)) {
-    flags = RLK_PLAN_SHAREABLE | RLK_PLAN_CAPTURABLE;
-    dynamic_symbols = sdk::bits_of(&Arguments::N);
-    workspace_bound = UINT64_MAX;
+    this->dynamic_symbols = sdk::bits_of(&Arguments::N);
+    this->workspace_bound = UINT64_MAX;
   }
 
   uint64_t prepare(const sdk::Run& run) override {
-    const Arguments call = arguments_of(run);
+    const Arguments call = this->arguments_of(run);
     const Scores of(call, Parts::kModels);
-    return Parts(nullptr, of, call, algorithm_bytes(call, of), inner_bytes(run, call, of)).bytes;
+    return Parts(nullptr, of, call, algorithm_bytes(call, of), inner_bytes(run, call, of)).bytes();
   }
 
   void enqueue(sdk::Stream& stream, const sdk::Run& run) override {
-    const Arguments call = arguments_of(run);
+    const Arguments call = this->arguments_of(run);
     const Scores of(call, Parts::kModels);
     const uint64_t inner_size = inner_bytes(run, call, of);
     Parts parts(run.workspace(), of, call, algorithm_bytes(call, of), inner_size);
     if (run.data_error_record() == nullptr) parts.errors = nullptr;
-    const simt::host::PlaceScope scope(place_);
+    const simt::host::PlaceScope scope(this->place_);
     Chunk chunk{stream, run, call, of, parts, inner_size, simt::host::own(stream).handle()};
     if (parts.errors != nullptr) simt::host::fill(parts.errors, 0, sizeof(rlk_data_error_record), chunk.handle);
     if (call.bias != nullptr && of.is_narrow()) {
@@ -119,7 +115,6 @@ protected:
   virtual uint64_t other_inner_bytes(const sdk::Run&, const Arguments&, const Scores&) { return 0; }
 
   static Scores scores_of(const sdk::Call<Op>& call) { return Scores(sdk::arguments_of(call), Parts::kModels); }
-  Arguments arguments_of(const sdk::Run& run) const { return sdk::arguments_of<Op>(run, params_); }
   void multiply(const Chunk& chunk, const Product& product) {
     multiplier_.run(product, chunk.handle, chunk.parts.algorithm);
   }
@@ -130,8 +125,6 @@ protected:
 
   Multiplier multiplier_;
   ChunkKernels kernels_;
-  const typename Op::Params params_;
-  simt::host::Place place_;
 
 private:
   uint64_t algorithm_bytes(const Arguments& call, const Scores& of) {
@@ -221,47 +214,6 @@ private:
   ColumnSums sums_;
 };
 
-// What gradients have in a workspace beside the scores.
-struct GradientBuffers {
-  void *rounded, *hidden, *grad_bias, *sums;
-  simt::ProductsScale* scale;  // of the rounded slopes
-  float* alphas;               // the scale's inverse, for each row of a result, where the library takes it so
-  bool rounds_slopes;          // the inner call writes the slopes as they are multiplied: nothing else reads them
-
-  // A product's result has as many rows, or its transpose.
-  static int64_t alphas_of(const Scores& of) { return std::max({of.rows, of.V, of.D}); }
-  template <class Arguments>
-  void take_buffers(Arena& arena, const Scores& of, const Arguments& call, void* scores, bool inner_sums_bias = false) {
-    rounds_slopes = of.dtype == sdk::Dtype::bf16 && (call.grad_bias == nullptr || inner_sums_bias);
-    rounded = of.is_narrow() ? arena.take(of.bytes(of.rows * of.V)) : scores;
-    scale = of.scales_slopes() ? arena.take<simt::ProductsScale>(sizeof(simt::ProductsScale)) : nullptr;
-    const bool takes_alphas = of.scales_slopes() && library().numbers.takes_alphas();
-    alphas = takes_alphas ? arena.take<float>(static_cast<uint64_t>(alphas_of(of)) * sizeof(float)) : nullptr;
-    hidden = arena.take(of.bytes(of.rows * of.D));
-    grad_bias = call.grad_bias != nullptr ? arena.take(of.score_bytes(of.V)) : nullptr;
-    sums = call.grad_bias != nullptr ? arena.take(ColumnSums::workspace_of(of.rows, of.V, of.score)) : nullptr;
-  }
-  // The inner call's result, and the scores that it is made of.
-  template <class Inner>
-  void put_slopes(Inner& inner, typename Inner::Argument slopes, typename Inner::Argument scores, const Scores& of,
-                  int64_t rows) const {
-    if (!rounds_slopes) return inner.output_in_place(slopes, scores);
-    inner.output(slopes, rounded, of.dtype, rows, of.V);
-  }
-};
-
-// Rows by their ids.
-template <class Arguments>
-ChunkKernels::Active active_by_ids(const Arguments& call, int64_t first) {
-  return {from_row(call.ids, first), sdk::dtype_of(*call.ids) == sdk::Dtype::i64, call.params.ignore_index,
-          from_row(call.mask, first)};
-}
-
-// A vector of the vocabulary in scores' dtype: as it is, or in the workspace.
-inline void* widened(Arena& arena, const Scores& of, const rlk_tensor* tensor) {
-  return tensor != nullptr && of.is_narrow() ? arena.take(of.score_bytes(of.V)) : sdk::data_of(tensor);
-}
-
 // Refusals of the products that gradients need.
 template <class Parts, class Arguments>
 sdk::Refusal refuse_gradients(const Arguments& call) {
@@ -291,7 +243,7 @@ sdk::Support support_of_chunks(Device& device, const Arguments& call, double cos
   const rlk_call_desc desc = inner.description();
   sdk::Support of_inner = Parts::Serving::query(device, sdk::Call<Inner>(desc));
   if (of_inner.level == RLK_SUPPORT_NO) return of_inner;
-  const uint64_t own = parts.bytes + kWorkspaceLimit;
+  const uint64_t own = parts.bytes() + kWorkspaceLimit;
   sdk::Support answer =
       supported(cost_us, own + std::min(of_inner.workspace_bound, UINT64_MAX - own), RLK_NUMERICS_DETERMINISTIC);
   answer.variant = "chunks";

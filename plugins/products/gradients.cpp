@@ -27,14 +27,10 @@ std::vector<Product> linear_gradients(const LinearArguments& call) {
   return {x, weight};
 }
 
-class LinearBackwardPlan final : public sdk::Plan {
+class LinearBackwardPlan final : public OperatorPlan<sdk::ops::LinearBackward> {
 public:
   LinearBackwardPlan(Device& device, const sdk::Call<sdk::ops::LinearBackward>& call)
-      : multiplier_(device),
-        sums_(device, sdk::dtype_of(*sdk::arguments_of(call).grad_y)),
-        place_(device.place()),
-        params_(call.params()) {
-    flags = RLK_PLAN_SHAREABLE | RLK_PLAN_CAPTURABLE;
+      : OperatorPlan(device, call), multiplier_(device), sums_(device, sdk::dtype_of(*sdk::arguments_of(call).grad_y)) {
     dynamic_symbols = sdk::bits_of(&LinearArguments::N);
     workspace_bound = UINT64_MAX;
     workspace_of(sdk::arguments_of(call));
@@ -50,9 +46,6 @@ public:
   }
 
 private:
-  LinearArguments arguments_of(const sdk::Run& run) const {
-    return sdk::arguments_of<sdk::ops::LinearBackward>(run, params_);
-  }
   uint64_t workspace_of(const LinearArguments& call) {
     uint64_t bytes = 0;
     for (const Product& product : linear_gradients(call)) bytes = std::max(bytes, multiplier_.workspace_of(product));
@@ -62,8 +55,6 @@ private:
 
   Multiplier multiplier_;
   ColumnSums sums_;
-  Place place_;
-  const rlk_linear_backward_params params_;
 };
 
 // --- matmul ----------------------------------------------------------------------------------------------------------
@@ -129,14 +120,12 @@ std::vector<Gradient> matmul_gradients(const MatmulArguments& call) {
   return gradients;
 }
 
-class MatmulBackwardPlan final : public sdk::Plan {
+class MatmulBackwardPlan final : public OperatorPlan<sdk::ops::MatmulBackward> {
 public:
   MatmulBackwardPlan(Device& device, const sdk::Call<sdk::ops::MatmulBackward>& call)
-      : multiplier_(device),
-        narrow_(device, sdk::bytes_of(dtype_of(call)) == 2 ? sdk::Dtype::f32 : dtype_of(call), dtype_of(call)),
-        place_(device.place()),
-        params_(call.params()) {
-    flags = RLK_PLAN_SHAREABLE | RLK_PLAN_CAPTURABLE;
+      : OperatorPlan(device, call),
+        multiplier_(device),
+        narrow_(device, sdk::bytes_of(dtype_of(call)) == 2 ? sdk::Dtype::f32 : dtype_of(call), dtype_of(call)) {
     dynamic_symbols = sdk::bits_of(&MatmulArguments::M);
     workspace_bound = UINT64_MAX;
     workspace_of(sdk::arguments_of(call));
@@ -152,9 +141,6 @@ public:
 private:
   static sdk::Dtype dtype_of(const sdk::Call<sdk::ops::MatmulBackward>& call) {
     return sdk::dtype_of(*sdk::arguments_of(call).grad_y);
-  }
-  MatmulArguments arguments_of(const sdk::Run& run) const {
-    return sdk::arguments_of<sdk::ops::MatmulBackward>(run, params_);
   }
   uint64_t algorithm_bytes(const Gradient& gradient) {
     Product product = gradient.product;
@@ -204,8 +190,6 @@ private:
 
   Multiplier multiplier_;
   ElementMap narrow_;
-  Place place_;
-  const rlk_matmul_backward_params params_;
 };
 
 }  // namespace

@@ -58,6 +58,17 @@ void* row_of(const Scores& of, void* numbers, int64_t row) {
   return numbers == nullptr ? nullptr : static_cast<char*>(numbers) + row * sdk::bytes_of(of.score);
 }
 
+// What losses have in a workspace, of all rows.
+struct LossBuffers {
+  void *entropy, *lse, *loss;
+
+  template <class Arguments>
+  LossBuffers(Arena& arena, const Scores& of, const Arguments& call)
+      : entropy(arena.take(of.score_bytes(of.N))),
+        lse(call.lse != nullptr ? sdk::data_of(call.lse) : arena.take(of.score_bytes(of.N))),
+        loss(arena.take(of.score_bytes(1))) {}
+};
+
 // The rows' losses of a chunk. The square of lse is added to what is summed: two sums of one reduction have a share
 // each.
 template <class Arguments>
@@ -72,9 +83,9 @@ void describe_losses(InnerCall<RowLosses::Op>& of_rows, const Parts& parts, cons
   give(of_rows, &Named::ids, call.ids, first, rows);
   if (call.class_weight != nullptr) of_rows.input(&Named::class_weight, parts.class_weight, of.score, of.V);
   give(of_rows, &Named::mask, call.mask, first, rows);
-  of_rows.output(&Named::loss, parts.loss, of.score, 1);
-  of_rows.output(&Named::token_loss, row_of(of, parts.entropy, first), of.score, rows);
-  of_rows.output(&Named::lse, row_of(of, parts.lse, first), of.score, rows);
+  of_rows.output(&Named::loss, parts.losses.loss, of.score, 1);
+  of_rows.output(&Named::token_loss, row_of(of, parts.losses.entropy, first), of.score, rows);
+  of_rows.output(&Named::lse, row_of(of, parts.losses.lse, first), of.score, rows);
   of_rows.symbol(&Named::N, rows);
   of_rows.symbol(&Named::V, of.V);
 }
@@ -103,8 +114,8 @@ void describe_slopes(InnerCall<RowSlopes::Op>& of_rows, const Parts& parts, cons
 template <class Chunk>
 void reduce_losses(const Chunk& chunk, FunctionHandle kernel) {
   simt::LinearLossArgs args = loss_args(chunk.call, chunk.parts.class_weight);
-  args.entropy = chunk.parts.entropy;
-  args.lse = chunk.parts.lse;
+  args.entropy = chunk.parts.losses.entropy;
+  args.lse = chunk.parts.losses.lse;
   args.token_loss = sdk::data_of(chunk.call.token_loss);
   args.loss = sdk::data_of(chunk.call.loss);
   args.z_loss = sdk::data_of(chunk.call.z_loss);
@@ -127,31 +138,17 @@ FunctionHandle kernel_of(Device& device, const char* what, sdk::Dtype dtype) {
 
 // --- forward ---------------------------------------------------------------------------------------------------------
 
-struct ForwardParts {
+struct ForwardParts : ForwardBuffers {
   using Op = Forward;
   using Serving = RowLosses;
   using Arguments = sdk::Arguments<Op>;
-  static constexpr int64_t kModels = 1;
-  void *scores, *bias, *class_weight, *entropy, *lse, *loss, *algorithm, *inner;
-  rlk_data_error_record* errors;
-  uint64_t bytes;
+  void* class_weight;
+  LossBuffers losses;
 
-  ForwardParts(void* base, const Scores& of, const Arguments& call, uint64_t algorithm_bytes, uint64_t inner_bytes) {
-    Arena arena(base);
-    algorithm = arena.take(algorithm_bytes);
-    scores = arena.take(of.score_bytes(of.rows * of.V));
-    bias = widened(arena, of, call.bias);
-    class_weight = widened(arena, of, call.class_weight);
-    entropy = arena.take(of.score_bytes(of.N));
-    lse = call.lse != nullptr ? sdk::data_of(call.lse) : arena.take(of.score_bytes(of.N));
-    loss = arena.take(of.score_bytes(1));
-    errors = arena.take<rlk_data_error_record>(sizeof(rlk_data_error_record));
-    inner = arena.take(inner_bytes);
-    bytes = arena.bytes();
-  }
-  uint64_t algorithm_bytes(Multiplier& multiplier, const Arguments& call, const Scores& of) const {
-    return scores_bytes(multiplier, of, *call.hidden, *call.weight, call.bias, bias);
-  }
+  ForwardParts(void* base, const Scores& of, const Arguments& call, uint64_t algorithm_bytes, uint64_t inner_bytes)
+      : ForwardBuffers(base, of, call, algorithm_bytes, inner_bytes),
+        class_weight(widened(arena, of, call.class_weight)),
+        losses(arena, of, call) {}
   static auto inner_params(const Arguments& call) { return loss_params(call); }
   void describe(InnerCall<Serving::Op>& of_rows, const Arguments& call, const Scores& of, int64_t first,
                 int64_t rows) const {
@@ -172,32 +169,23 @@ private:
 
 // --- backward --------------------------------------------------------------------------------------------------------
 
-struct BackwardParts : GradientBuffers {
-  using Op = Backward;
+// Also of both in one.
+template <class Operator>
+struct SlopeParts : GradientBuffers {
+  using Op = Operator;
   using Serving = RowSlopes;
   using Arguments = sdk::Arguments<Op>;
-  static constexpr int64_t kModels = 1;
-  void *scores, *bias, *class_weight, *grads, *algorithm, *inner;
-  rlk_data_error_record* errors;
-  uint64_t bytes;
+  void *class_weight, *grads;
 
-  BackwardParts(void* base, const Scores& of, const Arguments& call, uint64_t algorithm_bytes, uint64_t inner_bytes) {
-    Arena arena(base);
-    algorithm = arena.take(algorithm_bytes);
-    scores = arena.take(of.score_bytes(of.rows * of.V));
-    bias = widened(arena, of, call.bias);
-    class_weight = widened(arena, of, call.class_weight);
-    take_buffers(arena, of, call, scores);
-    grads = arena.take(of.score_bytes(of.N));
-    errors = arena.take<rlk_data_error_record>(sizeof(rlk_data_error_record));
-    inner = arena.take(inner_bytes);
-    bytes = arena.bytes();
-  }
-  uint64_t algorithm_bytes(Multiplier& multiplier, const Arguments& call, const Scores& of) const {
-    return gradients_bytes(multiplier, call, of, *this);
-  }
-  static ChunkKernels::Active active(const Arguments& call, int64_t first) { return active_by_ids(call, first); }
+  SlopeParts(void* base, const Scores& of, const Arguments& call, uint64_t algorithm_bytes, uint64_t inner_bytes)
+      : GradientBuffers(base, of, call, algorithm_bytes, inner_bytes),
+        class_weight(widened(arena, of, call.class_weight)),
+        grads(arena.take(of.score_bytes(of.N))) {}
   static auto inner_params(const Arguments& call) { return slope_params(call); }
+};
+
+struct BackwardParts : SlopeParts<Backward> {
+  using SlopeParts::SlopeParts;
   void describe(InnerCall<Serving::Op>& of_rows, const Arguments& call, const Scores& of, int64_t first,
                 int64_t rows) const {
     using Named = sdk::Arguments<Serving::Op>;
@@ -223,41 +211,17 @@ private:
 
 // --- both in one -----------------------------------------------------------------------------------------------------
 
-struct FusedParts : GradientBuffers {
-  using Op = Fused;
-  using Serving = RowSlopes;
-  using Arguments = sdk::Arguments<Op>;
-  static constexpr int64_t kModels = 1;
-  void *scores, *bias, *class_weight, *entropy, *lse, *loss, *grads, *algorithm, *inner;
-  rlk_data_error_record* errors;
-  uint64_t bytes;
+struct FusedParts : SlopeParts<Fused> {
+  LossBuffers losses;
 
-  FusedParts(void* base, const Scores& of, const Arguments& call, uint64_t algorithm_bytes, uint64_t inner_bytes) {
-    Arena arena(base);
-    algorithm = arena.take(algorithm_bytes);
-    scores = arena.take(of.score_bytes(of.rows * of.V));
-    bias = widened(arena, of, call.bias);
-    class_weight = widened(arena, of, call.class_weight);
-    take_buffers(arena, of, call, scores);
-    entropy = arena.take(of.score_bytes(of.N));
-    lse = call.lse != nullptr ? sdk::data_of(call.lse) : arena.take(of.score_bytes(of.N));
-    loss = arena.take(of.score_bytes(1));
-    grads = arena.take(of.score_bytes(of.N));
-    errors = arena.take<rlk_data_error_record>(sizeof(rlk_data_error_record));
-    inner = arena.take(inner_bytes);
-    bytes = arena.bytes();
-  }
-  uint64_t algorithm_bytes(Multiplier& multiplier, const Arguments& call, const Scores& of) const {
-    return gradients_bytes(multiplier, call, of, *this);
-  }
-  static ChunkKernels::Active active(const Arguments& call, int64_t first) { return active_by_ids(call, first); }
-  static auto inner_params(const Arguments& call) { return slope_params(call); }
+  FusedParts(void* base, const Scores& of, const Arguments& call, uint64_t algorithm_bytes, uint64_t inner_bytes)
+      : SlopeParts(base, of, call, algorithm_bytes, inner_bytes), losses(arena, of, call) {}
   void describe(InnerCall<Serving::Op>& of_rows, const Arguments& call, const Scores& of, int64_t first,
                 int64_t rows) const {
     using Named = sdk::Arguments<Serving::Op>;
     describe_slopes(of_rows, *this, call, of, first, rows);
-    of_rows.input(&Named::lse, row_of(of, lse, first), of.score, rows);
-    of_rows.input(&Named::grad_loss, loss, of.score, 1);  // of which nothing is taken
+    of_rows.input(&Named::lse, row_of(of, losses.lse, first), of.score, rows);
+    of_rows.input(&Named::grad_loss, losses.loss, of.score, 1);  // of which nothing is taken
   }
 
   // The losses of the same chunk.
@@ -307,45 +271,48 @@ sdk::Refusal refuse_two_shares(const Arguments& call) {
                           "each row");
 }
 
+// What all three ask, but for their own arguments.
+template <class Arguments>
+sdk::Refusal refuse_losses(const Device& device, const Arguments& call) {
+  if (auto refused = refuse_scores(device, call)) return refused;
+  if (auto refused = sdk::refuse_gaps(call.ids, "ids")) return refused;
+  return sdk::refuse_gaps(call.class_weight, "class_weight");
+}
+template <class Parts>
+sdk::Support support_of_slopes(Device& device, const typename Parts::Arguments& call) {
+  if (auto refused = sdk::refuse_gaps(call.grad_bias, "grad_bias")) return *refused;
+  if (auto refused = refuse_two_shares(call)) return *refused;
+  if (auto refused = refuse_gradients<Parts>(call)) return *refused;
+  return support_of_chunks<Parts>(device, call, 3 * scores_us(device, call));
+}
+
 }  // namespace
 
-sdk::Support query(Device& device, const sdk::Call<Forward>& call) {
-  const ForwardParts::Arguments arguments = sdk::arguments_of(call);
-  if (auto refused = refuse_scores(device, arguments)) return *refused;
-  if (auto refused = sdk::refuse_gaps(arguments.ids, "ids")) return *refused;
-  if (auto refused = sdk::refuse_gaps(arguments.class_weight, "class_weight")) return *refused;
-  if (auto refused = sdk::refuse_gaps(arguments.token_loss, "token_loss")) return *refused;
-  return support_of_chunks<ForwardParts>(device, arguments, scores_us(device, arguments));
+sdk::Support query(Device& device, const sdk::Call<Forward>& described) {
+  const ForwardParts::Arguments call = sdk::arguments_of(described);
+  if (auto refused = refuse_losses(device, call)) return *refused;
+  if (auto refused = sdk::refuse_gaps(call.token_loss, "token_loss")) return *refused;
+  return support_of_chunks<ForwardParts>(device, call, scores_us(device, call));
 }
 std::unique_ptr<sdk::Plan> plan(Device& device, const sdk::Call<Forward>& call) {
   return std::make_unique<LinearCrossEntropyPlan>(device, call);
 }
 
-sdk::Support query(Device& device, const sdk::Call<Backward>& call) {
-  const BackwardParts::Arguments arguments = sdk::arguments_of(call);
-  if (auto refused = refuse_scores(device, arguments)) return *refused;
-  if (auto refused = sdk::refuse_gaps(arguments.ids, "ids")) return *refused;
-  if (auto refused = sdk::refuse_gaps(arguments.class_weight, "class_weight")) return *refused;
-  if (auto refused = sdk::refuse_gaps(arguments.grad_token_loss, "grad_token_loss")) return *refused;
-  if (auto refused = sdk::refuse_gaps(arguments.grad_bias, "grad_bias")) return *refused;
-  if (auto refused = refuse_two_shares(arguments)) return *refused;
-  if (auto refused = refuse_gradients<BackwardParts>(arguments)) return *refused;
-  return support_of_chunks<BackwardParts>(device, arguments, 3 * scores_us(device, arguments));
+sdk::Support query(Device& device, const sdk::Call<Backward>& described) {
+  const BackwardParts::Arguments call = sdk::arguments_of(described);
+  if (auto refused = refuse_losses(device, call)) return *refused;
+  if (auto refused = sdk::refuse_gaps(call.grad_token_loss, "grad_token_loss")) return *refused;
+  return support_of_slopes<BackwardParts>(device, call);
 }
 std::unique_ptr<sdk::Plan> plan(Device& device, const sdk::Call<Backward>& call) {
   return std::make_unique<LinearCrossEntropyBackwardPlan>(device, call);
 }
 
-sdk::Support query(Device& device, const sdk::Call<Fused>& call) {
-  const FusedParts::Arguments arguments = sdk::arguments_of(call);
-  if (auto refused = refuse_scores(device, arguments)) return *refused;
-  if (auto refused = sdk::refuse_gaps(arguments.ids, "ids")) return *refused;
-  if (auto refused = sdk::refuse_gaps(arguments.class_weight, "class_weight")) return *refused;
-  if (auto refused = sdk::refuse_gaps(arguments.token_loss, "token_loss")) return *refused;
-  if (auto refused = sdk::refuse_gaps(arguments.grad_bias, "grad_bias")) return *refused;
-  if (auto refused = refuse_two_shares(arguments)) return *refused;
-  if (auto refused = refuse_gradients<FusedParts>(arguments)) return *refused;
-  return support_of_chunks<FusedParts>(device, arguments, 3 * scores_us(device, arguments));
+sdk::Support query(Device& device, const sdk::Call<Fused>& described) {
+  const FusedParts::Arguments call = sdk::arguments_of(described);
+  if (auto refused = refuse_losses(device, call)) return *refused;
+  if (auto refused = sdk::refuse_gaps(call.token_loss, "token_loss")) return *refused;
+  return support_of_slopes<FusedParts>(device, call);
 }
 std::unique_ptr<sdk::Plan> plan(Device& device, const sdk::Call<Fused>& call) {
   return std::make_unique<FusedPlan>(device, call);

@@ -22,15 +22,31 @@ To params_of(const From& from, To to) {
   return to;
 }
 
-// Scores of the teacher for a chunk's rows.
-template <class Arguments>
-Product teacher_product(const Arguments& call, const Scores& of, void* scores, const void* bias, int64_t first,
-                        int64_t rows) {
-  return scores_product(matrix_of(*call.teacher_hidden).rows_from(first, rows), matrix_of(*call.teacher_weight),
-                        dense(scores, of.score, rows, of.V), call.teacher_bias, bias);
-}
-
 // What both plans have of the teacher's.
+struct TeacherBuffers {
+  void *scores, *bias;
+
+  template <class Arguments>
+  TeacherBuffers(Arena& arena, const Scores& of, const Arguments& call)
+      : scores(arena.take(of.score_bytes(of.rows * of.V))), bias(widened(arena, of, call.teacher_bias)) {}
+  template <class Arguments>
+  uint64_t algorithm_bytes(Multiplier& multiplier, const Arguments& call, const Scores& of) const {
+    return scores_bytes(multiplier, of, *call.teacher_hidden, *call.teacher_weight, call.teacher_bias, bias);
+  }
+};
+template <class Buffers>
+struct TeacherParts : Buffers {
+  static constexpr int64_t kModels = 2;
+  TeacherBuffers teacher;
+
+  template <class Arguments>
+  TeacherParts(void* base, const Scores& of, const Arguments& call, uint64_t algorithm_bytes, uint64_t inner_bytes)
+      : Buffers(base, of, call, algorithm_bytes, inner_bytes), teacher(this->arena, of, call) {}
+  template <class Arguments>
+  uint64_t algorithm_bytes(Multiplier& multiplier, const Arguments& call, const Scores& of) const {
+    return std::max(Buffers::algorithm_bytes(multiplier, call, of), teacher.algorithm_bytes(multiplier, call, of));
+  }
+};
 template <class Plan>
 class TeacherPlan final : public Plan {
 public:
@@ -40,41 +56,25 @@ private:
   using Chunk = typename Plan::Chunk;
   void begin(const Chunk& chunk) override {
     if (chunk.call.teacher_bias == nullptr || !chunk.of.is_narrow()) return;
-    this->kernels_.widen(sdk::data_of(chunk.call.teacher_bias), chunk.parts.teacher_bias, chunk.of.V, chunk.handle);
+    this->kernels_.widen(sdk::data_of(chunk.call.teacher_bias), chunk.parts.teacher.bias, chunk.of.V, chunk.handle);
   }
   void before_inner(const Chunk& chunk) override {
-    this->multiply(chunk, teacher_product(chunk.call, chunk.of, chunk.parts.teacher_scores, chunk.parts.teacher_bias,
-                                          chunk.first, chunk.rows));
+    const auto& call = chunk.call;
+    const TeacherBuffers& teacher = chunk.parts.teacher;
+    this->multiply(chunk, scores_product(matrix_of(*call.teacher_hidden).rows_from(chunk.first, chunk.rows),
+                                         matrix_of(*call.teacher_weight),
+                                         dense(teacher.scores, chunk.of.score, chunk.rows, chunk.of.V),
+                                         call.teacher_bias, teacher.bias));
   }
 };
 
 // --- forward ---------------------------------------------------------------------------------------------------------
 
-struct ForwardParts {
+struct ForwardParts : TeacherParts<ForwardBuffers> {
   using Op = Forward;
   using Serving = ServingOf<sdk::ops::Jsd, Maps>::type;
   using Arguments = sdk::Arguments<Op>;
-  static constexpr int64_t kModels = 2;
-  void *scores, *teacher_scores, *bias, *teacher_bias, *algorithm, *inner;
-  rlk_data_error_record* errors;
-  uint64_t bytes;
-
-  ForwardParts(void* base, const Scores& of, const Arguments& call, uint64_t algorithm_bytes, uint64_t inner_bytes) {
-    Arena arena(base);
-    algorithm = arena.take(algorithm_bytes);
-    scores = arena.take(of.score_bytes(of.rows * of.V));
-    teacher_scores = arena.take(of.score_bytes(of.rows * of.V));
-    bias = widened(arena, of, call.bias);
-    teacher_bias = widened(arena, of, call.teacher_bias);
-    errors = arena.take<rlk_data_error_record>(sizeof(rlk_data_error_record));
-    inner = arena.take(inner_bytes);
-    bytes = arena.bytes();
-  }
-  uint64_t algorithm_bytes(Multiplier& multiplier, const Arguments& call, const Scores& of) const {
-    return std::max(
-        scores_bytes(multiplier, of, *call.hidden, *call.weight, call.bias, bias),
-        scores_bytes(multiplier, of, *call.teacher_hidden, *call.teacher_weight, call.teacher_bias, teacher_bias));
-  }
+  using TeacherParts::TeacherParts;
   static rlk_jsd_params inner_params(const Arguments& call) {
     return params_of(call.params, rlk_jsd_params RLK_JSD_PARAMS_INIT);
   }
@@ -82,7 +82,7 @@ struct ForwardParts {
                 int64_t rows) const {
     using Named = sdk::Arguments<Serving::Op>;
     jsd.input(&Named::logits, scores, of.score, rows, of.V);
-    jsd.input(&Named::teacher_logits, teacher_scores, of.score, rows, of.V);
+    jsd.input(&Named::teacher_logits, teacher.scores, of.score, rows, of.V);
     give(jsd, &Named::mask, call.mask, first, rows);
     take(jsd, &Named::loss, call.loss, first, rows);
     take(jsd, &Named::lse, call.lse, first, rows);
@@ -95,32 +95,11 @@ struct ForwardParts {
 
 // --- backward --------------------------------------------------------------------------------------------------------
 
-struct BackwardParts : GradientBuffers {
+struct BackwardParts : TeacherParts<GradientBuffers> {
   using Op = Backward;
   using Serving = ServingOf<sdk::ops::JsdBackward, Maps>::type;
   using Arguments = sdk::Arguments<Op>;
-  static constexpr int64_t kModels = 2;
-  void *scores, *teacher_scores, *bias, *teacher_bias, *algorithm, *inner;
-  rlk_data_error_record* errors;
-  uint64_t bytes;
-
-  BackwardParts(void* base, const Scores& of, const Arguments& call, uint64_t algorithm_bytes, uint64_t inner_bytes) {
-    Arena arena(base);
-    algorithm = arena.take(algorithm_bytes);
-    scores = arena.take(of.score_bytes(of.rows * of.V));
-    teacher_scores = arena.take(of.score_bytes(of.rows * of.V));
-    bias = widened(arena, of, call.bias);
-    teacher_bias = widened(arena, of, call.teacher_bias);
-    take_buffers(arena, of, call, scores);
-    errors = arena.take<rlk_data_error_record>(sizeof(rlk_data_error_record));
-    inner = arena.take(inner_bytes);
-    bytes = arena.bytes();
-  }
-  uint64_t algorithm_bytes(Multiplier& multiplier, const Arguments& call, const Scores& of) const {
-    return std::max(
-        gradients_bytes(multiplier, call, of, *this),
-        scores_bytes(multiplier, of, *call.teacher_hidden, *call.teacher_weight, call.teacher_bias, teacher_bias));
-  }
+  using TeacherParts::TeacherParts;
   static ChunkKernels::Active active(const Arguments& call, int64_t first) {
     return {nullptr, false, 0, from_row(call.mask, first)};
   }
@@ -131,7 +110,7 @@ struct BackwardParts : GradientBuffers {
                 int64_t rows) const {
     using Named = sdk::Arguments<Serving::Op>;
     jsd.input(&Named::logits, scores, of.score, rows, of.V);
-    jsd.input(&Named::teacher_logits, teacher_scores, of.score, rows, of.V);
+    jsd.input(&Named::teacher_logits, teacher.scores, of.score, rows, of.V);
     give(jsd, &Named::lse, call.lse, first, rows);
     give(jsd, &Named::teacher_lse, call.teacher_lse, first, rows);
     give(jsd, &Named::student_kl, call.student_kl, first, rows);

@@ -28,27 +28,15 @@ To params_of(const From& from, To to) {
 
 // --- forward ---------------------------------------------------------------------------------------------------------
 
-struct ForwardParts {
+struct ForwardParts : ForwardBuffers {
   using Op = Forward;
   using Serving = Logp;
   using Arguments = sdk::Arguments<Op>;
-  static constexpr int64_t kModels = 1;
-  void *scores, *bias, *logp, *algorithm, *inner;
-  rlk_data_error_record* errors;
-  uint64_t bytes;
+  void* logp;
 
-  ForwardParts(void* base, const Scores& of, const Arguments& call, uint64_t algorithm_bytes, uint64_t inner_bytes) {
-    Arena arena(base);
-    algorithm = arena.take(algorithm_bytes);
-    scores = arena.take(of.score_bytes(of.rows * of.V));
-    bias = widened(arena, of, call.bias);
+  ForwardParts(void* base, const Scores& of, const Arguments& call, uint64_t algorithm_bytes, uint64_t inner_bytes)
+      : ForwardBuffers(base, of, call, algorithm_bytes, inner_bytes) {
     logp = sdk::dtype_of(*call.logp) != of.score ? arena.take(of.score_bytes(of.rows)) : nullptr;
-    errors = arena.take<rlk_data_error_record>(sizeof(rlk_data_error_record));
-    inner = arena.take(inner_bytes);
-    bytes = arena.bytes();
-  }
-  uint64_t algorithm_bytes(Multiplier& multiplier, const Arguments& call, const Scores& of) const {
-    return scores_bytes(multiplier, of, *call.hidden, *call.weight, call.bias, bias);
   }
   static rlk_logp_params inner_params(const Arguments& call) {
     return params_of(call.params, rlk_logp_params RLK_LOGP_PARAMS_INIT);
@@ -91,26 +79,12 @@ struct BackwardParts : GradientBuffers {
   using Op = Backward;
   using Serving = LogpBackward;
   using Arguments = sdk::Arguments<Op>;
-  static constexpr int64_t kModels = 1;
-  void *scores, *bias, *grad_logp, *algorithm, *inner;
-  rlk_data_error_record* errors;
-  uint64_t bytes;
+  void* grad_logp;
 
-  BackwardParts(void* base, const Scores& of, const Arguments& call, uint64_t algorithm_bytes, uint64_t inner_bytes) {
-    Arena arena(base);
-    algorithm = arena.take(algorithm_bytes);
-    scores = arena.take(of.score_bytes(of.rows * of.V));
-    bias = widened(arena, of, call.bias);
-    take_buffers(arena, of, call, scores, true);
+  BackwardParts(void* base, const Scores& of, const Arguments& call, uint64_t algorithm_bytes, uint64_t inner_bytes)
+      : GradientBuffers(base, of, call, algorithm_bytes, inner_bytes, true) {
     grad_logp = sdk::dtype_of(*call.grad_logp) != of.score ? arena.take(of.score_bytes(of.rows)) : nullptr;
-    errors = arena.take<rlk_data_error_record>(sizeof(rlk_data_error_record));
-    inner = arena.take(inner_bytes);
-    bytes = arena.bytes();
   }
-  uint64_t algorithm_bytes(Multiplier& multiplier, const Arguments& call, const Scores& of) const {
-    return gradients_bytes(multiplier, call, of, *this);
-  }
-  static ChunkKernels::Active active(const Arguments& call, int64_t first) { return active_by_ids(call, first); }
   static rlk_logp_backward_params inner_params(const Arguments& call) {
     return params_of(call.params, rlk_logp_backward_params RLK_LOGP_BACKWARD_PARAMS_INIT);
   }

@@ -17,19 +17,18 @@ constexpr const char* kVariant = "library";
 
 // Products: a function from the operator's arguments to the products.
 template <class Op, std::vector<Product> (*Products)(const sdk::Arguments<Op>&)>
-class ProductsPlan final : public sdk::Plan {
+class ProductsPlan final : public simt::host::OperatorPlan<Op> {
 public:
   ProductsPlan(Device& device, const sdk::Call<Op>& call, int64_t sdk::Arguments<Op>::*dynamic)
-      : multiplier_(device), place_(device.place()), params_(call.params()) {
-    flags = RLK_PLAN_SHAREABLE | RLK_PLAN_CAPTURABLE;
-    dynamic_symbols = sdk::bits_of(dynamic);
-    workspace_bound = UINT64_MAX;
+      : simt::host::OperatorPlan<Op>(device, call), multiplier_(device) {
+    this->dynamic_symbols = sdk::bits_of(dynamic);
+    this->workspace_bound = UINT64_MAX;
     workspace_of(Products(sdk::arguments_of(call)));  // there is an algorithm
   }
-  uint64_t prepare(const sdk::Run& run) override { return workspace_of(Products(sdk::arguments_of<Op>(run, params_))); }
+  uint64_t prepare(const sdk::Run& run) override { return workspace_of(Products(this->arguments_of(run))); }
   void enqueue(sdk::Stream& stream, const sdk::Run& run) override {
-    const simt::host::PlaceScope scope(place_);
-    for (const Product& product : Products(sdk::arguments_of<Op>(run, params_))) {
+    const simt::host::PlaceScope scope(this->place_);
+    for (const Product& product : Products(this->arguments_of(run))) {
       multiplier_.run(product, simt::host::own(stream).handle(), run.workspace());
     }
   }
@@ -42,8 +41,6 @@ private:
   }
 
   Multiplier multiplier_;
-  simt::host::Place place_;
-  const typename Op::Params params_;
 };
 
 // numerics: what is claimed of a library that lets the caller choose how parts of a sum are added; of another, nothing.

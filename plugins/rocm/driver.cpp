@@ -1,8 +1,5 @@
 // AMD's part of the table: the library and its versions, attributes, what an architecture is worth, where kernels come
 // from: inside this plugin where hipcc was there when it was built, else from hipRTC on this machine.
-#include <cstdlib>
-#include <fstream>
-
 #include "../simt/host/calls.hpp"
 #include "../simt/host/compiler.hpp"
 #include "hip.hpp"
@@ -65,17 +62,10 @@ const void* image_of(const char* kernels, int device) {
   return compiled_image(compiler(), kernels, target.empty() ? cache_name(device) : target, options, &place);
 }
 
-std::string kernel_driver_version() {
-  std::ifstream file("/sys/module/amdgpu/version");
-  std::string version;
-  file >> version;
-  return version;
-}
-
 Profile profile_of(int device) {
   Profile profile;
   profile.arch = architecture_of_device(device);
-  profile.driver_version = kernel_driver_version();
+  profile.driver_version = module_version("amdgpu");
   profile.runtime_version = runtime_version();
   // Estimates from data sheets, nothing measured: 16-bit matrix operations of a compute unit in a microsecond.
   const int major = attribute(device, kAttributeMajor);

@@ -160,6 +160,24 @@ class Good(command.Case):
         self.assertEqual(self.json(*words, RLK_OP_LOGP="cpu")["warnings"], [])
         self.assertEqual(self.json(*words, RLK_PLUGINS_DISABLE="golden")["warnings"], [])
 
+    def test_times_that_bench_remembers_are_those_of_later_processes(self):
+        self.add_plugin("golden")
+        words = ("logp", "--shape", "N=64,V=512")
+
+        def timed(*shape):
+            return {c["plugin"]: c["measured_us"] for c in self.json("explain", *(shape or words))["candidates"]}
+        self.assertEqual(set(timed().values()), {0})
+        document = self.json("bench", *words, "--seconds", "0.05", "--remember")
+        self.assertEqual(document["remembered"], 2)
+        medians = {row["impl"].split("/")[0]: row["median_us"] for row in document["rows"] if "staged" not in row}
+        self.assertEqual({name: round(us, 6) for name, us in timed().items()},
+                         {name: round(us, 6) for name, us in medians.items()})
+        self.assertTrue(all(us > 0 for us in timed("logp", "--shape", "N=100,V=512").values()))
+        self.assertEqual(set(timed("logp", "--shape", "N=200,V=512").values()), {0})
+        self.assertEqual(set(timed("logp", "--shape", "N=64,V=512", "--dtype", "bf16").values()), {0})
+        self.assertEqual(len([e for e in self.json("cache", "ls")["entries"] if e["name"].startswith("costs-")]), 2)
+        self.assertIn("2 times are remembered", self.output("bench", *words, "--seconds", "0.02", "--remember"))
+
     def test_what_the_cpu_would_serve_for_a_device_names_its_cost(self):
         self.add_plugin("golden")
         words = ("whiten", "--shape", "B=2,L=300")  # golden has none

@@ -96,5 +96,26 @@ TEST_F(CanaryTest, OneThatFailsEndsWhatRestedOnTheReport) {
   EXPECT_NE(record.notes.back().find("stands for nothing here, and everything is tried"), std::string::npos);
 }
 
+// A verdict of earlier operators stands while more of them are tried: it depends on what is loaded all the while.
+TEST_F(CanaryTest, WhatIsReportedOnTheWayNamesTheFilesThatAreLoaded) {
+  PluginRecord record = examined("silu");
+  record.units.push_back(unit_of("value_loss", "simd", ""));
+  record.units.back().reason_code = core::kWaiting;
+  record.devices.clear(), record.evidence.clear(), record.loaded_files.clear();
+  ExamineOptions options;
+  options.host = loader::host_services();
+  options.place = Place::host;
+  options.by_operator = true;
+  options.operators = {"value_loss"};
+  options.suite.dtype = "f32";
+  int reports = 0;
+  options.on_progress = [&](const PluginRecord& now) {
+    ++reports;
+    EXPECT_FALSE(now.loaded_files.empty()) << to_string(now.state);
+  };
+  examine(&record, options);
+  EXPECT_GT(reports, 3);
+}
+
 }  // namespace
 }  // namespace rlk::loader

@@ -189,7 +189,7 @@ TEST_F(StoreTest, ALimitOfFileSizesLeavesMemory) {
 }
 
 // A worker that a trainer forked goes on when the trainer crashes.
-TEST_F(StoreTest, ACrumbIsOfAProcessThatEndedAlsoWhileItsForkedChildLives) {
+TEST_F(StoreTest, ABreadcrumbIsOfAProcessThatEndedAlsoWhileItsForkedChildLives) {
   int child_lives[2], parent_ends[2];
   ASSERT_EQ(pipe(child_lives), 0);
   ASSERT_EQ(pipe(parent_ends), 0);
@@ -220,7 +220,7 @@ TEST_F(StoreTest, ACrumbIsOfAProcessThatEndedAlsoWhileItsForkedChildLives) {
   for (const int fd : {child_lives[0], child_lives[1], parent_ends[0], parent_ends[1]}) close(fd);
 }
 
-TEST_F(StoreTest, AForkedChildHasCrumbsOfItsOwn) {
+TEST_F(StoreTest, AForkedChildHasBreadcrumbsOfItsOwn) {
   Breadcrumbs breadcrumbs(folder.path());
   const std::shared_ptr<void> inside = breadcrumbs.leave({});
   EXPECT_EQ(join(in_fork([&] {
@@ -235,7 +235,7 @@ TEST_F(StoreTest, AForkedChildHasCrumbsOfItsOwn) {
 }
 
 // Python ends a process while daemon threads are inside a first call: that call has not ended it.
-TEST_F(StoreTest, AProcessThatEndsByItselfLeavesNoCrumbOfOtherThreads) {
+TEST_F(StoreTest, AProcessThatEndsByItselfLeavesNoBreadcrumbOfOtherThreads) {
   EXPECT_EQ(join(in_fork([&] {
               Breadcrumbs breadcrumbs(folder.path());
               std::shared_ptr<void> inside;

@@ -1,9 +1,10 @@
-"""librlk_torch uses torch's stable C ABI and nothing else of torch: what the file asks of the linker, and each function it
-finds by name beside torch's own declaration."""
+"""librlk_torch uses the stable C ABIs of torch and of Python and nothing else of them: what the file asks of the linker, and
+each function it finds by name beside its own declaration."""
 import os
 import pathlib
 import re
 import subprocess
+import sysconfig
 
 import pytest
 
@@ -31,7 +32,7 @@ def test_the_library_links_nothing_of_torch(library):
     undefined = [line.split(" U ")[1] for line in symbols if " U " in line]
     assert undefined and [name for name in undefined if re.search(r"\b(at|c10|torch)::|^(aoti_)?torch_|^Py", name)] == []
     assert {line.split()[-1] for line in symbols if " T " in line} == {
-        "rlk_torch_error", "rlk_torch_open", "rlk_torch_register", "rlk_torch_reloaded"}
+        "rlk_torch_callable", "rlk_torch_error", "rlk_torch_open", "rlk_torch_register", "rlk_torch_reloaded"}
 
 
 PROGRAM = """
@@ -72,6 +73,31 @@ def test_functions_of_later_torches_are_as_those_declare_them(tmp_path):
     assert compiled(tmp_path, PROGRAM, f"0x{newest[0]:02x}{newest[1]:02x}000000000000") == ""
 
 
+PYTHON = """
+#include <stddef.h>
+#define Py_LIMITED_API 0x030a0000
+#include <Python.h>
+#undef PyCMethod_New
+#include <type_traits>
+#define F(name, result, parameters) static_assert(std::is_same_v<decltype(&::name), result(*) parameters>, #name);
+#include "python_functions.inc"
+static_assert(sizeof(PyMethodDef) == 32 && offsetof(PyMethodDef, ml_meth) == 8 && offsetof(PyMethodDef, ml_flags) == 16);
+static_assert(METH_FASTCALL == 0x80);
+"""
+
+
+def test_every_function_of_python_is_of_its_limited_api(tmp_path):
+    include = pathlib.Path(sysconfig.get_paths()["include"])
+    if not (include / "Python.h").is_file():
+        pytest.skip("Python's headers are not installed here")
+    source = tmp_path / "python.cpp"
+    for more, expected in (("", None), ("F(Py_DecRef, int, (PyObject*))", "Py_DecRef")):
+        source.write_text(PYTHON + more)
+        said = subprocess.run([os.environ.get("RLK_TEST_CXX", "c++"), "-std=c++20", "-fsyntax-only", f"-I{include}",
+                               f"-I{FUNCTIONS.parent}", str(source)], capture_output=True, text=True).stderr
+        assert said == "" if expected is None else expected in said
+
+
 def test_the_kernels_are_the_librarys():
     torch = pytest.importorskip("torch", reason="torch is not installed here")
     from rlk import _torch_library
@@ -81,13 +107,23 @@ def test_the_kernels_are_the_librarys():
         assert rlk.torch.served_by.startswith("librlk_torch on the stable ABI")
 
 
+def test_calls_go_around_the_dispatcher_where_torch_lets_them():
+    torch = pytest.importorskip("torch", reason="torch is not installed here")
+    import rlk.torch
+    from rlk._gradients import functions
+    can = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 14)
+    assert {f.direct is not None for f in functions.values() if f.pure} == {can}
+    assert all(f.direct is None for f in functions.values() if not f.pure)
+
+
 def test_python_describes_operators_as_the_library_reads_them(tmp_path):
     pytest.importorskip("torch", reason="torch is not installed here")
-    from rlk._torch_library import Description
+    from rlk._torch_library import REQUEST, Description
     import ctypes
     lines = [f'static_assert(offsetof(rlk_torch_operator, {name}) == {getattr(Description, name).offset}, "{name}");'
              for name, _ in Description._fields_]
-    lines += [f'static_assert(sizeof(rlk_torch_operator) == {ctypes.sizeof(Description)}, "size");']
+    lines += [f'static_assert(sizeof(rlk_torch_operator) == {ctypes.sizeof(Description)}, "size");',
+              f'static_assert(sizeof(rlk_torch_request) == {REQUEST.size} && offsetof(rlk_torch_request, places) == 16);']
     text = "#include <cstddef>\n#include <rlk_torch.h>\n" + "\n".join(lines)
     folders = (f"-I{ROOT / folder}" for folder in ("loader/api/include", "plugin_api/include"))
     source = tmp_path / "description.cpp"

@@ -126,10 +126,10 @@ def test_a_fused_loss_has_the_gradients_of_the_two_calls_that_it_replaces():
 def test_a_linear_cross_entropy_of_a_device_finds_its_gradients_with_its_loss(monkeypatch):
     ran, found = [], []
     for name in ("fused_linear_cross_entropy", "linear_cross_entropy_backward"):
-        def run(*arguments, name=name, overload=functions[name].overload):
+        def run(*arguments, name=name, below=functions[name].below):
             ran.append(name)
-            return overload(*arguments)
-        monkeypatch.setattr(functions[name], "overload", run)
+            return below(*arguments)
+        monkeypatch.setattr(functions[name], "below", run)
     for is_device in (False, True):
         monkeypatch.setattr(_composed, "is_fused_on", lambda device, answer=is_device: answer)
         leaves = [real(4, 3).requires_grad_(), real(5, 3).requires_grad_()]

@@ -213,9 +213,9 @@ def test_a_backward_keeps_the_sign_of_a_zero_whatever_zero_was_passed_before(mon
     logits, ids = batch()
     seen, run = [], Gradients.run
 
-    def watched(function, arguments, lists, wanted, who):
-        seen.append(math.copysign(1, dict(zip(reals, lists[0]))["softcap"]))
-        return run(function, arguments, lists, wanted, who)
+    def watched(function, given, request):
+        seen.append(math.copysign(1, dict(zip(reals, request.arguments[0]))["softcap"]))
+        return run(function, given, request)
 
     reals = [p.name for p in functions["logp_backward"].operator.params if p.type == "f64"]
     monkeypatch.setattr(Gradients, "run", staticmethod(watched))

@@ -98,11 +98,27 @@ class Cambricon(command.Case):
         for reason in reasons:
             self.assertIn("no documented primitive", reason)
 
-    def test_small_chunks_and_a_late_busy_queue_change_nothing(self):
+    def test_attention_is_verified_with_its_options_and_declines_what_has_no_primitive(self):
+        for op, case in (("attention", "B=2,Tq=11,Tk=11,Hq=2,Hkv=2,D=16"),
+                         ("attention_backward", "B=2,Sq=0,Sk=7,Hq=2,Hkv=2,D=16"),
+                         ("paged_attention", "B=0,Tq=0,Hq=2,Hkv=2,D=16,NB=5,MB=3,BS=8")):
+            with self.subTest(op=op):
+                units = self.conformance("fake_cambricon_lean", op, "--dtype", "f32", "--case", case)["units"]
+                self.assertEqual({unit["verdict"] for unit in units} | {"declined"}, {"verified", "declined"})
+            with self.subTest(op=op, dtype="f64"):
+                for unit in self.conformance("fake_cambricon", op, "--dtype", "f64", code=1)["units"]:
+                    self.assertEqual(unit["verdict"], "declined", unit)
+                    self.assertIn("no documented primitive", unit["reason"])
+
+    def test_small_chunks_and_blocks_and_a_late_busy_queue_change_nothing(self):
         for variables in ({"RLK_CAMBRICON_WORKSPACE_MB": "1"}, {"RLK_FAKE_CNRT_BUSY": "1", "RLK_FAKE_CNRT_DELAY_US": "50"}):
             with self.subTest(**variables):
                 units = self.conformance("fake_cambricon", "logp", "--dtype", "bf16", **variables)["units"]
                 self.assertEqual({unit["verdict"] for unit in units}, {"verified"})
+        # Of 151936 entries the weights are cast in two blocks.
+        units = self.conformance("fake_cambricon", "linear_logp_backward", "--dtype", "bf16",
+                                 RLK_CAMBRICON_WORKSPACE_MB="1")["units"]
+        self.assertEqual({unit["verdict"] for unit in units}, {"verified"})
 
     def test_a_function_that_cnnl_lacks_turns_off_what_needs_it_and_nothing_else(self):
         plugin = self.cambricon("fake_cambricon_bare")
@@ -110,7 +126,7 @@ class Cambricon(command.Case):
         composed = self.json("conformance", PLUGIN, "--op", "silu", "--dtype", "f32",
                              LD_LIBRARY_PATH=os.path.join(FAKES, "fake_cambricon_bare"))["plugin"]["units"]
         self.assertIn("verified", {unit["verdict"] for unit in composed})
-        units = self.conformance("fake_cambricon_bare", "logp", code=1)["units"]
+        units = self.conformance("fake_cambricon_bare", "cross_entropy_backward", code=1)["units"]
         self.assertTrue(any("1.27.0 has no cnnlGather" in unit["reason"] for unit in units), units)
         norms = self.conformance("fake_cambricon_bare", "layer_norm", "--dtype", "f16", "--case", "N=5,H=37")["units"]
         for unit in norms:

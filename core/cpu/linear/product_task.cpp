@@ -12,22 +12,32 @@
 #include <hwy/highway.h>
 
 #include "core/cpu/linear/linear_product-inl.hpp"
+#include "core/cpu/simd/blocks-inl.hpp"
 
 HWY_BEFORE_NAMESPACE();
 namespace rlk::cpu::HWY_NAMESPACE {
 
-// What is added to the products of rows [row, row + rows) with columns [column, column + columns), which are
-// sums[column][row] with rows `width` apart.
-void finish_sums(const Product& p, int64_t row, int64_t rows, int64_t column, int64_t columns, int64_t width,
-                 double* sums) {
-  const bool adds = p.c.present() && p.beta != 0;
-  if (!adds && p.alpha == 1 && !p.bias.present()) return;
-  for (int64_t j = 0; j < columns; ++j, sums += width) {
+// alpha times the products with columns [column, column + columns), and the bias. They are sums[column][row], columns
+// `width` apart.
+void scale_sums(const Product& p, int64_t column, int64_t columns, int64_t width, double* sums) {
+  for (int64_t j = 0; j < columns && (p.alpha != 1 || p.bias.present()); ++j) {
     const double bias = p.bias.present() ? p.bias.get(column + j) : 0;
-    if (p.alpha != 1 || bias != 0) {
-      for (int64_t t = 0; t < width; ++t) sums[t] = p.alpha * sums[t] + bias;
-    }
-    for (int64_t t = 0; adds && t < rows; ++t) sums[t] += p.beta * p.c.get(row + t, column + j);
+    for (int64_t t = 0; t < width; ++t) sums[j * width + t] = p.alpha * sums[j * width + t] + bias;
+  }
+}
+
+// Adds beta c of rows [row, row + rows) to them, a line of c's memory at a time.
+void add_c(const Product& p, int64_t row, int64_t rows, int64_t column, int64_t columns, int64_t width, double* sums) {
+  const bool by_rows = p.c.strides[1] == 1 || p.c.strides[0] != 1;  // a line is a row's numbers
+  const int64_t lines = by_rows ? rows : columns, length = by_rows ? columns : rows;
+  const int64_t line_step = by_rows ? 1 : width, step = by_rows ? width : 1;
+  double before[std::max<int64_t>(kLinearBlock, kMaxVecs * hn::MaxLanes(hn::ScalableTag<float>()))];
+  for (int64_t i = 0; i < lines; ++i) {
+    const int64_t first = (row + (by_rows ? i : 0)) * p.c.strides[0] + (column + (by_rows ? 0 : i)) * p.c.strides[1];
+    read_line(Line{element(p.c.data, first, p.c.dtype), p.c.dtype, p.c.strides[by_rows ? 1 : 0]}, length,
+              static_cast<double*>(before));
+    double* const to = sums + i * line_step;
+    for (int64_t k = 0; k < length; ++k) to[k * step] += p.beta * before[k];
   }
 }
 
@@ -125,7 +135,8 @@ HWY_NOINLINE bool block_task(const ProductPiece& piece, int64_t column) {
   block_products(tiles, column, columns, weights, sums);
   for (int64_t tile = 0; tile < tile_count; ++tile, sums += per_tile) {
     const int64_t row = piece.row + tiles.begin(tile), rows = tiles.end(tile) - tiles.begin(tile);
-    finish_sums(product, row, rows, column, columns, tiles.width(tile), sums);
+    scale_sums(product, column, columns, tiles.width(tile), sums);
+    if (product.c.present() && product.beta != 0) add_c(product, row, rows, column, columns, tiles.width(tile), sums);
     store_sums<T>(product.y, row, rows, column, columns, tiles.width(tile), sums);
   }
   return true;

@@ -397,6 +397,8 @@ rlk_status Dispatcher::explain(Stream& stream, const OpDecl& decl, const void* p
     out->refused = describe_refusals(request, selection);
   }
   out->op = decl.name;
+  out->kind = kind_of_call(call.bound, features);
+  out->sizes = sizes_of_call(call.bound);
   out->staged = fallback_bytes(call.bound, call.inputs, call.outputs);
   out->options = std::move(selection.options);
   return RLK_OK;

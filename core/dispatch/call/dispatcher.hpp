@@ -27,6 +27,8 @@ namespace rlk::core {
 // What a call would do and why: every candidate with its verdict, the one that would be taken first.
 struct Explanation {
   std::string op;
+  std::string kind;            // kind_of_call
+  std::vector<int64_t> sizes;  // of the operator's symbols; -1 where the call has none
   std::vector<Option> options;
   FallbackReason fallback;  // empty code: no fallback
   std::string refused;      // the call's own error: no implementation takes it, or strict forbids the one that would

@@ -227,6 +227,11 @@ void Registry::State::add_candidates_of(const std::shared_ptr<const PluginBindin
         for (const UnitResult& unit : plugin.units) {
           if (unit.op == decl->name && unit.implementation == implementation->name) candidate.units.push_back(&unit);
         }
+        for (const MeasuredCost& cost : plugin.costs) {
+          if (cost.op == decl->name && cost.implementation == implementation->name &&
+              cost.device == on->properties().name)
+            candidate.costs.push_back(&cost);
+        }
         for (const auto& entry : next.quarantined) {
           if (entry->plugin == plugin.id && (entry->api == nullptr || entry->api == plugin.api) &&
               entry->concerns(decl->name, implementation->name)) {
@@ -269,7 +274,7 @@ std::shared_ptr<const PluginBinding> Registry::State::known_binding(PluginBindin
   for (const auto* plugins : {&newest->plugins, &newest->retired}) {
     for (const auto& known : *plugins) {
       if (known->id == plugin.id && known->api == plugin.api && known->instance == plugin.instance &&
-          known->devices == plugin.devices &&
+          known->devices == plugin.devices && known->costs == plugin.costs &&
           std::equal(known->units.begin(), known->units.end(), plugin.units.begin(), plugin.units.end(), is_same))
         return known;
     }

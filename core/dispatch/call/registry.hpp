@@ -14,6 +14,7 @@
 
 #include "core/conformance/conformance.hpp"
 #include "core/declaration/declaration.hpp"
+#include "core/dispatch/call/measured_cost.hpp"
 #include "core/dispatch/device/plugin_device.hpp"
 
 namespace rlk::core {
@@ -26,8 +27,9 @@ struct PluginBinding {
   rlk_plugin_instance* instance = nullptr;
   // By ordinal, described and not yet opened; of an operators-only plugin by the owner's ordinal.
   std::vector<std::shared_ptr<PluginDevice>> devices;
-  std::vector<UnitResult> units;  // what the probe found
-  bool built_in = false;          // serves class tolerance before it is verified
+  std::vector<UnitResult> units;    // what the probe found
+  std::vector<MeasuredCost> costs;  // that were timed on this machine or one like it
+  bool built_in = false;            // serves class tolerance before it is verified
 };
 
 bool owns_devices(const PluginBinding& plugin);
@@ -102,9 +104,10 @@ struct Candidate : std::enable_shared_from_this<Candidate> {
   const OpDecl* decl = nullptr;
   const rlk_implementation* implementation = nullptr;
   std::shared_ptr<const PluginBinding> plugin;
-  const DeviceEntry* on = nullptr;       // memory and streams
-  PluginDevice* device = nullptr;        // whose handle the implementation's slots take
-  std::vector<const UnitResult*> units;  // of the plugin
+  const DeviceEntry* on = nullptr;         // memory and streams
+  PluginDevice* device = nullptr;          // whose handle the implementation's slots take
+  std::vector<const UnitResult*> units;    // of the plugin
+  std::vector<const MeasuredCost*> costs;  // of it, on this kind of device
   std::vector<std::shared_ptr<const Quarantined>> quarantined;
 };
 

@@ -60,6 +60,10 @@ public:
       return decline(r), option;
     }
     option.verdict = Verdict::willing;
+    if (!candidate.costs.empty()) {
+      option.measured_us = measured_cost(candidate.costs, kind_of_call(request_.call, request_.features),
+                                         sizes_of_call(request_.call), option.cost_us);
+    }
     return option;
   }
 
@@ -113,32 +117,37 @@ private:
 };
 
 // The rules of the order, the strongest first, and the one that decides between two willing options.
-enum class Rule { preference, device, not_slow, cost, level, registration };
+enum class Rule { preference, device, not_slow, time, cost, level, registration };
 
-Rule deciding(const Option& a, const Option& b, bool by_cost) {
+Rule deciding(const Option& a, const Option& b, const Selection& selection) {
   if (a.preferences != b.preferences) return Rule::preference;
   if (a.staged != b.staged) return Rule::device;
   if ((a.level == RLK_SUPPORT_SLOW) != (b.level == RLK_SUPPORT_SLOW)) return Rule::not_slow;
-  if (by_cost && a.cost_us != b.cost_us) return Rule::cost;
+  if (selection.by_time && a.measured_us != b.measured_us) return Rule::time;
+  if (selection.by_cost && a.cost_us != b.cost_us) return Rule::cost;
   return a.level != b.level ? Rule::level : Rule::registration;
 }
 
 void sort(Selection& selection) {
-  selection.by_cost = true;
+  selection.by_time = selection.by_cost = true;
   for (const Option& o : selection.options) {
-    if (o.verdict == Verdict::willing && !o.staged) selection.by_cost = selection.by_cost && o.cost_us > 0;
+    if (o.verdict != Verdict::willing || o.staged) continue;
+    selection.by_time = selection.by_time && o.measured_us > 0;
+    selection.by_cost = selection.by_cost && o.cost_us > 0;
   }
   const auto before = [&](const Option& a, const Option& b) {
     const bool willing_a = a.verdict == Verdict::willing, willing_b = b.verdict == Verdict::willing;
     if (willing_a != willing_b) return willing_a;
     if (!willing_a) return false;
-    switch (deciding(a, b, selection.by_cost)) {
+    switch (deciding(a, b, selection)) {
       case Rule::preference:
         return a.preferences > b.preferences;
       case Rule::device:
         return b.staged;
       case Rule::not_slow:
         return b.level == RLK_SUPPORT_SLOW;
+      case Rule::time:
+        return a.measured_us < b.measured_us;
       case Rule::cost:
         return a.cost_us < b.cost_us;
       case Rule::level:
@@ -250,7 +259,7 @@ rlk_status select(const Snapshot& snapshot, const Policy& policy, const CallRequ
 
 std::string Selection::rule_between(const Policy& policy, const OpDecl& decl, const Option& first,
                                     const Option& second) const {
-  switch (deciding(first, second, by_cost)) {
+  switch (deciding(first, second, *this)) {
     case Rule::preference:
       for (const Preference& preference : policy.preferences(decl, platform)) {
         if (preference.matches(*first.candidate) && !preference.matches(*second.candidate))
@@ -261,6 +270,9 @@ std::string Selection::rule_between(const Policy& policy, const OpDecl& decl, co
       return "a plugin of the call's device comes before the CPU, to which the data would have to be copied";
     case Rule::not_slow:
       return "the other one says that it is slow for this call";
+    case Rule::time:
+      return fmt::format("calls like it took less when they were timed ({:.1f} us, the other one {:.1f} us)",
+                         first.measured_us, second.measured_us);
     case Rule::cost: {
       char text[96];
       std::snprintf(text, sizeof(text), "it states a lower cost (%.3g us, the other one %.3g us)", first.cost_us,

@@ -27,7 +27,8 @@ struct Option {
   std::string reason;
   std::string variant;
   uint32_t numerics = 0;
-  double cost_us = 0;
+  double cost_us = 0;      // what it states; 0: nothing
+  double measured_us = 0;  // what a call like this one took; 0: none was timed
   int32_t level = RLK_SUPPORT_NO;
   uint64_t preferences = 0;  // bit set of those it meets, the strongest highest
 };
@@ -54,6 +55,7 @@ struct FallbackReason {
 struct Selection {
   std::string platform;         // the backend of the call's device
   std::vector<Option> options;  // the willing first, best first; then the others
+  bool by_time = false;         // of every willing one of the device a call like this one was timed
   bool by_cost = false;         // every willing one of the device states a cost
   // Why `first` stands before `second`, both willing: "a plugin of the call's device comes before the CPU".
   std::string rule_between(const Policy& policy, const OpDecl& decl, const Option& first, const Option& second) const;
@@ -62,7 +64,8 @@ struct Selection {
 
 // Asks every candidate of the stream's device and of the CPU (query is pure and takes microseconds). Order among the
 // willing: the call's pin (the others are filtered), the preferences of the policy, the device before the staged CPU,
-// not slow before slow, cost where each states one and else the level, order of registration. A pin that cannot be
+// not slow before slow, the time where such calls of each were timed, else the cost where each states one and else the
+// level, order of registration. A pin that cannot be
 // read is RLK_INVALID_ARGUMENT. [thread-safe]
 rlk_status select(const Snapshot& snapshot, const Policy& policy, const CallRequest& request, Selection* out,
                   rlk_error* error);

@@ -2,14 +2,15 @@
 
 One kernel serves every device (CompositeExplicitAutograd): where it runs is rlk's to say. An operator returns a list, the
 outputs of the bit mask `wanted` in declared order."""
+from operator import is_
 from typing import NamedTuple, Optional
 
 import torch
 from torch.autograd import forward_ad
 
-from rlk import _autocast, _composed, _torch_library
+from rlk import _abi, _autocast, _composed, _torch_library
 from rlk._call import is_numpys_bool, key_of, remembered
-from rlk._gradients import Eager, Gradients, below_autograd, fakes, functions, is_eager, refuse_tangents
+from rlk._gradients import Eager, Gradients, below_autograd, fakes, functions, is_eager, is_unwatched, refuse_tangents
 from rlk._tensors import Torch
 from rlk.errors import ArgumentTypeError, Error, InvalidArgument
 
@@ -60,12 +61,13 @@ class Function:
         aliased = {o.must_alias for o in operator.outputs}
         self.changed = [i for i, a in enumerate(operator.inputs) if a.name in aliased]
         self.asked = [self.bits[o.name] for o in operator.outputs if o.optional and o.must_alias is None]
-        self.plans = {}
+        self.plans, self.last = {}, ((object(),), None)
         self.gradients = Gradients(self)
         self.required = sum(self.bits[operator.outputs[i].name] for i in self.made if not operator.outputs[i].optional)
         _library.define(schema(operator))
         if not _torch_library.register(self, self.n_required):
             _library.impl(operator.name, self.kernel, "CompositeExplicitAutograd")
+        self.direct = _torch_library.callable(operator.name) if self.pure else None
         torch.library.register_fake(f"rlk::{operator.name}", self.fake, lib=_library)
         if self.pure:  # torch has no autograd for what changes its inputs
             torch.library.register_autograd(f"rlk::{operator.name}", self.gradients.of_graph,
@@ -77,27 +79,16 @@ class Function:
         functions[operator.name] = self
 
     def __call__(self, inputs, params, flags, pin, numerics):
-        for flag in flags:
-            if flag is not False and flag is not True:
-                flags = self.bools(flags)
-                break
-        if torch.compiler.is_compiling():
-            return self.result(inputs, *self.call(inputs, self.plan(params, flags, pin, numerics)))
-        values = key_of(params)
-        if values is None:
-            params = self.operator.plain(params)  # asked once: the plan is of the values in its key
-            values = key_of(params)
-        key = (values, flags, pin, numerics)
+        unwatched = is_unwatched()
+        if not unwatched and torch.compiler.is_dynamo_compiling():
+            return self.dispatched(inputs, self.plan(params, self.bools(flags), pin, numerics))
+        words, (known, plan) = (*params, *flags, pin, numerics), self.last
+        if not all(map(is_, words, known)):  # the same objects, which are worth the same, are looked up nowhere
+            plan = self.planned(params, self.bools(flags), pin, numerics)
         try:
-            plan = self.plans.get(key)
-        except TypeError:  # numerics is a list
-            plan = key = None
-        if plan is None:
-            plan = self.plan(params, flags, pin, numerics)
-            if key is not None:
-                remembered(self.plans, key, plan)
-        try:
-            return self.result(inputs, *self.call(inputs, plan))
+            if self.pure and (unwatched or is_eager()):
+                return self.eager(inputs, plan, unwatched)
+            return self.dispatched(inputs, plan)
         except (RuntimeError, TypeError, AttributeError) as error:
             if isinstance(error, Error):
                 raise
@@ -106,8 +97,28 @@ class Function:
                 raise
             _torch_library.raise_own(error)
 
+    def planned(self, params, flags, pin, numerics):
+        values = key_of(params)
+        if values is None:
+            params = self.operator.plain(params)  # asked once: the plan is of the values in its key
+            values = key_of(params)
+        key = (values, flags, pin, numerics)
+        try:
+            plan = self.plans.get(key)
+        except TypeError:  # numerics is a list
+            return self.plan(params, flags, pin, numerics)
+        if plan is None:
+            plan = remembered(self.plans, key, self.plan(params, flags, pin, numerics))
+        self.last = (*params, *flags, pin, numerics), plan
+        return plan
+
     def bools(self, flags):
         """What optional outputs were asked to be, as True and False; rlk.ops takes more."""
+        for flag in flags:
+            if flag is not False and flag is not True:
+                break
+        else:
+            return flags
         names = [o.python for o in self.operator.outputs if o.optional and o.must_alias is None]
         for name, flag in zip(names, flags):
             if flag is not None and not isinstance(flag, bool) and not is_numpys_bool(flag):
@@ -126,7 +137,6 @@ class Function:
                                         f"rlk.ops.{self.operator.name} takes others") from None
 
     def plan(self, params, flags, pin, numerics):
-        """What a call is by its parameters alone."""
         wanted = self.required
         for bit, flag in zip(self.asked, flags):
             if flag:
@@ -135,37 +145,63 @@ class Function:
             numerics = ",".join(map(str, self.operator.demanded(pin, numerics)))
         # torch.compile guards every dictionary that it looks into: a new value in a plain call would compile a graph anew.
         codes = self.operator.checked(params) if torch.compiler.is_compiling() else self.operator.codes(params)
+        who = (pin, numerics or "")
+        return Plan(codes, wanted, self.names(codes, wanted), who, self.request(codes, wanted, who), {})
+
+    def request(self, codes, wanted, who, places=None, n_tensors=None):
+        packed, (pin, numerics) = None, who
+        classes = [_abi.NUMERICS.get(name) for name in numerics.split(",")] if numerics else []
+        # What the library cannot take at its word is the dispatcher's: a code of a graph, a class that does not exist.
+        if (self.direct is not None and not torch.compiler.is_dynamo_compiling() and None not in classes
+                and all(type(code) in (int, float) for code in codes)):
+            op, order = self.operator, range(self.n_inputs) if places is None else places
+            order = bytes([255 if place is None else place for place in order])
+            packed = _torch_library.REQUEST.pack(wanted, sum(set(classes)), n_tensors or self.n_inputs, order)
+            packed += op.packed_params.pack(op.packed_params.size, 0, *codes)
         # Never the default: before torch 2.12 the dispatcher drops trailing arguments that are, and then finds as many
         # gradients too many.
-        return Plan(codes, *self.lists(codes), wanted, pin, numerics or "", self.names(codes, wanted), {})
+        return Request(packed, (*self.lists(codes), wanted, pin, numerics), places)
 
-    def call(self, inputs, plan):
-        """(plan, the outputs' names, the outputs), of which those that a gradient needs may be more than asked for."""
-        codes, real, whole, wanted, pin, numerics, names = plan[:7]
+    def eager(self, inputs, plan, unwatched):
+        """What torch.library registers for gradients and for autocast are hops through Python of some 20 us. Graphs need
+        them; a plain call goes around them, with a Function of its own where there is a gradient."""
+        shapes, given, differentiated = [], [], False
+        if torch.is_grad_enabled():
+            for x in inputs:
+                if x is None:
+                    shapes.append(None)
+                else:
+                    shapes.append(x.shape)
+                    given.append(x)
+                    if x.requires_grad:
+                        differentiated = True
+        if differentiated:
+            function, own = (self, plan) if self.fuses is None else self.fused(inputs, plan)
+            shapes = tuple(shapes)
+            route = own.routes.get(shapes)
+            if route is None:
+                route = remembered(own.routes, shapes, function.gradients.route(inputs, own, plan.names))
+            outputs = Eager.apply(route, unwatched, *given)
+        else:
+            outputs = self.below(inputs, plan.request, unwatched)[1]
+        return outputs[0] if len(outputs) == 1 else self.operator.result(dict(zip(plan.names, outputs)))
+
+    def dispatched(self, inputs, plan):
         if forward_ad._current_level >= 0:
             refuse_tangents(self.operator.name, inputs)
         differentiated = torch.is_grad_enabled() and any(getattr(x, "requires_grad", False) for x in inputs)
-        # What torch.library registers for gradients and for autocast are hops through Python of some 20 us. Graphs need them;
-        # a plain call goes around them, with a Function of its own where there is a gradient.
-        if self.pure and is_eager():
-            if differentiated:
-                function, own = self.fused(inputs, plan)
-                route = function.gradients.route(inputs, own)
-                return plan, route.names, Eager.apply(function, route, *inputs)
-            return plan, names, self.below(inputs, real, whole, wanted, pin, numerics)[1]
+        wanted, names, request = plan.wanted, plan.names, plan.request
         if differentiated and self.operator.backward is not None:
-            every = wanted | self.gradients.saved(inputs, codes, wanted)
-            if every != wanted:
-                wanted, names = every, self.names(codes, every)
+            wanted |= self.gradients.saved(inputs, plan.codes, wanted)
+            if wanted != plan.wanted:
+                names, request = self.names(plan.codes, wanted), self.request(plan.codes, wanted, plan.who)
         if not self.pure:
             self.note_change(inputs, differentiated)
-        return plan, names, self.overload(*inputs, real, whole, wanted, pin, numerics)
+        return self.result(inputs, plan, names, self.overload(*inputs, *request.arguments))
 
     def fused(self, inputs, plan):
         """(function, plan) of a call with a gradient: those of what finds it on the way, of which this call's outputs are a
         part, or the same."""
-        if self.fuses is None:
-            return self, plan
         if self.fuses != self.operator.name:
             reduction = next(p.values[code] for p, code in zip(self.operator.params, plan.codes) if p.name == "reduction")
             if reduction == "none" or not _composed.is_fused_on(inputs[0].device):  # with none, only tokens have a loss
@@ -176,19 +212,25 @@ class Function:
         wanted = function.required | sum(bit for output, bit in function.bits.items() if output in asked)
         own = plan.routes.get(wanted)
         if own is None:
-            own = plan._replace(wanted=wanted, names=function.names(plan.codes, wanted), routes={})
+            own = plan._replace(wanted=wanted, names=function.names(plan.codes, wanted), request=None, routes={})
             own = remembered(plan.routes, wanted, own)
         return function, own
 
-    def below(self, inputs, *behind):
-        """(inputs as autocast has them, outputs) of a call that records no gradient."""
+    def below(self, given, request, unwatched):
+        """(the tensors given as autocast has them, outputs) of a call that records no gradient."""
+        if unwatched and request.packed is not None:
+            outputs = self.direct(request.packed, request.arguments[3], *given)
+            if outputs is not None:
+                return given, outputs
         if not torch._C._is_any_autocast_enabled():
             with below_autograd():
-                return inputs, self.overload(*inputs, *behind)
+                return given, self.overload(*request.inputs(given), *request.arguments)
+        inputs = request.inputs(given)
         if self.casts is not None:
             inputs = self.casts(inputs)
+            given = inputs if request.places is None else [x for x in inputs if x is not None]
         with below_autograd(), torch._C._DisableAutocast():
-            return inputs, self.overload(*inputs, *behind)
+            return given, self.overload(*inputs, *request.arguments)
 
     def note_change(self, inputs, differentiated):
         """Before inputs are changed where they are. Graphs note it by themselves."""
@@ -279,12 +321,23 @@ def make_kind(operator, names):
     return name
 
 
+class Request(NamedTuple):
+    """All of a call but its tensors. places: where each input is among the tensors given, None where it is absent; None: in
+    order, and None itself where one is absent."""
+    packed: Optional[bytes]  # for the library (rlk_torch.h); None: this call is the dispatcher's
+    arguments: tuple  # of the schema, behind the inputs
+    places: Optional[tuple]
+
+    def inputs(self, given):
+        """As the schema has them."""
+        return given if self.places is None else [None if place is None else given[place] for place in self.places]
+
+
 class Plan(NamedTuple):
+    """What a call is by its parameters alone."""
     codes: list
-    real: list
-    whole: list
     wanted: int
-    pin: Optional[str]
-    numerics: str
     names: list
+    who: tuple
+    request: Optional[Request]
     routes: dict  # of calls with a gradient, by the shapes of their inputs

@@ -296,8 +296,8 @@ class Operator:
         inferred = None
         results, made, changed = {}, [], []
         for declared in self.outputs:
-            wish = given.get(declared.name)
-            if (wish is None and declared.optional) or (wish is None and form not in declared.shapes):
+            requested = given.get(declared.name)
+            if (requested is None and declared.optional) or (requested is None and form not in declared.shapes):
                 made.append(None)
                 continue
             if declared.must_alias is not None:
@@ -311,18 +311,18 @@ class Operator:
                         changed.append(owner)
                 continue
             dtype = None
-            if wish is not None and wish is not True:
-                dtype = dtype_name(wish)
-                if dtype is None and isinstance(wish, str):
-                    raise ArgumentTypeError(f"{self.name}: the output {declared.name} shall have the dtype {wish!r}; "
+            if requested is not None and requested is not True:
+                dtype = dtype_name(requested)
+                if dtype is None and isinstance(requested, str):
+                    raise ArgumentTypeError(f"{self.name}: the output {declared.name} shall have the dtype {requested!r}; "
                                             f"expected one of {', '.join(_abi.DTYPES)}, or an array to write into")
                 if dtype is None:  # an array to write into
-                    out = view(wish, f"{self.name}: the output {declared.name}")
+                    out = view(requested, f"{self.name}: the output {declared.name}")
                     self.writable(out, declared)
                     made.append(out)
-                    results[declared.name] = wish
+                    results[declared.name] = requested
                     if out.kind is Torch:
-                        changed.append(wish)
+                        changed.append(requested)
                     continue
             if inferred is None:
                 key = (*codes, *given, *[v and (v.dtype, v.shape) for v in views])

@@ -35,39 +35,44 @@ class Call:
     """A forward, of which some outputs have gradients: params by their words, shapes and dtypes of inputs and which of them
     need a gradient, grads of outputs and the tensors saved for the rule by name."""
 
-    def __init__(self, gradients, ctx, grads, saved, needs_gradient):
-        operator = gradients.forward.operator
-        self.params = {p.name: p.values[code] if p.type == "enum" else code for p, code in zip(operator.params, ctx.route.codes)}
-        self.shapes = {a.name: shape for a, (shape, _) in zip(operator.inputs, ctx.given)}
-        self.dtypes = {a.name: dtype for a, (_, dtype) in zip(operator.inputs, ctx.given)}
-        self.needed = [a.name for a, needs in zip(operator.inputs, needs_gradient) if needs]
-        self.gradients, self.who, self.grads, self.saved = gradients, ctx.route.who, grads, saved
+    def __init__(self, gradients, ctx, grads, needs_gradient):
+        self.gradients, (self.route, dtypes) = gradients, ctx.kept
+        inputs, reads = self.route.inputs, self.route.rule[0]
+        self.params, self.shapes, self.dtypes = self.route.params, self.route.shapes, dict(zip(inputs, dtypes))
+        self.needed = [name for name, needs in zip(inputs, needs_gradient) if needs]
+        self.grads = dict(zip(self.route.given, grads))
+        self.saved = dict(zip(reads, ctx.saved_tensors)) if reads else {}
 
     def run(self, name, *inputs, outputs=(), **params):
         """The outputs of an operator: the required ones and those named."""
         function = self.gradients.named(name)
         codes = function.operator.codes([params.get(p.name, p.default) for p in function.operator.params])
-        inputs += (None,) * (function.n_inputs - len(inputs))
         wanted = function.required | sum(function.bits[output] for output in outputs)
         # The pinned plugin has this operator, and perhaps no other.
-        who = self.who if function is self.gradients.forward else (None, self.who[1])
-        return self.gradients.run(function, inputs, function.lists(codes), wanted, who)
+        who = self.route.who if function is self.gradients.forward else (None, self.route.who[1])
+        inputs += (None,) * (function.n_inputs - len(inputs))
+        return self.gradients.run(function, inputs, function.request(codes, wanted, who))
 
     def summed(self, **grads):
         """Over what the inputs repeat."""
-        return {name: g.sum_to_size(self.shapes[name]) for name, g in grads.items()}
+        return {name: grads[name] if grads[name].shape == self.shapes[name] else grads[name].sum_to_size(self.shapes[name])
+                for name in self.needed if name in grads}
+
+
+def times(number, g):
+    return g if number == 1 else number * g
 
 
 @rule("add")
 def add(call):
     g = call.grads["out"]
-    return call.summed(a=g, b=call.params["alpha"] * g)
+    return call.summed(a=g, b=times(call.params["alpha"], g))
 
 
 @rule("sub")
 def sub(call):
     g = call.grads["out"]
-    return call.summed(a=g, b=-call.params["alpha"] * g)
+    return call.summed(a=g, b=times(-call.params["alpha"], g))
 
 
 @rule("mul", "a", "b")

@@ -21,9 +21,15 @@ def is_eager():
             and torch._C._functorch.maybe_current_level() is None)
 
 
-def is_plain():
-    """Nor does autocast cast."""
-    return is_eager() and not torch._C._is_any_autocast_enabled()
+_transforms, _modes = torch._C._are_functorch_transforms_active, torch._C._len_torch_dispatch_stack
+_is_traced, _function_mode = torch._C._is_tracing, torch._C._is_torch_function_mode_enabled
+_casts, _is_profiled = torch._C._is_any_autocast_enabled, torch._C._autograd._profiler_enabled
+
+
+def is_unwatched():
+    """Nothing of torch is to see this call before its kernel: no compiler, transform, tracer, mode, autocast or profiler."""
+    return not (torch.compiler.is_dynamo_compiling() or forward_ad._current_level >= 0 or _transforms() or _modes()
+                or _function_mode() or _casts() or _is_profiled() or _is_traced())
 
 
 def refuse_tangents(name, inputs):
@@ -104,172 +110,170 @@ class Gradients:
 
     # ---- the forward's side --------------------------------------------------------------------------------------
 
-    def route(self, inputs, plan):
-        """Of a plain call: found once for a plan and shapes."""
-        key = shapes(inputs)
-        known = plan.routes.get(key)
-        if known is None:
-            wanted, names = plan.wanted, plan.names
-            if self.forward.operator.backward is not None:
-                wanted |= self.saved(inputs, plan.codes, wanted)
-                names = self.forward.names(plan.codes, wanted)
-            found = self.routed(inputs, plan.codes, wanted, names, (plan.pin, plan.numerics))
-            known = remembered(plan.routes, key, found._replace(real=plan.real, whole=plan.whole, ways={}))
-        return known
+    def route(self, inputs, plan, given):
+        """Of a plain call that gives back these outputs."""
+        wanted, names = plan.wanted, plan.names
+        if self.forward.operator.backward is not None:
+            wanted |= self.saved(inputs, plan.codes, wanted)
+            names = self.forward.names(plan.codes, wanted)
+        return self.routed(inputs, plan.codes, wanted, names, given, plan.who)._replace(ways={})
 
-    def routed(self, inputs, codes, wanted, names, who):
+    def routed(self, inputs, codes, wanted, names, given, who):
         rule, kept, idle = _composed.rule_of(self.forward.operator, inputs), (), ()
         if rule is None and self.function is not None:
-            kept, idle = self.remembered(("kept", *names), (), lambda: self.kept(names))
-        return Route(codes, names, wanted, who, rule, kept, idle)
+            kept, idle = self.remembered(("kept", *names, "of", *given), (), lambda: self.kept(names, given))
+        there = [i for i, x in enumerate(inputs) if x is not None]
+        places = tuple([None if x is None else there.index(i) for i, x in enumerate(inputs)])
+        request, op = self.forward.request(codes, wanted, who, places, len(there)), self.forward.operator
+        words = {p.name: p.values[code] if p.type == "enum" else code for p, code in zip(op.params, codes)}
+        return Route(self, self.function, request, codes, words, [op.inputs[i].name for i in there],
+                     {op.inputs[i].name: inputs[i].shape for i in there}, names, given,
+                     None if given == names else [names.index(name) for name in given], who, rule, kept, idle)
 
-    def keep(self, ctx, tensors, route, outputs, given=None):
-        """Of a forward, for its backward. given: what autocast made the tensors of, where it did."""
-        ctx.route = route
-        ctx.sizes = [(x.shape, x.dtype) for x in outputs]
-        ctx.given = None
-        if given is not None or route.rule is not None:
-            ctx.given = [(None, None) if x is None else (x.shape, x.dtype) for x in (given or tensors)]
+    def keep(self, ctx, route, tensors, outputs, given, before):
+        """Of a forward, for its backward. given: those of the outputs that the caller gets; before: what autocast made the
+        tensors of."""
+        ctx.kept = route, None if before is tensors and route.rule is None else [x.dtype for x in before]
         if route.rule is not None:
-            there = {a.name: x for a, x in zip(self.forward.operator.inputs, tensors)} | dict(zip(route.names, outputs))
-            ctx.save_for_backward(*(there.get(name) for name in route.rule[0]))
+            reads = route.rule[0]
+            if reads:
+                there = dict(zip(route.inputs, tensors)) | dict(zip(route.names, outputs))
+                ctx.save_for_backward(*[there.get(name) for name in reads])
             idle = _composed.IDLE.get(self.forward.operator.name, ())
-            ctx.mark_non_differentiable(*(x for name, x in zip(route.names, outputs)
-                                          if name in idle or not x.is_floating_point()))
-        elif self.function is not None:
+            idle = [x for name, x in zip(route.given, given) if name in idle or not x.is_floating_point()]
+            if idle:
+                ctx.mark_non_differentiable(*idle)
+        elif route.backward is not None:
             ctx.save_for_backward(*tensors, *[outputs[i] for i in route.kept])
-            ctx.mark_non_differentiable(*[outputs[i] for i in route.idle])
+            if route.idle:
+                ctx.mark_non_differentiable(*[given[i] for i in route.idle])
 
-    def kept(self, names):
-        """The outputs that the backward reads, and those without a gradient, by place."""
+    def kept(self, names, given):
+        """The outputs that the backward reads, by place, and those without a gradient, by place among the given ones."""
         read, taken = self.read_by_backward(), {a.name for a in self.function.operator.inputs}
         return ([i for i, name in enumerate(names) if name in read],
-                [i for i, name in enumerate(names) if f"grad_{name}" not in taken])
+                [i for i, name in enumerate(given) if f"grad_{name}" not in taken])
 
     def keep_of_graph(self, ctx, inputs, output):
         """What torch.library wants: inputs are the schema's arguments."""
         # torch takes an empty list for one of tensors, and wants a list of gradients for it.
         ctx.behind = [[] if x == [] else None for x in inputs[self.forward.n_inputs:]]
         tensors, codes, wanted, *who = self.forward.split(tuple(inputs))
-        self.keep(ctx, tensors, self.routed(tensors, codes, wanted, self.forward.names(codes, wanted), who), output)
+        names = self.forward.names(codes, wanted)
+        route = self.routed(tensors, codes, wanted, names, names, tuple(who))
+        tensors = [x for x in tensors if x is not None]
+        self.keep(ctx, route, tensors, output, output, tensors)
 
     def of_graph(self, ctx, gradients):
-        grads = self.of(ctx, gradients, tuple(ctx.needs_input_grad[:self.forward.n_inputs]))
-        return (*grads, *ctx.behind)
+        places = ctx.kept[0].request.places
+        there = [i for i, place in enumerate(places) if place is not None]
+        grads = self.of(ctx, gradients, tuple([ctx.needs_input_grad[i] for i in there]))
+        return (*[None if place is None else grads[place] for place in places], *ctx.behind)
 
     # ---- the backward's side -------------------------------------------------------------------------------------
 
     def of(self, ctx, gradients, needs_gradient):
-        """The gradients of the inputs that need one."""
-        route = ctx.route
+        """The gradients of the inputs given that need one."""
+        route, dtypes = ctx.kept
         if route.rule is not None:
             return self.composed(ctx, gradients, needs_gradient)
-        if self.function is None:
+        if route.backward is None:
             raise InvalidArgument(f"{self.forward.operator.name} has no gradient. Pass inputs that require none (x.detach())")
         tensors = ctx.saved_tensors
-        there = (*tensors, *gradients)
-        question = (needs_gradient, *[x is not None for x in gradients])
+        question = (needs_gradient, *[g is None for g in gradients])
         way = None if route.ways is None else route.ways.get(question)
         if way is None:
-            way = self.way(route, there, needs_gradient)
+            way = self.way(route, tensors, gradients, needs_gradient)
             if route.ways is not None:
                 route.ways[question] = way
-        n_saved = len(tensors)
-        arguments = [None if place is None else
-                     self.zeros(place, ctx, tensors) if isinstance(place, str) else
-                     dense(there[place]) if place >= n_saved else there[place] for place in way.sources]
-        results = self.run(self.function, arguments, way.lists, way.wanted, route.who)
-        grads = [None if place is None else results[place] for place in way.results]
-        for i, g in enumerate(grads):
-            if g is None:
-                continue
-            dtype = tensors[i].dtype if ctx.given is None else ctx.given[i][1]
-            if g.dtype != dtype:  # sums of 16-bit gradients come in fp32
-                grads[i] = g.to(dtype)
+        if not tensors[0].is_cpu:
+            gradients = map(dense, gradients)
+        zeros = way.zeros and [self.zeros(name, route, tensors) for name in way.zeros]
+        results = self.run(route.backward, (*tensors, *gradients, *zeros), way.request)
+        grads = [None] * len(needs_gradient)
+        for i, place in way.results:
+            g, dtype = results[place], tensors[i].dtype if dtypes is None else dtypes[i]
+            grads[i] = g if g.dtype is dtype else g.to(dtype)  # sums of 16-bit gradients come in fp32
         return grads
 
     def composed(self, ctx, gradients, needs_gradient):
         """The same by a rule of _composed.py."""
-        if all(g is None for g in gradients):
-            return [None] * len(needs_gradient)
-        reads, function = ctx.route.rule
-        grads = dict(zip(ctx.route.names, map(dense, gradients)))
-        results = function(_composed.Call(self, ctx, grads, dict(zip(reads, ctx.saved_tensors)), needs_gradient))
-        answer = []
-        for a, needs, (_, dtype) in zip(self.forward.operator.inputs, needs_gradient, ctx.given):
-            if needs and a.name not in results:
-                raise InvalidArgument(f"{self.forward.operator.name} has no gradient for {a.name}. Pass {a.name}.detach()")
-            g = results[a.name] if needs else None
-            answer.append(g if g is None or g.dtype == dtype else g.to(dtype))
-        return answer
+        grads = [None] * len(needs_gradient)
+        if all([g is None for g in gradients]):
+            return grads
+        call = _composed.Call(self, ctx, [dense(g) for g in gradients], needs_gradient)
+        results = call.route.rule[1](call)
+        for i, name in enumerate(call.route.inputs):
+            if needs_gradient[i]:
+                if name not in results:
+                    raise InvalidArgument(f"{self.forward.operator.name} has no gradient for {name}. Pass {name}.detach()")
+                g, dtype = results[name], call.dtypes[name]
+                grads[i] = g if g is None or g.dtype is dtype else g.to(dtype)
+        return grads
 
     @staticmethod
     def named(name):
         return functions[name]
 
-    def way(self, route, there, needs_gradient):
+    def way(self, route, tensors, gradients, needs_gradient):
         """How a backward is called with what is there: the inputs of the forward, the outputs that were kept, gradients."""
         forward, function = self.forward.operator, self.function
         op = function.operator
         kept = [route.names[i] for i in route.kept]
-        names = [*(a.name for a in forward.inputs), *kept, *(f"grad_{name}" for name in route.names)]
-        given = {name: i for i, (name, x) in enumerate(zip(names, there)) if x is not None}
+        names = [*route.inputs, *kept, *(f"grad_{name}" for name in route.given)]
+        given = {name: i for i, (name, x) in enumerate(zip(names, (*tensors, *gradients))) if x is not None}
         for name, needed in self.read_by_backward().items():
             if needed and name not in kept:
                 raise InvalidArgument(f"the gradient of torch.ops.rlk.{forward.name} reads its output {name}, which "
                                       f"was not asked for: call rlk.torch.{forward.name}, or set the bit "
                                       f"{self.forward.bits[name]} of wanted")
-        codes, views = self.codes(route.codes), fakes(forward, there[:len(forward.inputs)])
-        needed = {f"grad_{a.name}" for a, needs in zip(forward.inputs, needs_gradient) if needs}
+        codes, views = self.codes(route.codes), fakes(forward, route.request.inputs(tensors))
+        needing = [name for name, needs in zip(route.inputs, needs_gradient) if needs]
+        needed = {f"grad_{name}" for name in needing}
         made = {o.name for o in op.outputs if not o.optional or o.name in needed}
         zeros = {a.name for a in op.inputs if not a.optional and a.name.startswith("grad_") and a.name not in given}
         # An optional output that was kept counts only where a rule asks for it.
         spare = [a.name for a in op.inputs if a.optional and a.name in kept]
         present = {a.name for a in op.inputs if a.name in given and a.name not in spare} | made | zeros
         more = self.completed(present, spare, codes, views)
-        # Of what is used and not there, a gradient of 0.
-        sources = [given.get(a.name, a.name) if a.name in present or a.name in more else None for a in op.inputs]
+        used = [a.name if a.name in present or a.name in more else None for a in op.inputs]
+        zeros = [name for name in used if name is not None and name not in given]
+        given |= {name: len(names) + i for i, name in enumerate(zeros)}
+        places = tuple([None if name is None else given[name] for name in used])
         wanted = sum(bit for name, bit in function.bits.items() if name in made or name in more)
         results = {name: i for i, name in enumerate(function.names(codes, wanted))}
-        for a, needs in zip(forward.inputs, needs_gradient):
-            if needs and f"grad_{a.name}" not in results:
-                raise InvalidArgument(f"{forward.name} has no gradient for {a.name}. Pass {a.name}.detach()")
-        return Way(sources, function.lists(codes), wanted,
-                   [results[f"grad_{a.name}"] if needs else None for a, needs in zip(forward.inputs, needs_gradient)])
+        for name in needing:
+            if f"grad_{name}" not in results:
+                raise InvalidArgument(f"{forward.name} has no gradient for {name}. Pass {name}.detach()")
+        return Way(zeros, function.request(codes, wanted, route.who, places, len(names) + len(zeros)),
+                   [(i, results[f"grad_{name}"]) for i, name in enumerate(route.inputs) if needs_gradient[i]])
 
     @staticmethod
-    def run(function, arguments, lists, wanted, who):
-        overload = function.overload
-        if not is_plain():
-            return overload(*arguments, *lists, wanted, *who)
+    def run(function, given, request):
+        unwatched = is_unwatched()
+        if not unwatched and (torch._C._is_any_autocast_enabled() or not is_eager()):
+            return function.overload(*request.inputs(given), *request.arguments)
         try:
             if torch.is_grad_enabled():  # the caller wants a second derivative, and is told
-                return overload(*arguments, *lists, wanted, *who)
-            with below_autograd():
-                return overload(*arguments, *lists, wanted, *who)
+                return function.overload(*request.inputs(given), *request.arguments)
+            return function.below(given, request, unwatched)[1]
         except RuntimeError as error:
             if isinstance(error, Error):
                 raise
             _torch_library.raise_own(error)
 
-    def zeros(self, name, ctx, inputs):
+    def zeros(self, name, route, tensors):
         """A gradient of 0 for an output that was not used, or not asked for."""
-        like = next(x for x in inputs if x is not None)
-        sizes = {f"grad_{name}": size for name, size in zip(ctx.route.names, ctx.sizes)}
-        if name in sizes:
-            shape, dtype = sizes[name]
-        else:
-            op, codes = self.forward.operator, ctx.route.codes
-            views = fakes(op, inputs[:len(op.inputs)])
-            output, form = next(o for o in op.outputs if f"grad_{o.name}" == name), op.form_of(codes)
-            shape = self.forward.shape(output, form, op.symbols(views, form), views, codes, 0)
-            dtype = Torch.by_name[op.dtype(output.dtype, op.variables(views))]
-        return like.new_zeros(shape, dtype=dtype)
+        op, codes = self.forward.operator, route.codes
+        views = fakes(op, route.request.inputs(tensors))
+        output, form = next(o for o in op.outputs if f"grad_{o.name}" == name), op.form_of(codes)
+        shape = self.forward.shape(output, form, op.symbols(views, form), views, codes, route.request.arguments[2])
+        return tensors[0].new_zeros(shape, dtype=Torch.by_name[op.dtype(output.dtype, op.variables(views))])
 
 
 def dense(gradient):
     """sum() and mean() give one number for all elements, with strides of 0, which kernels of devices decline."""
-    return gradient if gradient is None or gradient.device.type == "cpu" else gradient.contiguous()
+    return gradient if gradient is None or gradient.is_cpu else gradient.contiguous()
 
 
 def shapes(tensors):
@@ -277,27 +281,32 @@ def shapes(tensors):
 
 
 class Route(NamedTuple):
-    """A forward with a gradient: its parameters, what the outputs are called and which they are, who serves it, the rule of
-    _composed.py or None, the places of the outputs that the backward reads and of those without a gradient. Of a plain
-    call also the parameters as the schema has them, and the ways of its backwards so far."""
+    """A forward with a gradient: its backward or None, what it is, its parameters as numbers and by their words, the names and
+    shapes of its inputs, the names of its outputs, those that the caller gets and their places (None: all), who serves it,
+    the rule of _composed.py or None, the places of the outputs that the backward reads and of those given that have no
+    gradient. Of a plain call also the ways of its backwards so far."""
+    gradients: Gradients
+    backward: object  # Function
+    request: tuple
     codes: list
+    params: dict
+    inputs: list
+    shapes: dict
     names: list
-    wanted: int
+    given: list
+    places: Optional[list]
     who: tuple
     rule: Optional[tuple]
     kept: list
     idle: list
-    real: list = ()
-    whole: list = ()
     ways: Optional[dict] = None
 
 
 class Way(NamedTuple):
-    """A backward. sources: for each input its place in what is there, its name where it is a gradient of 0, or None; results:
-    for each input of the forward the place of its gradient, or None."""
-    sources: list
-    lists: tuple
-    wanted: int
+    """A backward, called with what was saved, the gradients of the outputs, and zeros for gradients that it must have and that
+    are not there. results: the inputs given of the forward that need a gradient, and the places of those."""
+    zeros: list
+    request: tuple
     results: list
 
 
@@ -305,14 +314,14 @@ class Eager(torch.autograd.Function):
     """A call with a gradient, outside of graphs."""
 
     @staticmethod
-    def forward(ctx, function, route, *inputs):
+    def forward(ctx, route, unwatched, *inputs):
         # Cast here and not before: a sum in fp32 that is the gradient of an fp32 weight is never rounded to 16 bits.
-        tensors, outputs = function.below(inputs, route.real, route.whole, route.wanted, *route.who)
-        ctx.gradients = function.gradients
+        tensors, outputs = route.gradients.forward.below(inputs, route.request, unwatched)
+        given = outputs if route.places is None else [outputs[i] for i in route.places]
         ctx.set_materialize_grads(False)
-        function.gradients.keep(ctx, tensors, route, outputs, None if tensors is inputs else inputs)
-        return tuple(outputs)
+        route.gradients.keep(ctx, route, tensors, outputs, given, inputs)
+        return tuple(given)
 
     @staticmethod
     def backward(ctx, *gradients):
-        return (None, None, *ctx.gradients.of(ctx, gradients, ctx.needs_input_grad[2:]))
+        return (None, None, *ctx.kept[0].gradients.of(ctx, gradients, ctx.needs_input_grad[2:]))

@@ -120,11 +120,11 @@ def explain(op, *inputs, **arguments) -> "documents.Explain":
     stream = operator.stream_for(call, given["stream"])
     document = _document(_runtime.library().rlk_explain_json, stream.handle, operator.handle, call.params, call.inputs,
                          len(operator.inputs), call.outputs, len(operator.outputs), call.options)
-    rows = [[c["plugin"], c["implementation"], c["verdict"], c["reason_code"], c["reason"], c["numerics"], c["cost_us"]]
-            for c in document["candidates"]]
+    rows = [[c["plugin"], c["implementation"], c["verdict"], c["reason_code"], c["reason"], c["numerics"], c["cost_us"],
+             c["measured_us"]] for c in document["candidates"]]
     title = f"{name}: refused: {document['refused']}" if document.get("refused") else name
-    return Report(document, ["plugin", "implementation", "verdict", "reason code", "reason", "numerics", "cost us"], rows,
-                  title)
+    return Report(document, ["plugin", "implementation", "verdict", "reason code", "reason", "numerics", "cost us", "timed us"],
+                  rows, title)
 
 
 def doctor() -> "documents.Doctor":

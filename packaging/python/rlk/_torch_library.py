@@ -2,6 +2,7 @@
 torch the kernels are Python's, and `served_by` says so."""
 import ctypes
 import os
+import struct
 
 import torch
 
@@ -18,6 +19,9 @@ class Description(ctypes.Structure):  # rlk_torch_operator
                 ("bytes_as_u8", ctypes.c_uint64), ("changed", ctypes.c_uint64), ("required_outputs", ctypes.c_uint64),
                 ("name", ctypes.c_char_p), ("param_kinds", ctypes.c_char_p), ("defaults", ctypes.c_void_p),
                 ("must_alias", ctypes.c_void_p)]
+
+
+REQUEST = struct.Struct("=QII32s")  # rlk_torch_request
 
 
 def _resolve(kind, index, runtime, backend, error):
@@ -52,12 +56,12 @@ def _dlpack_device(kind, index):
 
 
 _held = _RESOLVE(_resolve)  # the library keeps its address
-_library, served_by = None, ""
+_library, _callable, served_by = None, None, ""
 
 
 def open():
     """Finds the library and torch's C ABI; where that fails `served_by` says why. RLK_TORCH_LIBRARY=0 asks for Python."""
-    global _library, served_by
+    global _library, _callable, served_by
     if os.environ.get("RLK_TORCH_LIBRARY") == "0":
         served_by = "Python: RLK_TORCH_LIBRARY is 0"
         return
@@ -73,6 +77,8 @@ def open():
         served_by = f"Python: torch {torch.__version__}: {e}"
         return
     _runtime.at_reload(library.rlk_torch_reloaded)
+    _callable = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_char_p, ctypes.py_object, ctypes.py_object)(
+        ("rlk_torch_callable", library))  # of Python's objects, so under the GIL
     _library, served_by = library, f"librlk_torch on the stable ABI of torch {torch.__version__}"
 
 
@@ -92,6 +98,12 @@ def register(function, n_required):
         bits(lambda a: a.dtype == "u8"), bits(lambda a: a.name in changed), function.required, op.name.encode(),
         kinds.encode(), ctypes.addressof(defaults), ctypes.addressof(alias)))
     return True
+
+
+def callable(name):
+    """The library's function for calls around the dispatcher, or None (rlk_torch.h)."""
+    made = _callable(name.encode(), torch.Tensor, torch.nn.Parameter) if _callable is not None else None
+    return ctypes.cast(made, ctypes.py_object).value if made else None
 
 
 def raise_own(error):

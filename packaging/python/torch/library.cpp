@@ -1,10 +1,12 @@
 // The C functions of rlk_torch.h: the kernels as the dispatcher wants them, a function without context each.
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <memory>
 #include <stdexcept>
 #include <utility>
 
+#include "direct.hpp"
 #include "operator.hpp"
 #include "streams.hpp"
 #include "threads.hpp"
@@ -78,6 +80,7 @@ rlk_status rlk_torch_register(const rlk_torch_operator* description, rlk_error* 
     }
     auto op = std::make_unique<Operator>();
     if (const rlk_status status = rlk_op_find(d.name, &op->op, error); status != RLK_OK) return status;
+    op->place = count;
     op->name = d.name;
     op->n_inputs = static_cast<int>(d.n_inputs);
     op->n_required = static_cast<int>(d.n_required);
@@ -94,6 +97,13 @@ rlk_status rlk_torch_register(const rlk_torch_operator* description, rlk_error* 
     ++count;
     return RLK_OK;
   });
+}
+
+void* rlk_torch_callable(const char* name, void* tensor_type, void* parameter_type) {
+  const auto end = std::begin(operators) + count;
+  const auto found = std::find_if(std::begin(operators), end, [&](const auto& op) { return op->name == name; });
+  if (found == end) return nullptr;
+  return callable(**found, static_cast<_object*>(tensor_type), static_cast<_object*>(parameter_type));
 }
 
 void rlk_torch_reloaded(void) {

@@ -14,6 +14,7 @@ inline constexpr size_t kMaxParams = 127;
 
 struct Operator {
   const rlk_op* op = nullptr;
+  size_t place = 0;  // among the registered ones
   std::string name;
   int n_inputs = 0, n_required = 0, n_outputs = 0;
   bool gives_list = true;

@@ -35,6 +35,23 @@ typedef struct rlk_torch_operator {
 /* Registers the kernel of torch.ops.rlk.NAME for every device; the schema is defined before. */
 RLK_API rlk_status rlk_torch_register(const rlk_torch_operator* description, rlk_error* error);
 
+typedef struct rlk_torch_request {
+  uint64_t wanted;   /* as the schema's, never 0 */
+  uint32_t numerics; /* the classes demanded */
+  uint32_t n_tensors;
+  uint8_t places[32]; /* where input i is among the tensors; 255: absent, as is one that is None */
+} rlk_torch_request;
+
+/* A function of Python's for a registered operator that changes no input, to be called with
+   - bytes: an rlk_torch_request, then the operator's parameters as rlk_call takes them;
+   - the pin, str or None;
+   - tensors.
+   It gives the wanted outputs as a tuple, or None where the call is the dispatcher's: inputs are not what the memory of
+   the classes tensor_type and parameter_type, torch.Tensor and torch.nn.Parameter, says alone, or are refused. It knows
+   neither gradients nor torch's modes: the caller asks for both before. Under the GIL; the classes live as long as
+   the process. NULL where torch (2.14 is the first) or Python lacks what this takes. PyObjects all. */
+RLK_API void* rlk_torch_callable(const char* name, void* tensor_type, void* parameter_type);
+
 /* Plugins were replaced: every thread makes its streams anew at its next call, and asks again what serves a device. */
 RLK_API void rlk_torch_reloaded(void);
 

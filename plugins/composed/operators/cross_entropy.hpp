@@ -1,14 +1,15 @@
-// Cross entropy of rows of logits with target ids, and the gradient of the logits.
+// Cross entropy of rows of logits with target ids, and the gradient of the logits. Of logits that are known, or made of
+// hidden states (linear_cross_entropy.hpp).
+#pragma once
+
 #include "../scores.hpp"
 
 #include <rlk/formula/cross_entropy.hpp>
 
 namespace rlk::composed {
 
-inline CrossEntropyTerms terms_of_entropy(const Arguments<sdk::ops::CrossEntropy>& call) {
-  return cross_entropy_terms(call.params, call.class_weight.is_present());
-}
-inline CrossEntropyTerms terms_of_entropy(const Arguments<sdk::ops::CrossEntropyBackward>& call) {
+template <class Call>
+CrossEntropyTerms terms_of_entropy(const Call& call) {
   return cross_entropy_terms(call.params, call.class_weight.is_present());
 }
 
@@ -53,13 +54,16 @@ struct Shares {
   }
 };
 
-}  // namespace rlk::composed
-
-RLK_COMPOSED_SCORES(CrossEntropy, terms_of_entropy(call), refuse_ids(call.V), {
-  const Targets targets(recorder, call.ids, call.mask, call.params.ignore_index, call.V);
-  const V z = score_of_logit(d, terms, in(call.logits)).value;
+// Answers the logarithm of each row's sum of powers.
+template <class D, class Call>
+Value record_cross_entropy(D d, const CrossEntropyTerms& terms, const Call& call, Value logits) {
+  using V = Value;
+  const Reader<D> in{*d.recorder};
+  const Writer out{*d.recorder};
+  const Targets targets(*d.recorder, call.ids, call.mask, call.params.ignore_index, call.V);
+  const V z = score_of_logit(d, terms, logits).value;
   const Mask active = targets.active(), valid = targets.report(is_without_score(d, z));
-  const ClassWeights<decltype(d)> weights(d, call.class_weight, targets, call.V);
+  const ClassWeights<D> weights(d, call.class_weight, targets, call.V);
 
   // A row without a score is in error: what is made of it is never looked at.
   const RowPowers p = powers_of_row(d, z);
@@ -79,20 +83,24 @@ RLK_COMPOSED_SCORES(CrossEntropy, terms_of_entropy(call), refuse_ids(call.V), {
   out(of_row(call.token_loss), Add(entropy, square));
   out(of_row(call.lse), answer_of(d, active, valid, lse));
 
-  const Shares<decltype(d)> shares(d, terms, active, targets.known(), weights.own);
+  const Shares<D> shares(d, terms, active, targets.known(), weights.own);
   const V of_entropies = shares.of(d, sum_of_rows(collected(entropy)), shares.entropy);
   const V of_squares = terms.square_scale > 0 ? shares.of(d, sum_of_rows(collected(square)), shares.square) : Zero(d);
   out(of_columns(call.loss), Add(of_entropies, of_squares));
   out(of_columns(call.z_loss), of_squares);
-})
-RLK_COMPOSED_SCORES(CrossEntropyBackward, terms_of_entropy(call), refuse_ids(call.V), {
-  const Targets targets(recorder, call.ids, call.mask, call.params.ignore_index, call.V);
-  const V x = in(call.logits), lse = in(of_row(call.lse));
+  return lse;
+}
+// The gradient of the logits; grad, of_token: those of the loss and of each row's.
+template <class D, class Call>
+Value slopes_of_entropy(D d, const CrossEntropyTerms& terms, const Call& call, Value x, Value lse, Value grad,
+                        Value of_token) {
+  using V = Value;
+  const Reader<D> in{*d.recorder};
+  const Targets targets(*d.recorder, call.ids, call.mask, call.params.ignore_index, call.V);
   const Capped<V> z = score_of_logit(d, terms, x);
   const Mask active = targets.active(), valid = targets.report(is_without_score(d, z.value));
-  const ClassWeights<decltype(d)> weights(d, call.class_weight, targets, call.V);
-  const Shares<decltype(d)> shares(d, terms, active, targets.known(), weights.own);
-  const V grad = in(of_columns(call.grad_loss)), of_token = in(or_number(of_row(call.grad_token_loss), 0));
+  const ClassWeights<D> weights(d, call.class_weight, targets, call.V);
+  const Shares<D> shares(d, terms, active, targets.known(), weights.own);
   const V of_entropy = Add(ahead(shares.of(d, grad, shares.entropy)), of_token);
   const V of_square = Add(ahead(shares.of(d, grad, shares.square)), of_token);
 
@@ -110,5 +118,19 @@ RLK_COMPOSED_SCORES(CrossEntropyBackward, terms_of_entropy(call), refuse_ids(cal
   const V missed = MulAdd(of_target, exp_minus_one(d, log_p), Mul(rest, exp(d, log_p)));
   const V others = Mul(Add(of_target, rest), exp(d, Sub(z.value, lse)));
   const V gradient = Mul(IfThenElse(targets.hits(d), slope(missed, weights.own), slope(others, weight)), z.slope);
-  out(call.grad_logits, answer_of(d, active, valid, IfThenZeroElse(Eq(x, Neg(Inf(d))), gradient)));
-})
+  return answer_of(d, active, valid, IfThenZeroElse(Eq(x, Neg(Inf(d))), gradient));
+}
+// Of a call that has them.
+template <class D, class Call>
+Value slopes_of_entropy(D d, const CrossEntropyTerms& terms, const Call& call, Value x) {
+  const Reader<D> in{*d.recorder};
+  return slopes_of_entropy(d, terms, call, x, in(of_row(call.lse)), in(of_columns(call.grad_loss)),
+                           in(or_number(of_row(call.grad_token_loss), 0)));
+}
+
+}  // namespace rlk::composed
+
+RLK_COMPOSED_SCORES(CrossEntropy, terms_of_entropy(call), refuse_ids(call.V),
+                    { record_cross_entropy(d, terms, call, in(call.logits)); })
+RLK_COMPOSED_SCORES(CrossEntropyBackward, terms_of_entropy(call), refuse_ids(call.V),
+                    { out(call.grad_logits, slopes_of_entropy(d, terms, call, in(call.logits))); })

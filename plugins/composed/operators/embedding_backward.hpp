@@ -101,11 +101,11 @@ void record_embedding_backward(D d, const Call& call) {
   const bool scales = call.params.scale_by_frequency == decltype(call.params.scale_by_frequency)::on;
   const Value counts = scales ? runs.counts() : Zero(d);
 
-  // In blocks of columns, few enough that the program stays short.
-  constexpr int64_t kBuffers = 8, kMostBlocks = 16;
+  // In blocks of columns, few enough that the program stays short. Of a block there are eight buffers at once.
+  constexpr int64_t kBuffers = 4, kMostBlocks = 16;
   const int64_t bytes = kBuffers * call.N * sdk::bytes_of(D::kDtype);
   const int64_t fewest = (call.D + kMostBlocks - 1) / kMostBlocks;
-  const int64_t most = std::max(fewest, static_cast<int64_t>(recorder.block_bytes()) / bytes);
+  const int64_t most = std::max(fewest, recorder.block_bytes() / bytes);
   for (int64_t first = 0; first < call.D; first += most) {
     const int64_t count = std::min(most, call.D - first);
     const Value grad{&recorder, recorder.columns(recorder.input(call.grad_y), first, count)};

@@ -1,5 +1,7 @@
 // Divergences between a teacher's and a student's distribution over a vocabulary, and the gradient of the student's
-// logits.
+// logits. Of logits that are known, or made of hidden states (linear_jsd.hpp).
+#pragma once
+
 #include "../scores.hpp"
 
 #include <rlk/formula/above_tangent.hpp>
@@ -52,12 +54,12 @@ Mask with_scores(D d, Mask kept, Value x, Value y) {
   return Not(empty);
 }
 
-}  // namespace rlk::composed
-
-RLK_COMPOSED_SCORES(Jsd, (DivergenceOptions{call.params.beta, call.params.temperature}), std::nullopt, {
-  const V x = in(call.logits), y = in(call.teacher_logits);
-  const Mask kept = kept_rows(recorder, call.mask), valid = with_scores(d, kept, x, y);
-  const DistributionOfRow<decltype(d)> student(d, x, terms.temperature), teacher(d, y, terms.temperature);
+template <class D, class Call>
+void record_jsd(D d, const DivergenceOptions& terms, const Call& call, Value x, Value y) {
+  using V = Value;
+  const Writer out{*d.recorder};
+  const Mask kept = kept_rows(*d.recorder, call.mask), valid = with_scores(d, kept, x, y);
+  const DistributionOfRow<D> student(d, x, terms.temperature), teacher(d, y, terms.temperature);
   const ComparedToken token(d, terms, student.log_probability(d), teacher.log_probability(d));
   const V of_teacher = row_sum(divergence_of(d, token.p, token.log_p, token.m, token.log_m));
   const V of_student =
@@ -68,10 +70,14 @@ RLK_COMPOSED_SCORES(Jsd, (DivergenceOptions{call.params.beta, call.params.temper
   out(of_row(call.lse), answer_of(d, kept, valid, student.lse(d, terms.temperature)));
   out(of_row(call.teacher_lse), answer_of(d, kept, valid, teacher.lse(d, terms.temperature)));
   out(of_row(call.student_kl), answer_of(d, kept, valid, of_student));
-})
-RLK_COMPOSED_SCORES(JsdBackward, (DivergenceOptions{call.params.beta, call.params.temperature}), std::nullopt, {
-  const V x = in(call.logits), y = in(call.teacher_logits), temperature = number(d, terms.temperature);
-  const Mask kept = kept_rows(recorder, call.mask), valid = with_scores(d, kept, x, y);
+}
+// The gradient of the student's logits.
+template <class D, class Call>
+Value jsd_slopes(D d, const DivergenceOptions& terms, const Call& call, Value x, Value y) {
+  using V = Value;
+  const Reader<D> in{*d.recorder};
+  const V temperature = number(d, terms.temperature);
+  const Mask kept = kept_rows(*d.recorder, call.mask), valid = with_scores(d, kept, x, y);
   const auto log_probability = [&](V score, const View& lse) {
     return at_most(d, 0, Sub(Div(score, temperature), in(of_row(lse))));
   };
@@ -83,5 +89,12 @@ RLK_COMPOSED_SCORES(JsdBackward, (DivergenceOptions{call.params.beta, call.param
   }
   const double weight = (terms.is_between() ? 1 - terms.beta : 1) / terms.temperature;
   const V factor = Mul(number(d, weight), in(of_row(call.grad_loss)));
-  out(call.grad_logits, answer_of(d, kept, valid, Mul(factor, slope)));
-})
+  return answer_of(d, kept, valid, Mul(factor, slope));
+}
+
+}  // namespace rlk::composed
+
+RLK_COMPOSED_SCORES(Jsd, (DivergenceOptions{call.params.beta, call.params.temperature}), std::nullopt,
+                    { record_jsd(d, terms, call, in(call.logits), in(call.teacher_logits)); })
+RLK_COMPOSED_SCORES(JsdBackward, (DivergenceOptions{call.params.beta, call.params.temperature}), std::nullopt,
+                    { out(call.grad_logits, jsd_slopes(d, terms, call, in(call.logits), in(call.teacher_logits))); })

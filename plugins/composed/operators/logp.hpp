@@ -1,6 +1,9 @@
 // Log-probabilities of chosen tokens, with log-sum-exp, entropy and the sum of squares, and the gradient of the logits.
-// What is one for each token is made of all tokens before the first chunk of rows, and their errors are told behind the
-// last: a chunk is calls over its logits and few besides.
+// Of logits that are known, or made of hidden states (linear_logp.hpp). What is one for each token is made of all
+// tokens before the first chunk of rows, and their errors are told behind the last: a chunk is calls over its logits
+// and few besides.
+#pragma once
+
 #include "../logits.hpp"
 
 #include <rlk/formula/cross_entropy.hpp>
@@ -24,7 +27,7 @@ template <class Call>
 sdk::Refusal refuse_logp(const Call& call) {
   if (call.R > std::numeric_limits<int32_t>::max() - 1 && call.row_indices.is_present())
     return sdk::Support::no("SIZE", "row_indices of more than 2^31 - 2 rows are not composed of primitives");
-  return refuse_ids(std::max<int64_t>(call.V, call.params.global_vocab));
+  return refuse_ids(entries_of(call).all);
 }
 
 // What is left of logits with their bias, capped and divided; what keep_mask drops is -inf.
@@ -68,15 +71,14 @@ private:
 };
 
 template <class D, class Call>
-void record_logp(D d, const LogpOptions& options, const Call& call) {
+void record_logp(D d, const LogpOptions& options, const Call& call, const LogitRows& rows, Value logits) {
   Recorder& recorder = *d.recorder;
   const Writer out{recorder};
-  const bool is_whole = !is_sharded(call);
+  const bool is_whole = !entries_of(call).is_shard();
   const Targets targets = targets_of(recorder, call);
-  const LogitRows rows(recorder, call);
   const Mask active = ahead_of_rows(targets.active()), known = ahead_of_rows(And(targets.known(), rows.known()));
   const Value column = ahead_of_rows(targets.column());
-  if (call.R == 0 && call.N > 0) {  // no row can be read: every active one is an error
+  if (rows.count() == 0 && call.N > 0) {  // no row can be read: every active one is an error
     report_errors(targets, rows, rows.known(), nullptr);
     for (const View& view : {call.logp, call.lse, call.entropy, call.sum_p2})
       out(of_row(view), IfThenElseZero(active, number(d, std::numeric_limits<double>::quiet_NaN())));
@@ -84,7 +86,7 @@ void record_logp(D d, const LogpOptions& options, const Call& call) {
   }
   const Value bias = Reader<D>{recorder}(or_number(of_columns(call.bias), 0));
   const Value* const added = call.bias.is_present() ? &bias : nullptr;
-  const Value z = Scores(d, options, rows.numbers(d, call.logits), added, rows.kept(call.keep_mask)).z;
+  const Value z = Scores(d, options, logits, added, rows.kept(call.keep_mask)).z;
   const Value of_target = at_column(z, column);  // before others of a row, which then take its memory
   const Value largest = row_largest(z), below = Sub(z, largest), power = exp(d, below), sum = row_sum(power);
   const Value log_sum = log(d, sum), hidden = Neg(Inf(d));
@@ -124,14 +126,26 @@ Value gradients_of(D d, Value z, const TokenGradients& token, Value largest) {
   return Add(gradient, IfThenElseZero(token.is_target, token.of_target));
 }
 
+// Tokens and the rows of logits that are theirs.
+template <class D>
+struct LogpTokens {
+  Targets targets;
+  LogitRows rows;
+  TokenRows<D> of_rows;
+
+  template <class Call>
+  LogpTokens(D d, const Call& call, const View& row_indices, int64_t count)
+      : targets(targets_of(*d.recorder, call)),
+        rows(*d.recorder, row_indices, count),
+        of_rows(d, call.N, targets, rows) {}
+  LogpTokens(const LogpTokens&) = delete;
+};
+
+// The gradient of the logits.
 template <class D, class Call>
-void record_logp_backward(D d, const LogpOptions& options, const Call& call) {
-  Recorder& recorder = *d.recorder;
-  const Writer out{recorder};
-  const Reader<D> in{recorder};
-  const Targets targets = targets_of(recorder, call);
-  const LogitRows rows(recorder, call);
-  const TokenRows<D> tokens(d, call, targets, rows);
+Value logp_slopes(D d, const LogpOptions& options, const Call& call, const LogpTokens<D>& of, Value logits) {
+  const TokenRows<D>& tokens = of.of_rows;
+  const Reader<D> in{*d.recorder};
   const auto at_rows = [&](const View& view) { return tokens.at_rows(in(of_row(view)), 0); };
   TokenGradients token;
   token.is_target = Eq(positions_of(d, {call.V}), tokens.column());
@@ -143,18 +157,13 @@ void record_logp_backward(D d, const LogpOptions& options, const Call& call) {
     token.entropy = at_rows(call.entropy);
     token.of_entropy = at_rows(call.grad_entropy);
   }
-  if (call.R == 0) {
-    tokens.report();
-    out(of_columns(call.grad_bias), tokens.spoiled(Zero(d)));
-    return;
-  }
   const Value bias = in(or_number(of_columns(call.bias), 0)), hidden = Neg(Inf(d));
   const Value* const added = call.bias.is_present() ? &bias : nullptr;
-  const Scores scores(d, options, in(call.logits), added, kept_columns(recorder, call.keep_mask));
+  const Scores scores(d, options, logits, added, kept_columns(*d.recorder, call.keep_mask));
   const Value largest = row_largest(scores.z), nan = number(d, std::numeric_limits<double>::quiet_NaN());
   const Mask has_token = tokens.has_token();
   Mask is_wrong = tokens.is_wrong();
-  if (is_sharded(call)) {
+  if (entries_of(call).is_shard()) {
     tokens.report();
   } else {
     const Mask is_empty = And(has_token, Eq(largest, hidden));
@@ -163,12 +172,22 @@ void record_logp_backward(D d, const LogpOptions& options, const Call& call) {
   }
   const Value of_z = gradients_of(d, scores.z, token, largest);
   const Mask is_shown = And(AndNot(is_wrong, has_token), scores.are_shown);
-  const Value gradient = IfThenElse(is_shown, scores.gradients(d, options, of_z), IfThenElseZero(is_wrong, nan));
-  out(call.grad_logits, gradient);
-  if (call.grad_bias.is_present()) out(of_columns(call.grad_bias), tokens.spoiled(summed(sum_of_rows(gradient))));
+  return IfThenElse(is_shown, scores.gradients(d, options, of_z), IfThenElseZero(is_wrong, nan));
 }
 
 }  // namespace rlk::composed
 
-RLK_COMPOSED_SCORES(Logp, logp_options(call), refuse_logp(call), record_logp(d, terms, call);)
-RLK_COMPOSED_SCORES(LogpBackward, logp_options(call), refuse_logp(call), record_logp_backward(d, terms, call);)
+RLK_COMPOSED_SCORES(Logp, logp_options(call), refuse_logp(call), {
+  const LogitRows rows(recorder, call.row_indices, call.R);
+  record_logp(d, terms, call, rows, rows.numbers(d, call.logits));
+})
+RLK_COMPOSED_SCORES(LogpBackward, logp_options(call), refuse_logp(call), {
+  const LogpTokens<decltype(d)> tokens(d, call, call.row_indices, call.R);
+  if (call.R == 0) {  // no row has a gradient
+    tokens.of_rows.report();
+    return out(of_columns(call.grad_bias), tokens.of_rows.spoiled(Zero(d)));
+  }
+  const V slopes = logp_slopes(d, terms, call, tokens, in(call.logits));
+  out(call.grad_logits, slopes);
+  if (call.grad_bias.is_present()) out(of_columns(call.grad_bias), tokens.of_rows.spoiled(summed(sum_of_rows(slopes))));
+})

@@ -50,8 +50,8 @@ RLK_COMPOSED_PLACES_WHOLE(ReshapeAndCache, RLK_NUMERICS_BATCH_INVARIANT, refuse_
   const Value token = IfThenElse(is_last, order, column_of(order, tokens - 1));
   const Value to = at_column(reshaped(safe, row), token), highest = row_largest(key);
   const Mask has_any = Ge(highest, Zero(d));
-  const int64_t bytes = 2 * columns * sdk::bytes_of(call.key.dtype);
-  const int64_t most = std::max<int64_t>(1, static_cast<int64_t>(recorder.block_bytes()) / bytes);
+  const int64_t most = std::max<int64_t>(
+      1, recorder.block_bytes() / (columns * sdk::bytes_of(call.key.dtype)));  // of them a part has two
   const auto put = [&](const View& given, const View& before, const View& after) {
     int table = recorder.input(cache(before));
     // Where no token has a slot they write what is in the first.

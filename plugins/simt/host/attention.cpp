@@ -1,20 +1,13 @@
 // attention: what the implementations share, and the one without matrix units (../attention_simt.cuh).
 #include "attention.hpp"
 
-#include <rlk/sdk/arguments.hpp>
-
 #include "operators.hpp"
-
-#include <algorithm>
-#include <cmath>
 
 namespace rlk::simt::host {
 namespace {
 
 using Op = sdk::ops::Attention;
 using Named = sdk::Arguments<Op>;
-using sdk::ops::attention::Causal;
-using sdk::ops::attention::CausalAlignment;
 using sdk::ops::attention::Layout;
 
 AttentionSizes sizes_of(const Named& call) {
@@ -54,16 +47,29 @@ sdk::Refusal refuse_scores(double scale, double softcap, sdk::Dtype dtype) {
   return std::nullopt;
 }
 
+sdk::Refusal refuse_strided_heads(std::initializer_list<NamedTensor> tensors) {
+  for (const auto& [tensor, name] : tensors) {
+    if (auto refused = sdk::refuse_strided_rows(tensor, name, "head size")) return refused;
+  }
+  return std::nullopt;
+}
+
+sdk::Refusal refuse_shared_memory(int64_t head, int64_t bytes, int64_t limit) {
+  if (bytes <= limit) return std::nullopt;
+  return sdk::Support::no(
+      "SHARED_MEMORY",
+      sdk::format("head size %lld needs %lld bytes of shared memory; a block of this device has %lld",
+                  static_cast<long long>(head), static_cast<long long>(bytes), static_cast<long long>(limit)));
+}
+
 sdk::Refusal refuse_attention(const Device& device, const sdk::Call<Op>& described) {
   if (auto refused = device.refusal()) return refused;
   const Named call = sdk::arguments_of(described);
   if (auto refused = refuse_scores(call.params.scale, call.params.softcap, sdk::dtype_of(*call.q))) return refused;
-  if (auto refused = sdk::refuse_strided_rows(call.q, "q", "head size")) return refused;
-  if (auto refused = sdk::refuse_strided_rows(call.k, "k", "head size")) return refused;
-  if (auto refused = sdk::refuse_strided_rows(call.v, "v", "head size")) return refused;
+  if (auto refused = refuse_strided_heads({{call.q, "q"}, {call.k, "k"}, {call.v, "v"}})) return refused;
   if (auto refused = sdk::refuse_gaps(call.cu_seqlens_q, "cu_seqlens_q")) return refused;
   if (auto refused = sdk::refuse_gaps(call.cu_seqlens_k, "cu_seqlens_k")) return refused;
-  if (auto refused = sdk::refuse_strided_rows(call.out, "out", "head size")) return refused;
+  if (auto refused = refuse_strided_heads({{call.out, "out"}})) return refused;
   return sdk::refuse_gaps(call.lse, "lse");
 }
 
@@ -88,15 +94,11 @@ sdk::Refusal SimtShared::refuse(int64_t head) const {
     return sdk::Support::no("HEAD_SIZE", sdk::format("head size %lld; these kernels take up to %d",
                                                      static_cast<long long>(head), simt::kSimtMaxHead));
   }
-  if (bytes(head) <= limit) return std::nullopt;
-  return sdk::Support::no("SHARED_MEMORY",
-                          sdk::format("head size %lld needs %d bytes of shared memory; a block of this device has %lld",
-                                      static_cast<long long>(head), bytes(head), static_cast<long long>(limit)));
+  return refuse_shared_memory(head, bytes(head), limit);
 }
 
 AttentionPlan::AttentionPlan(Device& device, const sdk::Call<Op>& call, const char* name)
-    : params_(call.params()), place_(device.place()), plan_(device.kernel("attention_simt", "attention_plan_packed")) {
-  flags = RLK_PLAN_SHAREABLE | RLK_PLAN_CAPTURABLE;
+    : OperatorPlan(device, call), plan_(device.kernel("attention_simt", "attention_plan_packed")) {
   dynamic_symbols = sdk::bits_of(&Named::B, &Named::Sq, &Named::Sk, &Named::Tq, &Named::Tk);
   workspace_bound = params_.layout == RLK_ATTENTION_LAYOUT_PACKED ? UINT64_MAX : 0;
   numerics = kAttentionNumerics;
@@ -104,11 +106,11 @@ AttentionPlan::AttentionPlan(Device& device, const sdk::Call<Op>& call, const ch
 }
 
 uint64_t AttentionPlan::prepare(const sdk::Run& run) {
-  return attention_workspace(sizes_of(sdk::arguments_of<Op>(run, params_)));
+  return attention_workspace(sizes_of(arguments_of(run)));
 }
 
 simt::AttentionArgs AttentionPlan::arguments(const sdk::Run& run) const {
-  const Named call = sdk::arguments_of<Op>(run, params_);
+  const Named call = arguments_of(run);
   const AttentionSizes sizes = sizes_of(call);
   simt::AttentionArgs args{};
   args.q = strides_of(*call.q, sizes.packed);
@@ -126,21 +128,13 @@ simt::AttentionArgs AttentionPlan::arguments(const sdk::Run& run) const {
   args.sequences = sizes.sequences;
   args.queries = sizes.queries;
   args.keys = sizes.keys;
-  args.q_heads = static_cast<int32_t>(sizes.q_heads);
-  args.kv_heads = static_cast<int32_t>(sizes.kv_heads);
-  args.group = static_cast<int32_t>(sizes.q_heads / sizes.kv_heads);
-  args.head_size = static_cast<int32_t>(sizes.head);
-  args.window_left = near_window(call.params.window_left);
-  args.window_right = near_window(call.params.window_right);
-  if (call.params.causal == Causal::on) args.window_right = 0;
-  args.top_left = call.params.causal_alignment == CausalAlignment::top_left ? 1 : 0;
+  set_heads_and_scores(args, call);
+  args.top_left = is_top_left(call) ? 1 : 0;
   if (call.key_mask != nullptr) {
     args.key_mask = sdk::data_of<const uint8_t>(call.key_mask);
     args.mask_batch_stride = call.key_mask->strides[0];
     args.mask_key_stride = call.key_mask->strides[1];
   }
-  args.softcap = params_.softcap;
-  args.scale = params_.scale > 0 ? params_.scale : 1.0 / std::sqrt(static_cast<double>(sizes.head));
   args.errors = error_sink(run);
   return args;
 }
@@ -186,11 +180,9 @@ sdk::Support AttentionSimt::query(Device& device, const sdk::Call<Op>& call) {
   if (auto refused = SimtShared(device, dtype).refuse(sizes.head)) return *refused;
   sdk::Support answer = sdk::Support::yes(kName, kAttentionNumerics, RLK_SUPPORT_OK);
   answer.workspace_bound = attention_workspace(sizes);
-  // Measured against the tensor cores' rate: one twentieth of it, half of that again in fp64.
   answer.cost_us =
-      kLaunchUs +
-      std::max(device.matrix_us((dtype == sdk::Dtype::f64 ? 60.0 : 30.0) * attention_operations(call, sizes)),
-               attention_bytes_us(device, sizes, dtype));
+      kLaunchUs + std::max(device.matrix_us(slower_than_matrix_units(dtype) * attention_operations(call, sizes)),
+                           attention_bytes_us(device, sizes, dtype));
   return answer;
 }
 std::unique_ptr<sdk::Plan> AttentionSimt::plan(Device& device, const sdk::Call<Op>& call) {

@@ -5,6 +5,9 @@
 
 #include "operator.hpp"
 
+#include <cmath>
+#include <initializer_list>
+
 namespace rlk::simt::host {
 
 constexpr uint32_t kAttentionNumerics =
@@ -19,16 +22,43 @@ AttentionSizes attention_sizes(const sdk::Call<sdk::ops::Attention>& call);
 // Blocks of a launch, with args.block_rows set.
 int64_t attention_grid(const simt::AttentionArgs& args);
 
+// Heads and parameters, which have the same names in all operators of attention and in the arguments of their kernels.
+template <class Args, class Arguments>
+void set_heads_and_scores(Args& args, const Arguments& call) {
+  constexpr int64_t kFar = int64_t{1} << 40;  // a bound beyond any sequence keeps the kernels' sums from overflowing
+  args.q_heads = static_cast<int32_t>(call.Hq);
+  args.kv_heads = static_cast<int32_t>(call.Hkv);
+  args.group = static_cast<int32_t>(call.Hq / call.Hkv);
+  args.head_size = static_cast<int32_t>(call.D);
+  args.window_left = std::min(call.params.window_left, kFar);
+  args.window_right = std::min(call.params.window_right, kFar);
+  if (call.params.causal != decltype(call.params.causal)::off) args.window_right = 0;
+  args.softcap = call.params.softcap;
+  args.scale = call.params.scale > 0 ? call.params.scale : 1.0 / std::sqrt(static_cast<double>(call.D));
+}
+template <class Arguments>
+bool is_top_left(const Arguments& call) {
+  return call.params.causal_alignment == decltype(call.params.causal_alignment)::top_left;
+}
+
 // Scores that the kernels' arithmetic takes.
 sdk::Refusal refuse_scores(double scale, double softcap, sdk::Dtype dtype);
-// A bound beyond any sequence keeps the kernels' sums from overflowing; -1 stays.
-inline int64_t near_window(int64_t window) {
-  constexpr int64_t kFar = int64_t{1} << 40;
-  return window < kFar ? window : kFar;
+struct NamedTensor {
+  const rlk_tensor* tensor;  // may be absent
+  const char* name;
+};
+// Tensors whose heads' elements lie apart.
+sdk::Refusal refuse_strided_heads(std::initializer_list<NamedTensor> tensors);
+// More shared memory than a block may have.
+sdk::Refusal refuse_shared_memory(int64_t head, int64_t bytes, int64_t limit);
+
+// Time of the products without matrix units over the device's estimate with them, as measured.
+inline double slower_than_matrix_units(sdk::Dtype dtype) {
+  return dtype == sdk::Dtype::f64 ? 60.0 : 30.0;
 }
 
 // What every kernel asks of a call.
-sdk::Refusal refuse_attention(const Device& device, const sdk::Call<sdk::ops::Attention>& call);
+sdk::Refusal refuse_attention(const Device& device, const sdk::Call<sdk::ops::Attention>& described);
 
 uint64_t attention_workspace(const AttentionSizes& sizes);
 double attention_operations(const sdk::Call<sdk::ops::Attention>& call, const AttentionSizes& sizes);
@@ -53,7 +83,7 @@ struct SimtShared {
   int64_t accumulator, limit;
 };
 
-class AttentionPlan : public sdk::Plan {
+class AttentionPlan : public OperatorPlan<sdk::ops::Attention> {
 public:
   AttentionPlan(Device& device, const sdk::Call<sdk::ops::Attention>& call, const char* name);
   uint64_t prepare(const sdk::Run& run) override;
@@ -62,9 +92,6 @@ protected:
   simt::AttentionArgs arguments(const sdk::Run& run) const;
   // Before the kernel: the packed layout is checked on the device even when there is nothing to compute.
   void start(const simt::AttentionArgs& args, StreamHandle stream) const;
-
-  rlk_attention_params params_;
-  Place place_;
 
 private:
   FunctionHandle plan_;

@@ -21,8 +21,7 @@ sdk::Support support_of(Device& device, const sdk::Call<Op>& described) {
   if (auto refused = refuse_gradients<Op>(device, call)) return *refused;
   const sdk::Dtype dtype = sdk::dtype_of(*call.q);
   // Not measured: the rate of the forward without matrix units.
-  const double slower = dtype == sdk::Dtype::f64 ? 60.0 : 30.0;
-  return gradients_support<Op>(device, call, kernels_of(dtype), RLK_SUPPORT_OK, slower);
+  return gradients_support<Op>(device, call, kernels_of(dtype), RLK_SUPPORT_OK, slower_than_matrix_units(dtype));
 }
 
 template <class Op>

@@ -34,19 +34,11 @@ simt::AttentionGradientArgs gradients_of(const sdk::Arguments<Op>& call) {
   } else {
     const bool packed = is_packed<Op>(call);
     axes = packed ? kOfPacked : kOfSequence;
-    args.q = samples_of(call.q, axes);
-    args.out = samples_of(call.out, axes);
-    args.lse = samples_of(call.lse, axes);
-    args.k = samples_of(call.k, axes);
-    args.v = samples_of(call.v, axes);
-    args.key_mask = mask_of(call.key_mask, axes);
-    args.batches = call.B;
-    args.samples = 1;
-    args.queries = packed ? call.Tq : call.Sq;
-    args.keys = packed ? call.Tk : call.Sk;
-    set_options(args, call);
+    set_attention(args, call, axes);
     if (packed) {
       args.packed = 1;
+      args.queries = call.Tq;
+      args.keys = call.Tk;
       args.cu_q = sdk::data_of(call.cu_seqlens_q);
       args.cu_k = sdk::data_of(call.cu_seqlens_k);
       args.cu_are_i64 = sdk::dtype_of(*call.cu_seqlens_q) == sdk::Dtype::i64 ? 1 : 0;
@@ -106,11 +98,10 @@ struct GradientKernels {
 };
 
 template <class Op>
-class GradientsPlan final : public sdk::Plan {
+class GradientsPlan final : public OperatorPlan<Op> {
 public:
   GradientsPlan(Device& device, const sdk::Call<Op>& call, const GradientKernels& kernels)
-      : params_(call.params()),
-        place_(device.place()),
+      : OperatorPlan<Op>(device, call),
         waves_(simt::kGradientThreads / device.simt_width()),
         columns_(kernels.columns),
         shared_bytes_(kernels.shared_bytes) {
@@ -125,21 +116,20 @@ public:
     } else {
       plan_ = device.kernel("attention_simt", "attention_plan_packed");
     }
-    flags = RLK_PLAN_SHAREABLE | RLK_PLAN_CAPTURABLE;
-    dynamic_symbols = sample_symbols<Op>();
-    workspace_bound = UINT64_MAX;
+    this->dynamic_symbols = sample_symbols<Op>();
+    this->workspace_bound = UINT64_MAX;
   }
 
   uint64_t prepare(const sdk::Run& run) override {
-    return layout_of(gradients_of<Op>(sdk::arguments_of<Op>(run, params_)), bytes_).total();
+    return layout_of(gradients_of<Op>(this->arguments_of(run)), bytes_).total();
   }
 
   void enqueue(sdk::Stream& stream, const sdk::Run& run) override {
-    simt::AttentionGradientArgs args = gradients_of<Op>(sdk::arguments_of<Op>(run, params_));
+    simt::AttentionGradientArgs args = gradients_of<Op>(this->arguments_of(run));
     const GradientsLayout layout = layout_of(args, bytes_);
     Workspace workspace(run.workspace());
     args.terms = workspace.take<void>(layout.terms);
-    const PlaceScope scope(place_);
+    const PlaceScope scope(this->place_);
     const StreamHandle handle = own(stream).handle();
     if (args.packed != 0) {
       int64_t* const row_plan = workspace.take<int64_t>(layout.plan);
@@ -194,8 +184,6 @@ private:
     launch(kernel, of_heads * args.kv_heads * columns, simt::kGradientThreads, shared_bytes_, stream, args);
   }
 
-  const typename Op::Params params_;
-  Place place_;
   int64_t waves_, bytes_ = 0, columns_;
   int shared_bytes_;
   FunctionHandle terms_ = nullptr, rows_ = nullptr, keys_ = nullptr, plan_ = nullptr, prefix_ = nullptr;
@@ -207,27 +195,25 @@ sdk::Refusal refuse_gradients(const Device& device, const sdk::Arguments<Op>& ca
   const sdk::Dtype dtype = sdk::dtype_of(*call.q);
   if (auto refused = refuse_dtype(call.q, "q")) return refused;
   if (auto refused = refuse_scores(call.params.scale, call.params.softcap, dtype)) return refused;
-  const auto refuse_rows = [](const rlk_tensor* tensor, const char* which) {
-    return sdk::refuse_strided_rows(tensor, which, "head size");
-  };
-  if (auto refused = refuse_rows(call.q, "q")) return refused;
-  if (auto refused = refuse_rows(call.k, "k")) return refused;
-  if (auto refused = refuse_rows(call.v, "v")) return refused;
-  if (auto refused = refuse_rows(call.out, "out")) return refused;
-  if (auto refused = refuse_rows(call.grad_out, "grad_out")) return refused;
-  if (auto refused = refuse_rows(call.grad_q, "grad_q")) return refused;
-  if (auto refused = refuse_rows(call.grad_k, "grad_k")) return refused;
-  if (auto refused = refuse_rows(call.grad_v, "grad_v")) return refused;
+  if (auto refused = refuse_strided_heads({{call.q, "q"},
+                                           {call.k, "k"},
+                                           {call.v, "v"},
+                                           {call.out, "out"},
+                                           {call.grad_out, "grad_out"},
+                                           {call.grad_q, "grad_q"},
+                                           {call.grad_k, "grad_k"},
+                                           {call.grad_v, "grad_v"}})) {
+    return refused;
+  }
   if constexpr (kHasPrefix<Op>) {
-    if (auto refused = refuse_rows(call.prefix_k, "prefix_k")) return refused;
-    if (auto refused = refuse_rows(call.prefix_v, "prefix_v")) return refused;
-    if (auto refused = refuse_rows(call.grad_prefix_k, "grad_prefix_k")) return refused;
-    if (auto refused = refuse_rows(call.grad_prefix_v, "grad_prefix_v")) return refused;
+    return refuse_strided_heads({{call.prefix_k, "prefix_k"},
+                                 {call.prefix_v, "prefix_v"},
+                                 {call.grad_prefix_k, "grad_prefix_k"},
+                                 {call.grad_prefix_v, "grad_prefix_v"}});
   } else {
     if (auto refused = sdk::refuse_gaps(call.cu_seqlens_q, "cu_seqlens_q")) return refused;
-    if (auto refused = sdk::refuse_gaps(call.cu_seqlens_k, "cu_seqlens_k")) return refused;
+    return sdk::refuse_gaps(call.cu_seqlens_k, "cu_seqlens_k");
   }
-  return std::nullopt;
 }
 
 // Every query with every key of its sequence, once; packed sequences are taken for equally long.

@@ -10,9 +10,6 @@
 #include "../attention_samples.h"
 #include "attention.hpp"
 
-#include <algorithm>
-#include <cmath>
-
 namespace rlk::simt::host {
 
 // The symbols that a plan leaves open: all but the heads, whose number and size choose kernels.
@@ -39,38 +36,31 @@ inline simt::SampleMask mask_of(const rlk_tensor* mask, const SampleAxes& axes) 
   return {sdk::data_of<const uint8_t>(mask), stride(axes.batch), stride(axes.sample), stride(axes.token)};
 }
 
-// Heads and parameters. Parameters of one name mean the same in all operators of attention.
+// What attention has with and without a prefix.
 template <class Arguments>
-void set_options(simt::SampleAttentionArgs& args, const Arguments& call) {
-  args.q_heads = static_cast<int32_t>(call.Hq);
-  args.kv_heads = static_cast<int32_t>(call.Hkv);
-  args.group = static_cast<int32_t>(call.Hq / call.Hkv);
-  args.head_size = static_cast<int32_t>(call.D);
-  args.window_left = near_window(call.params.window_left);
-  args.window_right = near_window(call.params.window_right);
-  if (call.params.causal != decltype(call.params.causal)::off) args.window_right = 0;
-  args.top_left = call.params.causal_alignment == decltype(call.params.causal_alignment)::top_left ? 1 : 0;
-  args.softcap = call.params.softcap;
-  args.scale = call.params.scale > 0 ? call.params.scale : 1.0 / std::sqrt(static_cast<double>(call.D));
+void set_attention(simt::SampleAttentionArgs& args, const Arguments& call, const SampleAxes& axes) {
+  args.q = samples_of(call.q, axes);
+  args.out = samples_of(call.out, axes);
+  args.lse = samples_of(call.lse, axes);
+  args.k = samples_of(call.k, axes);
+  args.v = samples_of(call.v, axes);
+  args.key_mask = mask_of(call.key_mask, axes);
+  args.batches = call.B;
+  args.samples = 1;
+  args.queries = call.Sq;
+  args.keys = call.Sk;
+  set_heads_and_scores(args, call);
+  args.top_left = is_top_left(call) ? 1 : 0;
 }
 
 template <class Arguments>
 void set_samples(simt::SampleAttentionArgs& args, const Arguments& call) {
-  args.q = samples_of(call.q, kOfSample);
-  args.out = samples_of(call.out, kOfSample);
-  args.lse = samples_of(call.lse, kOfSample);
-  args.k = samples_of(call.k, kOfSample);
-  args.v = samples_of(call.v, kOfSample);
+  set_attention(args, call, kOfSample);
   args.prefix_k = samples_of(call.prefix_k, kOfPrefix);
   args.prefix_v = samples_of(call.prefix_v, kOfPrefix);
-  args.key_mask = mask_of(call.key_mask, kOfSample);
   args.prefix_mask = mask_of(call.prefix_mask, kOfPrefix);
-  args.batches = call.B;
   args.samples = call.G;
-  args.queries = call.Sq;
-  args.keys = call.Sk;
   args.prefix_keys = call.Sp;
-  set_options(args, call);
 }
 
 // Every query with every key of its sample, once.

@@ -106,7 +106,7 @@ int32_t small_pack(const GroupsCall& call, const simt::GroupArgs& args, int wave
 
 }  // namespace
 
-sdk::Support support_of_groups(const Device& device, const GroupsCall& call) {
+sdk::Support GroupsPlan::support(const Device& device, const GroupsCall& call) {
   if (auto refused = device.refusal()) return *refused;
   if (auto refused = refuse_dtype(call.x, call.is_matrix ? "x" : "rewards")) return *refused;
   if (auto refused = refuse_dtype(call.out, call.is_matrix ? "y" : "advantages")) return *refused;
@@ -191,13 +191,12 @@ uint64_t place_groups(const GroupsCall& call, simt::GroupArgs& args, void* works
 }
 
 GroupsPlan::GroupsPlan(Device& device, const GroupsKernels& kernels, const GroupsCall& call)
-    : place_(device.place()), wave_(device.simt_width()) {
+    : KernelPlan(device), wave_(device.simt_width()) {
   const std::string prefix = kernels.prefix, suffix = call.dtype() == sdk::Dtype::f64 ? "f64" : "f32";
   kernel_ = device.kernel(kernels.image, prefix + suffix);
   if (call.asks_all()) parts_ = device.kernel(kernels.image, prefix + "parts_" + suffix);
   if (call.has_small && call.dtype() != sdk::Dtype::f64) small_ = device.kernel(kernels.image, prefix + "small");
   if (call.boundaries != nullptr) check_ = device.kernel(kernels.image, prefix + "check");
-  flags = RLK_PLAN_SHAREABLE | RLK_PLAN_CAPTURABLE;
   workspace_bound = UINT64_MAX;
 }
 

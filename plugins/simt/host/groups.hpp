@@ -2,14 +2,12 @@
 // its implementation, for all floating dtypes and strides.
 #pragma once
 
-#include <rlk/sdk/arguments.hpp>
 #include <rlk/sdk/ops/multi_reward_advantages.hpp>
 #include <rlk/sdk/ops/resampling_weights.hpp>
 #include <rlk/sdk/ops/whiten.hpp>
 
 #include "../skeleton/groups.h"
-#include "operator.hpp"
-#include "plan_of.hpp"
+#include "declared.hpp"
 
 namespace rlk::simt::host {
 
@@ -114,14 +112,14 @@ struct GroupsKernels {
   const char* prefix;  // of the kernels' names
 };
 
-sdk::Support support_of_groups(const Device& device, const GroupsCall& call);
 // The kernel's arguments on a device of such waves; their places in the workspace, when it is there, and the bytes it
 // takes.
 simt::GroupArgs arguments_of_groups(const GroupsCall& call, int wave);
 uint64_t place_groups(const GroupsCall& call, simt::GroupArgs& args, void* workspace);
 
-class GroupsPlan : public sdk::Plan {
+class GroupsPlan : public KernelPlan {
 public:
+  static sdk::Support support(const Device& device, const GroupsCall& call);
   GroupsPlan(Device& device, const GroupsKernels& kernels, const GroupsCall& call);
 
 protected:
@@ -130,22 +128,13 @@ protected:
 
 private:
   FunctionHandle kernel_, parts_ = nullptr, check_ = nullptr, small_ = nullptr;
-  Place place_;
   int wave_;
 };
 
 // Declared: what RLK_SIMT_GROUPS made of an operator.
 template <class Declared>
-struct Groups {
-  using Op = typename Declared::Op;
+struct Groups : DeclaredBy<Declared, GroupsPlan> {
   static constexpr const char* kName = "groups";
-
-  static sdk::Support query(Device& device, const sdk::Call<Op>& call) {
-    return support_of_groups(device, Declared::call_of(sdk::arguments_of(call)));
-  }
-  static std::unique_ptr<sdk::Plan> plan(Device& device, const sdk::Call<Op>& call) {
-    return std::make_unique<PlanOf<Declared, GroupsPlan>>(device, call);
-  }
 };
 
 }  // namespace rlk::simt::host

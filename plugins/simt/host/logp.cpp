@@ -2,8 +2,6 @@
 #include "logp_common.hpp"
 #include "operators.hpp"
 
-#include <algorithm>
-
 namespace rlk::simt::host {
 namespace {
 
@@ -33,10 +31,12 @@ int64_t block_segments_of(int64_t rows, int64_t vocab, sdk::Dtype dtype, int64_t
   return ceil_divide(segments, ceil_divide(segments, most));
 }
 
-class LogpPlan final : public sdk::Plan {
+class LogpPlan final : public OperatorPlan<Op> {
 public:
-  LogpPlan(Device& device, const Op::Params& params, const Named& call)
-      : params_(params), dtype_(sdk::dtype_of(*call.logits)) {
+  LogpPlan(Device& device, const sdk::Call<Op>& described)
+      : OperatorPlan(device, described), multiprocessors_(device.multiprocessors()) {
+    const Named call = sdk::arguments_of(described);
+    dtype_ = sdk::dtype_of(*call.logits);
     const bool transform = call.bias != nullptr || params_.softcap > 0;
     const bool entropy = call.entropy != nullptr;
     const bool options = call.keep_mask != nullptr || call.sum_p2 != nullptr;
@@ -44,26 +44,19 @@ public:
     const char* form = options ? "_options" : transform ? "_transform_entropy" : entropy ? "_plain_entropy" : "_plain";
     segments_ = device.kernel("logp", "logp_" + suffix + form);
     finish_ = device.kernel("logp", "logp_finish_" + suffix);
-    place_ = device.place();
-    multiprocessors_ = device.multiprocessors();
-    flags = RLK_PLAN_SHAREABLE | RLK_PLAN_CAPTURABLE;
     dynamic_symbols = sdk::bits_of(&Named::N, &Named::R);
     workspace_bound = UINT64_MAX;
   }
 
-  uint64_t prepare(const sdk::Run& run) override { return layout_of(sdk::arguments_of<Op>(run, params_)).total(); }
+  uint64_t prepare(const sdk::Run& run) override { return layout_of(arguments_of(run)).total(); }
 
   void enqueue(sdk::Stream& stream, const sdk::Run& run) override {
-    const Named call = sdk::arguments_of<Op>(run, params_);
+    const Named call = arguments_of(run);
     simt::LogpArgs args{};
-    args.logits = sdk::data_of(call.logits);
-    args.row_stride = call.logits->strides[0];
-    args.tokens = token_rows(call);
-    args.transform = logit_transform(call);
+    set_logits(args, call, run);
     args.logp = sdk::data_of(call.logp);
     args.lse = sdk::data_of(call.lse);
     args.entropy = sdk::data_of(call.entropy);
-    args.keep_mask = sdk::data_of<const uint8_t>(call.keep_mask);
     args.sum_p2 = sdk::data_of(call.sum_p2);
     const Layout layout = layout_of(call);
     Workspace workspace(run.workspace());
@@ -71,10 +64,8 @@ public:
     args.squares = call.sum_p2 != nullptr ? workspace.take<double>(layout.squares) : nullptr;
     args.segments = segments_of(args.tokens.vocab, dtype_);
     args.block_segments = block_segments_of(args.tokens.rows, args.tokens.vocab, dtype_, multiprocessors_);
-    args.logp_is_accumulator =
-        sdk::dtype_of(*call.logp) == dtype_ && accumulator_bytes(dtype_) != sdk::bytes_of(dtype_) ? 0 : 1;
+    args.logp_is_accumulator = is_accumulator(*call.logp, dtype_);
     args.aligned = is_aligned(args.logits, args.row_stride * sdk::bytes_of(dtype_)) ? 1 : 0;
-    args.errors = error_sink(run);
     if (args.tokens.rows == 0) return;
     const PlaceScope scope(place_);
     const StreamHandle handle = own(stream).handle();
@@ -85,34 +76,29 @@ public:
   }
 
 private:
-  const Op::Params params_;
-  const sdk::Dtype dtype_;
+  const int64_t multiprocessors_;
+  sdk::Dtype dtype_;
   FunctionHandle segments_ = nullptr, finish_ = nullptr;
-  Place place_;
-  int64_t multiprocessors_ = 1;
 };
 
 }  // namespace
 
 sdk::Support Logp::query(Device& device, const sdk::Call<Op>& described) {
-  if (auto refused = device.refusal()) return *refused;
   const Named call = sdk::arguments_of(described);
-  const sdk::Dtype dtype = sdk::dtype_of(*call.logits);
-  if (auto refused = refuse_dtype(call.logits, "logits")) return *refused;
-  if (auto refused = refuse_scaling(call.params, dtype)) return *refused;
-  if (auto refused = refuse_token_strides(call)) return *refused;
+  if (auto refused = refuse_logp(device, call)) return *refused;
   for (const rlk_tensor* output : {call.logp, call.lse, call.entropy, call.sum_p2}) {
     if (auto refused = sdk::refuse_gaps(output, "outputs")) return *refused;
   }
   sdk::Support answer =
       sdk::Support::yes(kName, RLK_NUMERICS_DETERMINISTIC | RLK_NUMERICS_BATCH_INVARIANT, RLK_SUPPORT_PREFERRED);
   answer.workspace_bound = layout_of(call).total();
-  answer.cost_us = 2 * kLaunchUs + device.bytes_us(static_cast<double>(call.N * call.V * sdk::bytes_of(dtype)));
+  answer.cost_us = 2 * kLaunchUs +
+                   device.bytes_us(static_cast<double>(call.N * call.V * sdk::bytes_of(sdk::dtype_of(*call.logits))));
   return answer;
 }
 
 std::unique_ptr<sdk::Plan> Logp::plan(Device& device, const sdk::Call<Op>& call) {
-  return std::make_unique<LogpPlan>(device, call.params(), sdk::arguments_of(call));
+  return std::make_unique<LogpPlan>(device, call);
 }
 
 }  // namespace rlk::simt::host

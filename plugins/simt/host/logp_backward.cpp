@@ -3,8 +3,6 @@
 #include "logp_common.hpp"
 #include "operators.hpp"
 
-#include <algorithm>
-
 namespace rlk::simt::host {
 namespace {
 
@@ -45,13 +43,12 @@ bool rounds(const Named& call) {
   return sdk::dtype_of(*call.grad_logits) != sdk::dtype_of(*call.logits);
 }
 
-class LogpBackwardPlan final : public sdk::Plan {
+class LogpBackwardPlan final : public OperatorPlan<Op> {
 public:
-  LogpBackwardPlan(Device& device, const Op::Params& params, const Named& call)
-      : params_(params),
-        dtype_(sdk::dtype_of(*call.logits)),
-        multiprocessors_(device.multiprocessors()),
-        place_(device.place()) {
+  LogpBackwardPlan(Device& device, const sdk::Call<Op>& described)
+      : OperatorPlan(device, described), multiprocessors_(device.multiprocessors()) {
+    const Named call = sdk::arguments_of(described);
+    dtype_ = sdk::dtype_of(*call.logits);
     const bool transform = call.bias != nullptr || params_.softcap > 0 || call.grad_bias != nullptr;
     const bool entropy = call.grad_entropy != nullptr;
     const std::string prefix = std::string("logp_backward_") + sdk::name_of(dtype_);
@@ -63,24 +60,20 @@ public:
                                                                               : "_plain") +
                                                    (rounds(call) ? "_to_bf16" : ""));
     bias_ = device.kernel("logp_backward", prefix + "_bias");
-    flags = RLK_PLAN_SHAREABLE | RLK_PLAN_CAPTURABLE;
     dynamic_symbols = sdk::bits_of(&Named::N, &Named::R);
     workspace_bound = UINT64_MAX;
   }
 
   uint64_t prepare(const sdk::Run& run) override {
-    const Named call = sdk::arguments_of<Op>(run, params_);
+    const Named call = arguments_of(run);
     return layout_of(call, chunks_of(call, multiprocessors_)).total();
   }
 
   void enqueue(sdk::Stream& stream, const sdk::Run& run) override {
-    const Named call = sdk::arguments_of<Op>(run, params_);
+    const Named call = arguments_of(run);
     const bool indexed = call.row_indices != nullptr, wants_bias = call.grad_bias != nullptr;
     simt::LogpBackwardArgs args{};
-    args.logits = sdk::data_of(call.logits);
-    args.row_stride = call.logits->strides[0];
-    args.tokens = token_rows(call);
-    args.transform = logit_transform(call);
+    set_logits(args, call, run);
     args.lse = sdk::data_of(call.lse);
     args.grad_logp = sdk::data_of(call.grad_logp);
     args.grad_lse = sdk::data_of(call.grad_lse);
@@ -89,14 +82,11 @@ public:
     args.grad_logits = sdk::data_of(call.grad_logits);
     args.grad_row_stride = call.grad_logits->strides[0];
     args.grad_bias = sdk::data_of(call.grad_bias);
-    args.grad_logp_is_accumulator =
-        sdk::dtype_of(*call.grad_logp) == dtype_ && accumulator_bytes(dtype_) != sdk::bytes_of(dtype_) ? 0 : 1;
+    args.grad_logp_is_accumulator = is_accumulator(*call.grad_logp, dtype_);
     args.aligned = is_aligned(args.logits, args.row_stride * sdk::bytes_of(dtype_)) &&
                            is_aligned(args.grad_logits, args.grad_row_stride * sdk::bytes_of(dtype_))
                        ? 1
                        : 0;
-    args.errors = error_sink(run);
-    args.keep_mask = sdk::data_of<const uint8_t>(call.keep_mask);
     const Chunks chunks = chunks_of(call, multiprocessors_);
     args.rows_per_chunk = chunks.rows;
     args.chunks = chunks.count;
@@ -121,22 +111,16 @@ public:
   }
 
 private:
-  const Op::Params params_;
-  const sdk::Dtype dtype_;
   const int64_t multiprocessors_;
-  Place place_;
+  sdk::Dtype dtype_;
   FunctionHandle rows_ = nullptr, gradient_ = nullptr, bias_ = nullptr;
 };
 
 }  // namespace
 
 sdk::Support LogpBackward::query(Device& device, const sdk::Call<Op>& described) {
-  if (auto refused = device.refusal()) return *refused;
   const Named call = sdk::arguments_of(described);
-  const sdk::Dtype dtype = sdk::dtype_of(*call.logits);
-  if (auto refused = refuse_dtype(call.logits, "logits")) return *refused;
-  if (auto refused = refuse_scaling(call.params, dtype)) return *refused;
-  if (auto refused = refuse_token_strides(call)) return *refused;
+  if (auto refused = refuse_logp(device, call)) return *refused;
   if (auto refused = sdk::refuse_gaps(call.lse, "lse")) return *refused;
   if (auto refused = sdk::refuse_gaps(call.grad_logp, "grad_logp")) return *refused;
   if (auto refused = sdk::refuse_gaps(call.grad_lse, "grad_lse")) return *refused;
@@ -148,12 +132,13 @@ sdk::Support LogpBackward::query(Device& device, const sdk::Call<Op>& described)
   const uint32_t of_rows = call.grad_bias != nullptr ? 0u : RLK_NUMERICS_BATCH_INVARIANT;
   sdk::Support answer = sdk::Support::yes(kName, RLK_NUMERICS_DETERMINISTIC | of_rows, RLK_SUPPORT_PREFERRED);
   answer.workspace_bound = layout_of(call, chunks_of(call, device.multiprocessors())).total();
-  answer.cost_us = 2 * kLaunchUs + device.bytes_us(2.0 * static_cast<double>(call.R * call.V * sdk::bytes_of(dtype)));
+  const int64_t bytes = call.R * call.V * sdk::bytes_of(sdk::dtype_of(*call.logits));
+  answer.cost_us = 2 * kLaunchUs + device.bytes_us(2.0 * static_cast<double>(bytes));
   return answer;
 }
 
 std::unique_ptr<sdk::Plan> LogpBackward::plan(Device& device, const sdk::Call<Op>& call) {
-  return std::make_unique<LogpBackwardPlan>(device, call.params(), sdk::arguments_of(call));
+  return std::make_unique<LogpBackwardPlan>(device, call);
 }
 
 }  // namespace rlk::simt::host

@@ -1,8 +1,6 @@
 // How logp and logp_backward turn their common arguments into kernel arguments.
 #pragma once
 
-#include <rlk/sdk/arguments.hpp>
-
 #include "operator.hpp"
 
 namespace rlk::simt::host {
@@ -25,10 +23,21 @@ simt::TokenRows token_rows(const Arguments& call) {
   return tokens;
 }
 
-template <class Arguments>
-simt::LogitTransform logit_transform(const Arguments& call) {
-  return {sdk::data_of(call.bias), call.params.temperature, call.params.softcap,
-          static_cast<float>(kLog2e / call.params.temperature), 0};
+// The logits and what is made of them; likewise the place of data errors.
+template <class Args, class Arguments>
+void set_logits(Args& args, const Arguments& call, const sdk::Run& run) {
+  args.logits = sdk::data_of(call.logits);
+  args.row_stride = call.logits->strides[0];
+  args.tokens = token_rows(call);
+  args.transform = {sdk::data_of(call.bias), call.params.temperature, call.params.softcap,
+                    static_cast<float>(kLog2e / call.params.temperature), 0};
+  args.keep_mask = sdk::data_of<const uint8_t>(call.keep_mask);
+  args.errors = error_sink(run);
+}
+
+// Whether a number of each token has the accumulator's dtype and not that of the logits.
+inline int32_t is_accumulator(const rlk_tensor& tensor, sdk::Dtype logits) {
+  return sdk::dtype_of(tensor) == logits && accumulator_bytes(logits) != sdk::bytes_of(logits) ? 0 : 1;
 }
 
 // What the kernels compute in fp32 needs these parameters and their reciprocals to be numbers of fp32, far from its
@@ -46,9 +55,12 @@ sdk::Refusal refuse_scaling(const Params& params, sdk::Dtype logits) {
   return std::nullopt;
 }
 
-// Inputs but the logits (and the gradient) must be contiguous, those need dense rows.
+// What both ask of a call. Inputs but the logits (and the gradient) must be contiguous, those need dense rows.
 template <class Arguments>
-sdk::Refusal refuse_token_strides(const Arguments& call) {
+sdk::Refusal refuse_logp(const Device& device, const Arguments& call) {
+  if (auto refused = device.refusal()) return refused;
+  if (auto refused = refuse_dtype(call.logits, "logits")) return refused;
+  if (auto refused = refuse_scaling(call.params, sdk::dtype_of(*call.logits))) return refused;
   if (auto refused = sdk::refuse_strided_rows(call.logits, "logits", "vocabulary")) return refused;
   if (auto refused = sdk::refuse_gaps(call.ids, "ids")) return refused;
   if (auto refused = sdk::refuse_gaps(call.bias, "bias")) return refused;

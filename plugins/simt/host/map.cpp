@@ -300,8 +300,12 @@ simt::MapArgs arguments_of_map(const MapCall& call) {
   return args;
 }
 
-void describe_map_plan(sdk::Plan& plan) {
-  plan.flags = RLK_PLAN_SHAREABLE | RLK_PLAN_CAPTURABLE;
+MapHandles map_handles(Device& device, const MapKernels& kernels, const MapCall& call) {
+  if (!call.is_wanted()) return {};
+  const auto kernel = [&](const char* suffix) {
+    return suffix == nullptr ? nullptr : device.kernel(kernels.image, std::string(kernels.prefix) + suffix);
+  };
+  return {kernel(call.kernel()), kernel(call.line_kernel())};
 }
 
 void launch_map(const MapHandles& kernels, sdk::Stream& stream, const MapCall& call) {
@@ -311,9 +315,8 @@ void launch_map(const MapHandles& kernels, sdk::Stream& stream, const MapCall& c
   const int64_t pack = args.form == simt::kMapMixed      ? simt::kMapElements
                        : args.form == simt::kMapOneDtype ? 16 / sdk::bytes_of(call.tensors[0].dtype)
                                                          : 1;
-  const bool is_line = args.line != 0 && kernels.line != nullptr;
-  const int64_t pieces = is_line ? args.line : std::max<int64_t>(simt::kMapElements / pack, 1);
-  launch_walking(is_line ? kernels.line : kernels.any, ceil_divide(args.pieces, simt::kMapThreads * pieces),
+  const int64_t pieces = args.line != 0 ? args.line : std::max<int64_t>(simt::kMapElements / pack, 1);
+  launch_walking(args.line != 0 ? kernels.line : kernels.any, ceil_divide(args.pieces, simt::kMapThreads * pieces),
                  simt::kMapThreads, 0, own(stream).handle(), args);
 }
 

@@ -100,7 +100,7 @@ struct MapKernels {
   const char* prefix;  // of the kernels' names
 };
 
-// Of a map: any call, and one of lines, which may be null.
+// Of a map: for any call, and for one of lines, null where no call of these dtypes is one.
 struct MapHandles {
   FunctionHandle any = nullptr, line = nullptr;
 };
@@ -108,9 +108,9 @@ struct MapHandles {
 sdk::Support support_of_maps(const Device& device, std::initializer_list<MapCall> calls);
 // The kernel's arguments; no pieces where there is nothing to do.
 simt::MapArgs arguments_of_map(const MapCall& call);
+// The kernels of a call, and of all others whose tensors have the same dtypes.
+MapHandles map_handles(Device& device, const MapKernels& kernels, const MapCall& call);
 void launch_map(const MapHandles& kernels, sdk::Stream& stream, const MapCall& call);
-// What all plans of maps say of themselves.
-void describe_map_plan(sdk::Plan& plan);
 
 // Parts: what RLK_SIMT_MAP, or RLK_SIMT_PART several times, made of an operator.
 template <class Operator, class... Parts>
@@ -127,32 +127,21 @@ struct Map {
   }
 
 private:
-  class Plan final : public sdk::Plan {
+  class Plan final : public OperatorPlan<Op> {
   public:
-    Plan(Device& device, const sdk::Call<Op>& call) : params_(call.params()), place_(device.place()) {
-      describe_map_plan(*this);
-      dynamic_symbols = (uint64_t{1} << Op::kSymbols) - 1;
+    Plan(Device& device, const sdk::Call<Op>& call) : OperatorPlan<Op>(device, call) {
+      this->dynamic_symbols = (uint64_t{1} << Op::kSymbols) - 1;
       const auto named = sdk::arguments_of(call);
-      kernels_ = {kernels_of(device, Parts::kKernels, Parts::call_of(named))...};
+      kernels_ = {map_handles(device, Parts::kKernels, Parts::call_of(named))...};
     }
     void enqueue(sdk::Stream& stream, const sdk::Run& run) override {
-      const auto named = sdk::arguments_of<Op>(run, params_);
-      const PlaceScope scope(place_);
+      const auto named = this->arguments_of(run);
+      const PlaceScope scope(this->place_);
       size_t part = 0;
       (launch_map(kernels_[part++], stream, Parts::call_of(named)), ...);
     }
 
   private:
-    static MapHandles kernels_of(Device& device, const MapKernels& kernels, const MapCall& call) {
-      if (!call.is_wanted()) return {};
-      const auto kernel = [&](const char* suffix) {
-        return suffix == nullptr ? nullptr : device.kernel(kernels.image, std::string(kernels.prefix) + suffix);
-      };
-      return {kernel(call.kernel()), kernel(call.line_kernel())};
-    }
-
-    const typename Op::Params params_;
-    const Place place_;
     std::array<MapHandles, sizeof...(Parts)> kernels_{};
   };
 };

@@ -146,14 +146,20 @@ simt::MoveTensor tensor_of(const rlk_tensor* tensor) {
   return out;
 }
 
-MoveCall taken_along(const rlk_tensor* y, const rlk_tensor* x, const rlk_tensor* ids) {
+MoveCall taking(const rlk_tensor* y, const rlk_tensor* x, const rlk_tensor* ids) {
   MoveCall call;
   for (const rlk_tensor* tensor : {y, y, ids}) call.bytes += bytes_of(*tensor);
-  const bool is_shared = ids->ndim == 1;
-  const int64_t rows = y->shape[0], columns = y->shape[1];
   call.args.tensor[0] = tensor_of(y);
   call.args.tensor[1] = tensor_of(x);
   call.args.tensor[2] = tensor_of(ids);
+  call.args.size[simt::kTakeRows] = y->shape[0];
+  call.args.size[simt::kTakeColumns] = y->shape[1];
+  return call;
+}
+
+MoveCall taken_along(const rlk_tensor* y, const rlk_tensor* x, const rlk_tensor* ids) {
+  MoveCall call = taking(y, x, ids);
+  const bool is_shared = ids->ndim == 1;
   int64_t* const of_x = call.args.tensor[1].stride;
   of_x[2] = of_x[1];
   of_x[1] = 0;
@@ -161,28 +167,19 @@ MoveCall taken_along(const rlk_tensor* y, const rlk_tensor* x, const rlk_tensor*
     call.args.tensor[2].stride[1] = ids->strides[0];
     call.args.tensor[2].stride[0] = 0;
   }
-  call.args.size[simt::kTakeRows] = rows;
-  call.args.size[simt::kTakeColumns] = columns;
   call.args.size[simt::kTakePlaces] = x->shape[1];
   call.args.size[simt::kTakeByColumn] = is_shared ? 1 : 0;
-  if (is_shared && rows == 0) look_at_ids(call, 1, columns);
+  if (is_shared && y->shape[0] == 0) look_at_ids(call, 1, y->shape[1]);
   return taken(call, sdk::dtype_of(*y), false);
 }
 
 MoveCall taken_rows(const rlk_tensor* y, const rlk_tensor* x, const rlk_tensor* ids) {
-  MoveCall call;
-  for (const rlk_tensor* tensor : {y, y, ids}) call.bytes += bytes_of(*tensor);
-  const int64_t rows = y->shape[0], columns = y->shape[1];
-  call.args.tensor[0] = tensor_of(y);
-  call.args.tensor[1] = tensor_of(x);
-  call.args.tensor[2] = tensor_of(ids);
+  MoveCall call = taking(y, x, ids);
   int64_t* const of_x = call.args.tensor[1].stride;
   of_x[2] = of_x[0];
   of_x[0] = 0;
-  call.args.size[simt::kTakeRows] = rows;
-  call.args.size[simt::kTakeColumns] = columns;
   call.args.size[simt::kTakePlaces] = x->shape[0];
-  if (columns == 0) look_at_ids(call, rows, 1);
+  if (y->shape[1] == 0) look_at_ids(call, y->shape[0], 1);
   return taken(call, sdk::dtype_of(*y), true);
 }
 
@@ -294,7 +291,7 @@ MoveCall by_packs(int64_t rows, int64_t columns, std::initializer_list<const rlk
 
 }  // namespace moves
 
-sdk::Support support_of_moves(const Device& device, const MoveCall& call) {
+sdk::Support MovesPlan::support(const Device& device, const MoveCall& call) {
   if (auto refused = device.refusal()) return *refused;
   if (call.refusal) return *call.refusal;
   sdk::Support answer = sdk::Support::yes("moves", call.numerics, RLK_SUPPORT_PREFERRED);
@@ -305,7 +302,7 @@ sdk::Support support_of_moves(const Device& device, const MoveCall& call) {
   return answer;
 }
 
-uint64_t workspace_of(const MoveCall& call) {
+uint64_t MovesPlan::workspace_of(const MoveCall& call) {
   uint64_t bytes = 0;
   for (const uint64_t part : call.work_bytes) bytes += align_256(part * rows_at_once(call));
   return bytes;
@@ -320,15 +317,14 @@ void place_work(MoveCall& call, void* workspace) {
   }
 }
 
-MovesPlan::MovesPlan(Device& device, const MoveKernels& kernels, const MoveCall& call) : place_(device.place()) {
-  flags = RLK_PLAN_SHAREABLE | RLK_PLAN_CAPTURABLE;
+MovesPlan::MovesPlan(Device& device, const MoveKernels& kernels, const MoveCall& call) : KernelPlan(device) {
   if (call.may_work) workspace_bound = UINT64_MAX;
   for (size_t k = 0; k < kernels.names.size() && kernels.names[k] != nullptr; ++k) {
     kernels_[k] = device.kernel(kernels.image, std::string(kernels.image) + "_moves_" + kernels.names[k]);
   }
 }
 
-void MovesPlan::launch(sdk::Stream& stream, const sdk::Run& run, MoveCall call) const {
+void MovesPlan::launch(sdk::Stream& stream, MoveCall call, const sdk::Run& run) const {
   if (call.refusal) throw sdk::Error(RLK_UNSUPPORTED, call.refusal->reason);
   place_work(call, run.workspace());
   call.args.errors = error_sink(run);

@@ -1,14 +1,13 @@
 // The host's side of operators that move data (../skeleton/move.cuh): tensors, sizes and launches of a call.
 #pragma once
 
-#include <rlk/sdk/arguments.hpp>
 #include <rlk/sdk/ops/moe_align_block_size.hpp>
 #include <rlk/sdk/ops/reshape_and_cache.hpp>
 #include <rlk/sdk/ops/rotary_embedding.hpp>
 #include <rlk/sdk/ops/sample.hpp>
 
 #include "../skeleton/move.h"
-#include "operator.hpp"
+#include "declared.hpp"
 
 #include <algorithm>
 #include <array>
@@ -102,21 +101,20 @@ struct MoveKernels {
   std::array<const char*, simt::kMoveKernels> names;  // those that there are first
 };
 
-class MovesPlan : public sdk::Plan {
+class MovesPlan : public KernelPlan {
 public:
+  static sdk::Support support(const Device& device, const MoveCall& call);
+  static uint64_t workspace_of(const MoveCall& call);
   MovesPlan(Device& device, const MoveKernels& kernels, const MoveCall& call);
 
 protected:
-  void launch(sdk::Stream& stream, const sdk::Run& run, MoveCall call) const;
+  void launch(sdk::Stream& stream, MoveCall call, const sdk::Run& run) const;
 
 private:
   std::array<FunctionHandle, simt::kMoveKernels> kernels_{};
-  Place place_;
 };
 
-sdk::Support support_of_moves(const Device& device, const MoveCall& call);
-uint64_t workspace_of(const MoveCall& call);
-// Gives args.work its parts of it.
+// Gives args.work its parts of the workspace.
 void place_work(MoveCall& call, void* workspace);
 // function(launch), of which the units are all that it has, for all launches of the call, with args as its kernel needs
 // them.
@@ -138,34 +136,8 @@ void each_launch(MoveCall& call, const Function& function) {
 
 // Declared: what RLK_SIMT_MOVES made of an operator.
 template <class Declared>
-struct Moves {
-  using Op = typename Declared::Op;
+struct Moves : DeclaredBy<Declared, MovesPlan> {
   static constexpr const char* kName = "moves";
-
-  static sdk::Support query(Device& device, const sdk::Call<Op>& call) {
-    return support_of_moves(device, Declared::call_of(sdk::arguments_of(call)));
-  }
-  static std::unique_ptr<sdk::Plan> plan(Device& device, const sdk::Call<Op>& call) {
-    return std::make_unique<Plan>(device, call);
-  }
-
-private:
-  class Plan final : public MovesPlan {
-  public:
-    Plan(Device& device, const sdk::Call<Op>& call)
-        : MovesPlan(device, Declared::kKernels, Declared::call_of(sdk::arguments_of(call))), params_(call.params()) {
-      dynamic_symbols = (uint64_t{1} << Op::kSymbols) - 1;
-    }
-    void enqueue(sdk::Stream& stream, const sdk::Run& run) override {
-      launch(stream, run, Declared::call_of(sdk::arguments_of<Op>(run, params_)));
-    }
-    uint64_t prepare(const sdk::Run& run) override {
-      return workspace_of(Declared::call_of(sdk::arguments_of<Op>(run, params_)));
-    }
-
-  private:
-    const typename Op::Params params_;
-  };
 };
 
 }  // namespace rlk::simt::host

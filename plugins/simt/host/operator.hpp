@@ -1,10 +1,13 @@
-// What the operators share: reasons to decline, how tensors become kernel arguments.
+// What the operators share: reasons to decline, how tensors become kernel arguments, what plans hold.
 #pragma once
+
+#include <rlk/sdk/arguments.hpp>
 
 #include "../args.h"
 #include "../tiling.h"
 #include "stream.hpp"
 
+#include <algorithm>
 #include <cstddef>
 
 namespace rlk::simt::host {
@@ -17,6 +20,11 @@ static_assert(simt::kDataIdOutOfRange == RLK_DATA_ID_OUT_OF_RANGE &&
               simt::kDataBadSecondSeqlens == RLK_DATA_BAD_SECOND_SEQLENS);
 
 constexpr double kLaunchUs = 2.5;  // what a launch adds to the estimate of a call's time
+// With fewer blocks than multiprocessors the others have nothing to do: how much longer that takes than the estimate
+// for a whole device.
+inline double idle_factor(const Device& device, double blocks) {
+  return std::max(static_cast<double>(device.multiprocessors()) / std::max(blocks, 1.0), 1.0);
+}
 constexpr double kLog2e = 1.4426950408889634074;
 
 inline int64_t accumulator_bytes(sdk::Dtype dtype) {
@@ -46,6 +54,24 @@ inline simt::DataErrorSink error_sink(const sdk::Run& run) {
 inline Stream& own(sdk::Stream& stream) {
   return static_cast<Stream&>(stream);
 }
+
+// A plan of kernels that get their arguments with each launch: any thread may execute it, and a graph may capture it.
+class KernelPlan : public sdk::Plan {
+protected:
+  explicit KernelPlan(const Device& device) : place_(device.place()) {
+    flags = RLK_PLAN_SHAREABLE | RLK_PLAN_CAPTURABLE;
+  }
+  const Place place_;
+};
+
+template <class Op>
+class OperatorPlan : public KernelPlan {
+protected:
+  OperatorPlan(const Device& device, const sdk::Call<Op>& call) : KernelPlan(device), params_(call.params()) {}
+  sdk::Arguments<Op> arguments_of(const sdk::Run& run) const { return sdk::arguments_of<Op>(run, params_); }
+
+  const typename Op::Params params_;
+};
 
 // Gives parts of a call's workspace out, each aligned to 256 bytes.
 class Workspace {

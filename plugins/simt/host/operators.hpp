@@ -18,7 +18,7 @@ namespace rlk::simt::host {
 struct Logp {
   using Op = sdk::ops::Logp;
   static constexpr const char* kName = "segments";
-  static sdk::Support query(Device& device, const sdk::Call<Op>& call);
+  static sdk::Support query(Device& device, const sdk::Call<Op>& described);
   static std::unique_ptr<sdk::Plan> plan(Device& device, const sdk::Call<Op>& call);
   // Columns of a thread's packs, and of a segment of 8-byte, 4-byte and 2-byte logits: the few columns of a second one
   // are read by the first one's block.

@@ -26,7 +26,7 @@ public:
              std::unique_ptr<sdk::Plan> inner)
       : sdk::Plan(*inner), place_(device.place()), slots_(slots), inner_(std::move(inner)) {
     for (const rlk_tensor& tensor : arguments.tensors) {
-      copies_.push_back(device.kernel("move", std::string("move_map_Copy_") + copy_of(tensor, tensor).kernel()));
+      copies_.push_back(map_handles(device, {"move", "move_map_Copy_"}, copy_of(tensor, tensor)));
     }
     workspace_bound = UINT64_MAX;
   }
@@ -43,7 +43,7 @@ public:
       const PlaceScope scope(place_);
       for (size_t i = 0; i < slots_.size(); ++i) {
         if (slots_[i].input < 0 || sdk::element_count(arguments.tensors[i]) == 0) continue;
-        launch_map({copies_[i], nullptr}, stream,
+        launch_map(copies_[i], stream,
                    copy_of(arguments.tensors[i], *run.input(static_cast<uint32_t>(slots_[i].input))));
       }
     }
@@ -51,7 +51,7 @@ public:
     const PlaceScope scope(place_);
     for (size_t i = 0; i < slots_.size(); ++i) {
       if (slots_[i].output < 0 || sdk::element_count(arguments.tensors[i]) == 0) continue;
-      launch_map({copies_[i], nullptr}, stream,
+      launch_map(copies_[i], stream,
                  copy_of(*run.output(static_cast<uint32_t>(slots_[i].output)), arguments.tensors[i]));
     }
   }
@@ -69,7 +69,7 @@ private:
   const Place place_;
   const std::vector<PackedSlot> slots_;
   const std::unique_ptr<sdk::Plan> inner_;
-  std::vector<FunctionHandle> copies_;
+  std::vector<MapHandles> copies_;
 };
 
 }  // namespace

@@ -4,9 +4,6 @@
 #include "../skeleton/map.h"
 #include "attention.hpp"
 
-#include <algorithm>
-#include <cmath>
-
 namespace rlk::simt::host {
 namespace {
 
@@ -127,44 +124,33 @@ simt::PagedAttentionArgs paged_arguments(const Arguments& call) {
   args.block_size = call.BS;
   args.block_multiplier = simt::map_multiplier(call.BS);
   args.block_shift = simt::map_shift(call.BS);
-  // A bound beyond any sequence keeps the kernels' sums from overflowing.
-  constexpr int64_t kFar = int64_t{1} << 40;
-  args.window_left = std::min(call.params.window_left, kFar);
-  args.window_right = std::min(call.params.window_right, kFar);
-  if (call.params.causal == decltype(call.params.causal)::on) args.window_right = 0;
-  args.q_heads = static_cast<int32_t>(call.Hq);
-  args.kv_heads = static_cast<int32_t>(call.Hkv);
-  args.group = static_cast<int32_t>(call.Hq / call.Hkv);
-  args.head_size = static_cast<int32_t>(call.D);
   args.lanes = simt::paged_lanes(call.D);
-  args.scale = call.params.scale > 0 ? call.params.scale : 1.0 / std::sqrt(static_cast<double>(call.D));
-  args.softcap = call.params.softcap;
+  set_heads_and_scores(args, call);
   return args;
 }
 
 namespace {
 
-class PagedAttentionPlan final : public sdk::Plan {
+class PagedAttentionPlan final : public OperatorPlan<Op> {
 public:
   // multiprocessors: to share keys out to; 0: none are shared.
   PagedAttentionPlan(Device& device, const sdk::Call<Op>& call, int64_t multiprocessors)
-      : params_(call.params()), place_(device.place()), multiprocessors_(multiprocessors) {
+      : OperatorPlan(device, call), multiprocessors_(multiprocessors) {
     const std::string dtype = sdk::name_of(sdk::dtype_of(*sdk::arguments_of(call).q));
     packs_ = device.kernel("paged_attention", "paged_attention_packs_" + dtype);
     any_ = device.kernel("paged_attention", "paged_attention_any_" + dtype);
     merge_ = device.kernel("paged_attention", "paged_attention_merge_" + dtype);
-    flags = RLK_PLAN_SHAREABLE | RLK_PLAN_CAPTURABLE;
     dynamic_symbols = (uint64_t{1} << Op::kSymbols) - 1;
     workspace_bound = multiprocessors > 0 ? UINT64_MAX : 0;
   }
 
   uint64_t prepare(const sdk::Run& run) override {
-    const Arguments call = sdk::arguments_of<Op>(run, params_);
+    const Arguments call = arguments_of(run);
     return paged_workspace(call, splits_of(call, multiprocessors_));
   }
 
   void enqueue(sdk::Stream& stream, const sdk::Run& run) override {
-    const Arguments call = sdk::arguments_of<Op>(run, params_);
+    const Arguments call = arguments_of(run);
     expect_paged_sizes(call);
     simt::PagedAttentionArgs args = paged_arguments(call);
     const int64_t splits = splits_of(call, multiprocessors_);
@@ -180,8 +166,6 @@ public:
   }
 
 private:
-  const rlk_paged_attention_params params_;
-  Place place_;
   const int64_t multiprocessors_;
   FunctionHandle packs_ = nullptr, any_ = nullptr, merge_ = nullptr;
 };
@@ -192,8 +176,7 @@ sdk::Refusal refuse_paged_attention(const Device& device, const sdk::Call<Op>& d
   if (auto refused = device.refusal()) return refused;
   const Arguments call = sdk::arguments_of(described);
   if (auto refused = refuse_scores(call.params.scale, call.params.softcap, sdk::dtype_of(*call.q))) return refused;
-  if (auto refused = sdk::refuse_strided_rows(call.q, "q", "head size")) return refused;
-  if (auto refused = sdk::refuse_strided_rows(call.out, "out", "head size")) return refused;
+  if (auto refused = refuse_strided_heads({{call.q, "q"}, {call.out, "out"}})) return refused;
   if (const char* why = beyond_sizes(call)) return sdk::Support::no("SIZE", why);
   return std::nullopt;
 }
@@ -220,7 +203,7 @@ sdk::Support support_of(Device& device, const sdk::Call<Op>& described, const ch
       static_cast<double>(tiles_of(call) * call.Hkv * splits) / (3.0 * static_cast<double>(device.multiprocessors()));
   answer.cost_us =
       (splits > 1 ? 2 : 1) * kLaunchUs + device.bytes_us(bytes) / std::clamp(busy, 1e-3, 1.0) +
-      device.matrix_us((dtype == sdk::Dtype::f64 ? 60.0 : 30.0) * 4.0 * head * queries * static_cast<double>(call.Hq));
+      device.matrix_us(slower_than_matrix_units(dtype) * 4.0 * head * queries * static_cast<double>(call.Hq));
   return answer;
 }
 

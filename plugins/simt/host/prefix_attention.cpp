@@ -7,19 +7,18 @@ namespace {
 
 using Op = sdk::ops::PrefixSharedAttention;
 
-class PrefixAttentionPlan final : public sdk::Plan {
+class PrefixAttentionPlan final : public OperatorPlan<Op> {
 public:
   PrefixAttentionPlan(Device& device, const sdk::Call<Op>& call)
-      : params_(call.params()), place_(device.place()), shared_(device, dtype_of(call)) {
+      : OperatorPlan(device, call), shared_(device, dtype_of(call)) {
     kernel_ = device.kernel("prefix_attention", std::string("prefix_attention_") + sdk::name_of(dtype_of(call)),
                             shared_.most());
-    flags = RLK_PLAN_SHAREABLE | RLK_PLAN_CAPTURABLE;
     dynamic_symbols = sample_symbols<Op>();
   }
 
   void enqueue(sdk::Stream& stream, const sdk::Run& run) override {
     simt::SampleAttentionArgs args{};
-    set_samples(args, sdk::arguments_of<Op>(run, params_));
+    set_samples(args, arguments_of(run));
     args.key_columns = static_cast<int32_t>(shared_.columns(args.head_size));
     const int64_t blocks = ceil_divide(args.samples * args.queries * args.group, simt::kSimtBlockRows);
     const PlaceScope scope(place_);
@@ -30,8 +29,6 @@ public:
 private:
   static sdk::Dtype dtype_of(const sdk::Call<Op>& call) { return sdk::dtype_of(*sdk::arguments_of(call).q); }
 
-  const Op::Params params_;
-  Place place_;
   SimtShared shared_;
   FunctionHandle kernel_ = nullptr;
 };
@@ -44,21 +41,20 @@ sdk::Support PrefixSharedAttentionSimt::query(Device& device, const sdk::Call<Op
   const sdk::Dtype dtype = sdk::dtype_of(*named.q);
   if (auto refused = refuse_dtype(named.q, "q")) return *refused;
   if (auto refused = refuse_scores(named.params.scale, named.params.softcap, dtype)) return *refused;
-  const auto refuse_rows = [](const rlk_tensor* tensor, const char* which) {
-    return sdk::refuse_strided_rows(tensor, which, "head size");
-  };
-  if (auto refused = refuse_rows(named.q, "q")) return *refused;
-  if (auto refused = refuse_rows(named.prefix_k, "prefix_k")) return *refused;
-  if (auto refused = refuse_rows(named.prefix_v, "prefix_v")) return *refused;
-  if (auto refused = refuse_rows(named.k, "k")) return *refused;
-  if (auto refused = refuse_rows(named.v, "v")) return *refused;
-  if (auto refused = refuse_rows(named.out, "out")) return *refused;
+  if (auto refused = refuse_strided_heads({{named.q, "q"},
+                                           {named.prefix_k, "prefix_k"},
+                                           {named.prefix_v, "prefix_v"},
+                                           {named.k, "k"},
+                                           {named.v, "v"},
+                                           {named.out, "out"}})) {
+    return *refused;
+  }
   if (auto refused = SimtShared(device, dtype).refuse(named.D)) return *refused;
   sdk::Support answer = sdk::Support::yes(kName, kAttentionNumerics, RLK_SUPPORT_OK);
   // As attention without matrix units, whose tiles these are.
   const bool halved = named.params.causal != decltype(named.params.causal)::off && named.Sq > 1 && named.Sp == 0;
   const double operations = 4.0 * sample_pairs(named) * static_cast<double>(named.D) * (halved ? 0.5 : 1.0);
-  answer.cost_us = kLaunchUs + device.matrix_us((dtype == sdk::Dtype::f64 ? 60.0 : 30.0) * operations);
+  answer.cost_us = kLaunchUs + device.matrix_us(slower_than_matrix_units(dtype) * operations);
   return answer;
 }
 std::unique_ptr<sdk::Plan> PrefixSharedAttentionSimt::plan(Device& device, const sdk::Call<Op>& call) {

@@ -81,7 +81,7 @@ bool RowsCall::has_sums() const noexcept {
                      [](const RowsArgument& one) { return one.kind == Kind::of_column && one.tensor != nullptr; });
 }
 
-sdk::Support support_of_rows(const Device& device, const RowsCall& call) {
+sdk::Support RowsPlan::support(const Device& device, const RowsCall& call) {
   if (auto refused = device.refusal()) return *refused;
   const sdk::Dtype dtype = call.dtype();
   if (call.asks_f64 && dtype != sdk::Dtype::f64) {
@@ -214,10 +214,9 @@ int64_t blocks_of_rows(const simt::RowArgs& args, int wave) {
 }
 
 RowsPlan::RowsPlan(Device& device, const RowsKernels& kernels, const RowsCall& call)
-    : kernel_(device.kernel(kernels.image, std::string(kernels.prefix) + sdk::name_of(call.dtype()))),
-      place_(device.place()),
+    : KernelPlan(device),
+      kernel_(device.kernel(kernels.image, std::string(kernels.prefix) + sdk::name_of(call.dtype()))),
       wave_(device.simt_width()) {
-  flags = RLK_PLAN_SHAREABLE | RLK_PLAN_CAPTURABLE;
   if (call.keeps()) workspace_bound = UINT64_MAX;
   const std::string prefix = kernels.prefix;
   if (call.all_rows != RowsAll::never) all_ = device.kernel(kernels.image, prefix + "all");

@@ -2,11 +2,8 @@
 // implementation, for all floating dtypes and strides.
 #pragma once
 
-#include <rlk/sdk/arguments.hpp>
-
 #include "../skeleton/rows.h"
-#include "operator.hpp"
-#include "plan_of.hpp"
+#include "declared.hpp"
 
 #include <cstring>
 #include <initializer_list>
@@ -100,7 +97,6 @@ struct RowsKernels {
   const char* prefix;  // of the kernels' names
 };
 
-sdk::Support support_of_rows(const Device& device, const RowsCall& call);
 // The kernel's arguments on a device of such waves.
 simt::RowArgs arguments_of_rows(const RowsCall& call, int wave);
 // Whether the kernel that does the rows sums over them too, of what its threads hold.
@@ -113,8 +109,9 @@ uint64_t place_kept(const RowsCall& call, simt::RowArgs& args, int wave, void* w
 int threads_of_rows(const simt::RowArgs& args, int wave);
 int64_t blocks_of_rows(const simt::RowArgs& args, int wave);
 
-class RowsPlan : public sdk::Plan {
+class RowsPlan : public KernelPlan {
 public:
+  static sdk::Support support(const Device& device, const RowsCall& call);
   RowsPlan(Device& device, const RowsKernels& kernels, const RowsCall& call);
 
 protected:
@@ -124,22 +121,13 @@ protected:
 private:
   FunctionHandle kernel_, chunks_ = nullptr, summed_ = nullptr, blocks_ = nullptr, totals_ = nullptr, first_ = nullptr,
                           all_ = nullptr;
-  Place place_;
   int wave_;
 };
 
 // Declared: what RLK_SIMT_ROWS made of an operator.
 template <class Declared>
-struct Rows {
-  using Op = typename Declared::Op;
+struct Rows : DeclaredBy<Declared, RowsPlan> {
   static constexpr const char* kName = "rows";
-
-  static sdk::Support query(Device& device, const sdk::Call<Op>& call) {
-    return support_of_rows(device, Declared::call_of(sdk::arguments_of(call)));
-  }
-  static std::unique_ptr<sdk::Plan> plan(Device& device, const sdk::Call<Op>& call) {
-    return std::make_unique<PlanOf<Declared, RowsPlan>>(device, call);
-  }
 };
 
 }  // namespace rlk::simt::host

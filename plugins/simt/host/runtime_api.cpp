@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <fstream>
 
 namespace rlk::simt::host {
 namespace {
@@ -29,6 +30,13 @@ std::vector<std::string> library_folders(std::initializer_list<const char*> vari
   }
   for (const char* root : roots) folders.push_back(std::string(root) + "/lib");
   return folders;
+}
+
+std::string module_version(const char* module) {
+  std::ifstream file(std::string("/sys/module/") + module + "/version");
+  std::string version;
+  file >> version;
+  return version;
 }
 
 sdk::Verdict probe_runtime(const Identity& identity, sdk::Evidence& evidence) {

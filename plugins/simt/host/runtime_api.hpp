@@ -80,6 +80,9 @@ struct Identity {
 // Evidence from the nodes, the PCI bus, the library and the devices, then the verdict.
 sdk::Verdict probe_runtime(const Identity& identity, sdk::Evidence& evidence);
 
+// Of a module of the kernel; empty where it is not loaded, or does not say.
+std::string module_version(const char* module);
+
 // ROOT/lib for every variable that is set, in this order, then the default roots'.
 std::vector<std::string> library_folders(std::initializer_list<const char*> variables,
                                          std::initializer_list<const char*> roots);

@@ -55,7 +55,7 @@ int64_t slots_of(const simt::ScanArgs& args) {
 
 }  // namespace
 
-sdk::Support support_of_scan(const Device& device, const ScanCall& call) {
+sdk::Support ScanPlan::support(const Device& device, const ScanCall& call) {
   if (auto refused = device.refusal()) return *refused;
   double bytes = 0;
   const auto takes = [&](const rlk_tensor* tensor, const char* which) -> sdk::Refusal {
@@ -130,14 +130,13 @@ uint64_t place_scan(const ScanCall& call, simt::ScanArgs& args, void* workspace)
 }
 
 ScanPlan::ScanPlan(Device& device, const ScanKernels& kernels, const ScanCall& call)
-    : place_(device.place()), wave_(device.simt_width()), multiprocessors_(device.multiprocessors()) {
+    : KernelPlan(device), wave_(device.simt_width()), multiprocessors_(device.multiprocessors()) {
   const std::string prefix = kernels.prefix, suffix = call.dtype() == sdk::Dtype::f64 ? "f64" : "f32";
   kernel_ = device.kernel(kernels.image, prefix + suffix);
   if (kernels.has_tokens) {
     kept_ = device.kernel(kernels.image, prefix + "kept");
     check_ = device.kernel(kernels.image, prefix + "check");
   }
-  flags = RLK_PLAN_SHAREABLE | RLK_PLAN_CAPTURABLE;
   workspace_bound = UINT64_MAX;
 }
 

@@ -2,11 +2,8 @@
 // for all floating dtypes and strides.
 #pragma once
 
-#include <rlk/sdk/arguments.hpp>
-
 #include "../skeleton/scan.h"
-#include "operator.hpp"
-#include "plan_of.hpp"
+#include "declared.hpp"
 
 namespace rlk::simt::host {
 
@@ -81,14 +78,14 @@ struct ScanKernels {
   bool has_tokens;     // sequences, masks and the like
 };
 
-sdk::Support support_of_scan(const Device& device, const ScanCall& call);
 // The kernel's arguments on a device of such waves and so many multiprocessors; their places in the workspace, when it
 // is there, and the bytes it takes.
 simt::ScanArgs arguments_of_scan(const ScanCall& call, int wave, int64_t multiprocessors);
 uint64_t place_scan(const ScanCall& call, simt::ScanArgs& args, void* workspace);
 
-class ScanPlan : public sdk::Plan {
+class ScanPlan : public KernelPlan {
 public:
+  static sdk::Support support(const Device& device, const ScanCall& call);
   ScanPlan(Device& device, const ScanKernels& kernels, const ScanCall& call);
 
 protected:
@@ -97,23 +94,14 @@ protected:
 
 private:
   FunctionHandle kernel_, kept_ = nullptr, check_ = nullptr;
-  Place place_;
   int wave_;
   int64_t multiprocessors_;
 };
 
 // Declared: what RLK_SIMT_SCAN made of an operator.
 template <class Declared>
-struct Scans {
-  using Op = typename Declared::Op;
+struct Scans : DeclaredBy<Declared, ScanPlan> {
   static constexpr const char* kName = "scan";
-
-  static sdk::Support query(Device& device, const sdk::Call<Op>& call) {
-    return support_of_scan(device, Declared::call_of(sdk::arguments_of(call)));
-  }
-  static std::unique_ptr<sdk::Plan> plan(Device& device, const sdk::Call<Op>& call) {
-    return std::make_unique<PlanOf<Declared, ScanPlan>>(device, call);
-  }
 };
 
 }  // namespace rlk::simt::host

@@ -107,9 +107,7 @@ sdk::Support support_of_tokens(const Device& device, const TokensCall& call, con
   return answer;
 }
 
-TokensPlan::TokensPlan(Device& device, const char* image, const std::vector<TokensPass>& passes)
-    : place_(device.place()) {
-  flags = RLK_PLAN_SHAREABLE | RLK_PLAN_CAPTURABLE;
+TokensPlan::TokensPlan(Device& device, const char* image, const std::vector<TokensPass>& passes) : KernelPlan(device) {
   workspace_bound = UINT64_MAX;
   for (const TokensPass& pass : passes) {
     if (!pass.is_wanted) continue;

@@ -2,8 +2,6 @@
 // implementation, for all floating dtypes, strides and both layouts.
 #pragma once
 
-#include <rlk/sdk/arguments.hpp>
-
 #include "../skeleton/tokens.h"
 #include "operator.hpp"
 
@@ -66,7 +64,7 @@ struct TokensPassOf<Pass, decltype(static_cast<void>(Pass::kShort))> {
 sdk::Support support_of_tokens(const Device& device, const TokensCall& call, const std::vector<TokensPass>& passes,
                                const char* refusal);
 
-class TokensPlan : public sdk::Plan {
+class TokensPlan : public KernelPlan {
 public:
   TokensPlan(Device& device, const char* image, const std::vector<TokensPass>& passes);
 
@@ -83,7 +81,6 @@ private:
   };
   std::vector<Kernels> kernels_;
   int64_t most_sums_ = 0;
-  Place place_;
 };
 
 // Declared: what RLK_SIMT_TOKENS made of an operator.

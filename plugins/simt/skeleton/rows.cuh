@@ -136,8 +136,8 @@ public:
     });
     return reduce(best);
   }
-  // Of what is held the largest number is found first. Later packs may have a larger one: then the sum so far is
-  // scaled, which fp64 does without a loss that could be seen.
+  // Of what is held the largest number is found first: the row's, where all of the row is held. Later packs may have a
+  // larger one: then the sum so far is scaled, which fp64 does without a loss that could be seen.
   template <class D, int in>
   __device__ __forceinline__ RowPowers powers(D d, RowNames<in> names) {
     return powers(d, names, [](auto, auto x) { return x; });
@@ -156,8 +156,11 @@ public:
       }
       return top;
     };
+    bool is_held = false;  // the same for all rows, which reduce together
     if constexpr (!kIsRare<D>) {
+      is_held = kShape == RowShape::block || packs_ <= static_cast<int64_t>(Packs::kHeld) * args_.group;
       Packs::template first<V>(names, [&](auto, int64_t, int count, auto& x) { most.add(largest_of(count, x)); });
+      if (is_held) most = reduce(most);
     }
     Packs::template each<D>(names, [&](auto is_first, int64_t, int count, auto& x) {
       if constexpr (!is_first.value) {
@@ -172,6 +175,7 @@ public:
       terms(count, V(0), term, [&](int e) { return exp(d, formula::Sub(score(d, x[in][e]), shift)); });
       add_terms(total, term);
     });
+    if (is_held) return {static_cast<double>(most.value), reduce(total).value()};
     const V largest = reduce(most).value;
     scale(total, most.value, largest);
     return {static_cast<double>(largest), reduce(total).value()};

@@ -1,7 +1,7 @@
 // Norms of rows, of the simulated CNNL: in fp32 whatever they read, with one rounding. Squares are those of fp32, which
 // are infinite beyond its range.
 #include "cnnl.hpp"
-#include "halves.hpp"
+#include "tests/fakes/halves.hpp"
 
 #if !defined(RLK_FAKE_WITHOUT_NORMS)
 #include <cmath>
@@ -13,11 +13,11 @@ using namespace fake_cnnl;
 namespace {
 
 float read(const View& view, int64_t at) {
-  return view.tensor.dtype == kHalf ? from_half(view.as<uint16_t>()[at]) : view.as<float>()[at];
+  return view.tensor.dtype == kHalf ? fake::float_of_f16(view.as<uint16_t>()[at]) : view.as<float>()[at];
 }
 void write(const View& view, int64_t at, float value) {
   if (view.tensor.dtype == kHalf)
-    view.as<uint16_t>()[at] = to_half(value);
+    view.as<uint16_t>()[at] = fake::f16_of_float(value);
   else
     view.as<float>()[at] = value;
 }

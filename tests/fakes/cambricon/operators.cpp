@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "cnnl.hpp"
-#include "halves.hpp"
+#include "tests/fakes/halves.hpp"
 
 using namespace fake_cnnl;
 
@@ -240,9 +240,9 @@ API cnnlCastDataType(void* handle, void* xd, const void* x, int kind, void* yd, 
   return call.run(false, [=](std::vector<View>& v) {
     for (int64_t i = 0, n = count(dims); i < n; ++i) {
       if (widens)
-        v[1].as<float>()[i] = from_half(v[0].as<uint16_t>()[i]);
+        v[1].as<float>()[i] = fake::float_of_f16(v[0].as<uint16_t>()[i]);
       else
-        v[1].as<uint16_t>()[i] = to_half(v[0].as<float>()[i]);
+        v[1].as<uint16_t>()[i] = fake::f16_of_float(v[0].as<float>()[i]);
     }
   });
 }

@@ -146,7 +146,8 @@ char* stack_of(size_t fiber) {
   return stacks[fiber].get();
 }
 
-[[noreturn]] void stuck() {
+// The kernel's threads wait for each other: some left out a barrier or a shuffle that others reached.
+[[noreturn]] void abort_deadlock() {
   int counts[4] = {};
   for (const Fiber& fiber : block->fibers) ++counts[static_cast<int>(fiber.state)];
   std::fprintf(stderr, "emulated kernel: of %zu threads %d wait for their wave, %d for their block, %d have returned\n",
@@ -183,7 +184,7 @@ void run_block() {
         if (fiber.state == State::in_block) block->all = block->all && fiber.vote, fiber.state = State::ready;
       }
     } else if (!any) {
-      stuck();
+      abort_deadlock();
     }
   }
 }

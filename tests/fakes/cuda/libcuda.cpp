@@ -192,11 +192,12 @@ API cuMemFreeHost(void* pointer) {
   S(cuMemFreeHost);
   return release(pointer, true, "cuMemFreeHost"), 0;
 }
-API cuPointerGetAttribute(void* value, int attribute, void* pointer) {
-  R(cuPointerGetAttribute);
+API cuPointerGetAttributes(unsigned count, int* attributes, void** values, void* pointer) {
+  R(cuPointerGetAttributes);
   const Kind kind = kind_of(pointer);
-  if (kind == Kind::kUnknown) return runtime().invalid_value;
-  return *static_cast<unsigned*>(value) = attribute != 2 ? 0 : kind == Kind::kPinned ? 1 : 2, 0;
+  const unsigned type = kind == Kind::kUnknown ? 0 : kind == Kind::kPinned ? 1 : 2;
+  for (unsigned i = 0; i < count; ++i) *static_cast<unsigned*>(values[i]) = attributes[i] == 2 ? type : 0;
+  return 0;
 }
 API cuMemcpyAsync(void* to, const void* from, size_t bytes, void* stream) {
   E(cuMemcpyAsync);

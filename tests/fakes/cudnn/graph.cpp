@@ -7,6 +7,8 @@
 #include <limits>
 #include <regex>
 
+#include "tests/fakes/halves.hpp"
+
 namespace fake_cudnn {
 namespace {
 
@@ -15,23 +17,6 @@ constexpr int kGreater = 302, kGreaterOrEqual = 303, kIndex = 501, kSelect = 601
 constexpr int kSum = 0, kMax = 3;
 constexpr int kPattern = 3001, kShape = 3002, kDataType = 3003, kLayout = 3004;
 
-double of_half(uint16_t bits) {
-  const int exponent = bits >> 10 & 31, digits = bits & 1023;
-  const double size = exponent == 31 ? (digits != 0 ? NAN : INFINITY)
-                                     : std::ldexp(exponent == 0 ? digits : 1024 + digits, std::max(exponent, 1) - 25);
-  return (bits & 0x8000) != 0 ? -size : size;
-}
-// To the nearest, of two the even one.
-uint16_t half_of(float value) {
-  const auto sign = static_cast<uint16_t>(std::signbit(value) ? 0x8000 : 0);
-  const double size = std::fabs(static_cast<double>(value));
-  if (std::isnan(value)) return 0x7e00;
-  if (size >= 65520) return sign | 0x7c00;
-  int exponent = -14;
-  if (size > 0) exponent = std::max(std::ilogb(size), -14);
-  const auto digits = static_cast<int>(std::nearbyint(std::ldexp(size, 10 - exponent)));
-  return static_cast<uint16_t>(sign | (digits + (exponent + 14) * 1024));
-}
 double load(const std::byte* from, int dtype) {
   float single = 0;
   int32_t whole = 0;
@@ -40,29 +25,17 @@ double load(const std::byte* from, int dtype) {
     case kInt32:
       return std::memcpy(&whole, from, 4), whole;
     case kHalf:
-      return std::memcpy(&bits, from, 2), of_half(bits);
-    case kBfloat16: {
-      std::memcpy(&bits, from, 2);
-      const uint32_t high = uint32_t{bits} << 16;
-      return std::memcpy(&single, &high, 4), single;
-    }
+      return std::memcpy(&bits, from, 2), fake::float_of_f16(bits);
+    case kBfloat16:
+      return std::memcpy(&bits, from, 2), fake::float_of_bf16(bits);
     default:
       return std::memcpy(&single, from, 4), single;
   }
 }
-uint16_t bfloat16_of(float value) {
-  uint32_t bits;
-  std::memcpy(&bits, &value, 4);
-  if (std::isnan(value)) return static_cast<uint16_t>(bits >> 16 | 0x40);
-  return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
 void store(std::byte* to, int dtype, double value) {
   const auto single = static_cast<float>(value);
-  if (dtype == kHalf) {
-    const uint16_t bits = half_of(single);
-    std::memcpy(to, &bits, 2);
-  } else if (dtype == kBfloat16) {
-    const uint16_t bits = bfloat16_of(single);
+  if (dtype == kHalf || dtype == kBfloat16) {
+    const uint16_t bits = dtype == kHalf ? fake::f16_of_float(single) : fake::bf16_of_float(single);
     std::memcpy(to, &bits, 2);
   } else if (dtype == kInt32) {
     const auto whole = static_cast<int32_t>(value);

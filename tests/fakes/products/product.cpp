@@ -6,17 +6,14 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "tests/fakes/halves.hpp"
+
 namespace fake_products {
 
 using namespace fake;
 
 namespace {
 
-float half_of(uint16_t bits) {
-  _Float16 value;
-  std::memcpy(&value, &bits, 2);
-  return static_cast<float>(value);
-}
 double load(const std::byte* from, int dtype) {
   double wide;
   float single;
@@ -27,19 +24,10 @@ double load(const std::byte* from, int dtype) {
     case kF32:
       return std::memcpy(&single, from, 4), single;
     case kF16:
-      return std::memcpy(&bits, from, 2), half_of(bits);
-    default: {
-      std::memcpy(&bits, from, 2);
-      const uint32_t high = uint32_t{bits} << 16;
-      return std::memcpy(&single, &high, 4), single;
-    }
+      return std::memcpy(&bits, from, 2), float_of_f16(bits);
+    default:
+      return std::memcpy(&bits, from, 2), float_of_bf16(bits);
   }
-}
-uint16_t bf16_of(float value) {
-  uint32_t bits;
-  std::memcpy(&bits, &value, 4);
-  if (std::isnan(value)) return static_cast<uint16_t>(bits >> 16 | 0x40);
-  return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 // From what the sum was made in.
 void store(std::byte* to, int dtype, double value) {
@@ -48,11 +36,8 @@ void store(std::byte* to, int dtype, double value) {
     std::memcpy(to, &value, 8);
   } else if (dtype == kF32) {
     std::memcpy(to, &single, 4);
-  } else if (dtype == kF16) {
-    const auto half = static_cast<_Float16>(single);
-    std::memcpy(to, &half, 2);
   } else {
-    const uint16_t bits = bf16_of(single);
+    const uint16_t bits = dtype == kF16 ? f16_of_float(single) : bf16_of_float(single);
     std::memcpy(to, &bits, 2);
   }
 }

@@ -22,7 +22,8 @@ inline Primitives vendor(bool is_strict, uint64_t workspace_bytes = ~uint64_t{0}
     Primitive one{word, false, name_of(word), true, both};
     one.repeats = is_strict ? 0 : 0b111;
     one.takes_strides = !is_strict || word == Word::copy;
-    one.in_place = !is_reduction(word) && word != Word::copy && word != Word::expand;
+    one.in_place = word == Word::put_rows ||
+                   (!is_reduction(word) && !is_lookup(word) && word != Word::copy && word != Word::expand);
     all.table.push_back(one);
     if (is_strict || word < Word::add || word > Word::not_equal || word == Word::subtract) continue;
     one.has_number = true;
@@ -122,6 +123,10 @@ private:
     if (primitive.word == Word::product) return multiply(step);
     if (primitive.word == Word::put_rows) return put_rows(step);
     const Dims& dims = step.out.dims;
+    if (primitive.word == Word::positions) {
+      for (int64_t at = 0; at < element_count(dims); ++at) store(step.out, at, static_cast<float>(at));
+      return;
+    }
     for (int64_t at = 0; at < element_count(dims); ++at) {
       float operand[3] = {};
       for (size_t k = 0; k < step.in.size(); ++k) operand[k] = load(step.in[k], dims, at);
@@ -138,19 +143,24 @@ private:
       store(step.out, place * columns + at % columns, load(step.in[2], step.in[2].dims, at));
     }
   }
-  // Matrices of one batch dimension at most.
+  // Of a matrix of the output the first element in an operand, whose sizes of 1 repeat.
+  static int64_t matrix_of(const Dims& own, const Dims& dims, int64_t batch) {
+    int64_t at = 0, step = own[own.size() - 2] * own.back();
+    for (size_t i = dims.size() - 2; i-- > 0; batch /= dims[i]) {
+      if (own[i] != 1) at += batch % dims[i] * step;
+      step *= own[i];
+    }
+    return at;
+  }
   void multiply(const Step& step) {
     const Dims &x = step.in[0].dims, &y = step.in[1].dims, &dims = step.out.dims;
     const int64_t columns = dims.back(), size = x.back(), rows = dims[dims.size() - 2];
-    const auto first_of = [](const Dims& own, int64_t batch) {
-      return own.size() > 2 && own[0] > 1 ? batch * (element_count(own) / own[0]) : 0;
-    };
     for (int64_t at = 0; at < element_count(dims); ++at) {
       const int64_t batch = at / (rows * columns), row = at / columns % rows, column = at % columns;
       float sum = 0;
       for (int64_t k = 0; k < size; ++k) {
-        sum += load(step.in[0], x, first_of(x, batch) + row * size + k) *
-               load(step.in[1], y, first_of(y, batch) + k * columns + column);
+        sum += load(step.in[0], x, matrix_of(x, dims, batch) + row * size + k) *
+               load(step.in[1], y, matrix_of(y, dims, batch) + k * columns + column);
       }
       store(step.out, at, sum);
     }

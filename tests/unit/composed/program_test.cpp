@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "interpreter.hpp"
-#include "plugins/composed/vocabulary.hpp"
+#include "plugins/composed/projection.hpp"
 
 #include <rlk/formula/activation.hpp>
 
@@ -49,7 +49,7 @@ std::vector<std::vector<float>> gate_gradients(const Primitives& primitives, boo
   std::vector<float> first(kRows * 4), second(kRows * 4);
   const auto record = [&](Recorder& recorder) { record_gate(recorder, kRows, out(0, {kRows, 4}), out(1, {kRows, 4})); };
   const std::vector<Alias> aliases = aliased ? std::vector<Alias>{{0, 1}} : std::vector<Alias>{};
-  const Program program = chunked_program_of(record, primitives, aliases);
+  const Program program = chunked_program_of(record, primitives, aliases, primitives.workspace_bytes);
   EXPECT_FALSE(program.refusal);
   if (bytes != nullptr) *bytes = program.workspace_bytes;
   Interpreter(primitives, {&grad, &gate, &input}, {aliased ? &gate : &first, &second}).run(program);
@@ -106,11 +106,11 @@ TEST(ComposedProgram, WhatRowsShareComesBeforeTheChunksAndWhatIsMadeOfAllBehindT
   double sum = 0, squares = 0;
   for (const float v : x) sum += static_cast<double>(v), squares += static_cast<double>(v) * static_cast<double>(v);
   for (const bool is_strict : {false, true}) {
-    const uint64_t whole = chunked_program_of(record, vendor(is_strict), {}).workspace_bytes;
+    const uint64_t whole = chunked_program_of(record, vendor(is_strict), {}, ~uint64_t{0}).workspace_bytes;
     size_t fewest = 0;
     for (const uint64_t bytes : {whole, whole * 3 / 4, whole / 2}) {
       const Primitives primitives = vendor(is_strict, bytes);
-      const Program program = chunked_program_of(record, primitives, {});
+      const Program program = chunked_program_of(record, primitives, {}, primitives.workspace_bytes);
       ASSERT_FALSE(program.refusal);
       EXPECT_GT(program.steps.size(), fewest);
       fewest = program.steps.size();
@@ -140,10 +140,10 @@ TEST(ComposedProgram, TokensOfSequencesThatStandApartAreRowsInChunksToo) {
     recorder.output_token_rows(y, Add(Mul(rows, number(d, 2)), shared).node);
   };
   for (const bool is_strict : {false, true}) {
-    const uint64_t whole = chunked_program_of(record, vendor(is_strict), {}).workspace_bytes;
+    const uint64_t whole = chunked_program_of(record, vendor(is_strict), {}, ~uint64_t{0}).workspace_bytes;
     for (const uint64_t bytes : {whole, whole / 2}) {
       const Primitives primitives = vendor(is_strict, bytes);
-      const Program program = chunked_program_of(record, primitives, {});
+      const Program program = chunked_program_of(record, primitives, {}, primitives.workspace_bytes);
       ASSERT_FALSE(program.refusal);
       std::vector<float> firsts = {100, 200, 300}, tokens = numbers(15), to(39, -1);
       Interpreter(primitives, {&from, &firsts, &tokens}, {&to}).run(program);
@@ -240,6 +240,63 @@ TEST(ComposedProgram, MatricesAreMultipliedAndSummedOverABatch) {
   EXPECT_EQ(none.node, recorder.number(0, Dtype::f32));
 }
 
+struct GradientsOfProducts {
+  View grad_hidden, grad_weight, grad_bias;
+};
+
+// Scores of 130 entries, of which blocks have 64, and half of them as their gradients; the rows of weights have gaps.
+TEST(ComposedProgram, WeightsAreReadInBlocksAndTheirGradientsSummedOverChunks) {
+  constexpr size_t kRows = 150, kEntries = 130, kSize = 3, kStride = 5;
+  const std::vector<float> hidden = numbers(kRows * kSize), weight = numbers(kEntries * kStride);
+  std::vector<double> sums(kRows), grad_hidden(kRows * kSize), grad_weight(kEntries * kSize), grad_bias(kEntries);
+  for (size_t n = 0; n < kRows; ++n) {
+    for (size_t v = 0; v < kEntries; ++v) {
+      double score = 0;
+      for (size_t k = 0; k < kSize; ++k)
+        score += static_cast<double>(hidden[n * kSize + k]) * static_cast<double>(weight[v * kStride + k]);
+      sums[n] += score;
+      grad_bias[v] += score / 2;
+      for (size_t k = 0; k < kSize; ++k) {
+        grad_hidden[n * kSize + k] += score / 2 * static_cast<double>(weight[v * kStride + k]);
+        grad_weight[v * kSize + k] += score / 2 * static_cast<double>(hidden[n * kSize + k]);
+      }
+    }
+  }
+  const auto record = [&](Recorder& recorder) {
+    const Recording<float> d{&recorder};
+    View table = in(1, {kEntries, kSize});
+    table.strides = {kStride, 1};
+    const Projection<Recording<float>> model(d, in(0, {kRows, kSize}), table,
+                                             {&recorder, recorder.number(1, Dtype::boolean)});
+    const Value scores = model.scores();
+    recorder.output(out(0, {kRows, 1}), row_sum(scores).node);
+    const GradientsOfProducts gradients{out(1, {kRows, kSize}), out(2, {kEntries, kSize}), out(3, {kEntries})};
+    model.gradients(gradients, Mul(scores, number(d, 0.5)));
+  };
+  const auto expect = [](const char* what, const std::vector<float>& seen, const std::vector<double>& expected) {
+    for (size_t i = 0; i < seen.size(); ++i)
+      EXPECT_NEAR(static_cast<double>(seen[i]), expected[i], 1e-4 * (1 + std::fabs(expected[i]))) << what << " " << i;
+  };
+  for (const bool is_strict : {false, true}) {
+    Primitives primitives = vendor(is_strict);
+    primitives.abilities.block_bytes = 1;
+    uint64_t bytes = ~uint64_t{0};
+    for (const uint64_t share : {1, 2, 4}) {
+      const Program program = chunked_program_of(record, primitives, {}, bytes / share);
+      SCOPED_TRACE(testing::Message() << "strict " << is_strict << ", share " << share);
+      ASSERT_FALSE(program.refusal);
+      if (share == 1) bytes = program.workspace_bytes;
+      EXPECT_LE(program.workspace_bytes, bytes / share);
+      std::vector<float> from = hidden, table = weight;
+      std::vector<float> y(sums.size()), of_hidden(grad_hidden.size()), of_weight(grad_weight.size()),
+          of_bias(kEntries);
+      Interpreter(primitives, {&from, &table}, {&y, &of_hidden, &of_weight, &of_bias}).run(program);
+      expect("sums", y, sums), expect("grad_hidden", of_hidden, grad_hidden);
+      expect("grad_weight", of_weight, grad_weight), expect("grad_bias", of_bias, grad_bias);
+    }
+  }
+}
+
 // Sums over all rows, and a table that is begun with what is told, by a number, and by a value that repeats.
 TEST(ComposedProgram, WhatChunksAddUpAndRowsThatArePutInATable) {
   constexpr int64_t kRows = 370;
@@ -254,10 +311,10 @@ TEST(ComposedProgram, WhatChunksAddUpAndRowsThatArePutInATable) {
     recorder.output(out(3, {5, 1}), recorder.placed({5, 1}, Mul(first, first).node, at.node, own.node));
   };
   for (const bool is_strict : {false, true}) {
-    const uint64_t whole = chunked_program_of(record, vendor(is_strict), {}).workspace_bytes;
+    const Primitives primitives = vendor(is_strict);
+    const uint64_t whole = chunked_program_of(record, primitives, {}, ~uint64_t{0}).workspace_bytes;
     for (const uint64_t bytes : {whole, whole / 4}) {
-      const Primitives primitives = vendor(is_strict, bytes);
-      const Program program = chunked_program_of(record, primitives, {});
+      const Program program = chunked_program_of(record, primitives, {}, bytes);
       ASSERT_FALSE(program.refusal);
       std::vector<float> squares(kRows * 4), sums(4), by_number(5, 9), by_value(5, 9);
       Interpreter(primitives, {&x, &places, &base}, {&squares, &sums, &by_number, &by_value}).run(program);

@@ -44,7 +44,7 @@ using Kernel = void (*)(MoveArgs);
 constexpr int64_t kMany = 2 * kMoveChunk + 77;  // ids: three chunks
 
 void run(MoveCall call, std::initializer_list<Kernel> kernels, unsigned blocks) {
-  std::vector<char> workspace(workspace_of(call) + 256);
+  std::vector<char> workspace(MovesPlan::workspace_of(call) + 256);
   place_work(call, workspace.data() + (256 - reinterpret_cast<uintptr_t>(workspace.data()) % 256) % 256);
   each_launch(call, [&](const MoveLaunch& launch) {
     const Kernel kernel = kernels.begin()[launch.kernel];
@@ -303,12 +303,12 @@ TEST(MoveCallInParts, TakesLittleWorkspace) {
   call.V = kVocab;
   call.logits = &logits;
   call.ids = call.row_ids = &of_row;
-  EXPECT_LE(workspace_of(moves::sampled(call)), kMost);
+  EXPECT_LE(MovesPlan::workspace_of(moves::sampled(call)), kMost);
 
   const Sizes rows = {kRows, 3000}, row_steps = {3000, 1};
   const rlk_tensor x = tensor(rows, row_steps);
-  EXPECT_LE(workspace_of(moves::in_order(&x, &x, &x, 8, true, true)), kMost);
-  EXPECT_LE(workspace_of(moves::in_order(&x, &x, &x, 3000, true, false)), kMost);
+  EXPECT_LE(MovesPlan::workspace_of(moves::in_order(&x, &x, &x, 8, true, true)), kMost);
+  EXPECT_LE(MovesPlan::workspace_of(moves::in_order(&x, &x, &x, 3000, true, false)), kMost);
 }
 
 }  // namespace

@@ -23,7 +23,7 @@ class Hook(NamedTuple):
     sources: Tuple[str, ...]    # "file name" of the function and of what it depends on, as known.json has them
     make: Callable              # (the original's module) -> serve(original, *arguments)
     adds: bool = False          # a new entry of a registry: there is no original
-    calls: Callable = None      # () -> calls by which an original of another source is tried (_trial.py); None: refused
+    calls: Callable = None      # () -> calls by which an original of another source is tried (_compare.py); None: refused
 
 
 class Replaced(NamedTuple):
@@ -150,7 +150,7 @@ class Enabled:
             log.warning("%s: added to %s, whose functions beside it are not those that rlk was compared with (%s)", name, package,
                         self.integration.known["version"])
             return True
-        from rlk.integrations._trial import Untried, difference
+        from rlk.integrations._compare import Untried, difference
         plain = original.__func__ if isinstance(original, staticmethod) else original
         try:
             found = difference(getattr(plain, "apply", plain), serve, hook.calls())

@@ -3,7 +3,7 @@ import itertools
 
 import torch
 
-from rlk.integrations import _trial, _trial_calls
+from rlk.integrations import _compare, _example_calls
 from rlk.integrations._hooks import Hook, Integration
 from rlk.integrations._replace import require
 from rlk.integrations._serve import entropy, logp, policy_loss
@@ -55,18 +55,18 @@ def _policy_calls():
     policy that their ratios are clamped."""
     from openrlhf.models.loss import PolicyLoss
     shared = {"dp_size": 4, "batch_num_tokens": 150, "global_batch_size": 20}
-    near, clips = _trial_calls.Batch(), {"clip_eps_low": 0.05, "clip_eps_high": 0.1}
+    near, clips = _example_calls.Batch(), {"clip_eps_low": 0.05, "clip_eps_high": 0.1}
     settings = [(near, counts, {"policy_loss_type": kind, "token_level_loss": tokens, "dual_clip": dual, **clips})
                 for kind, tokens, dual, counts in itertools.product(("ppo", "gspo"), (True, False), (None, 1.2), ({}, shared))]
-    settings += [(_trial_calls.Batch(far), {}, {}) for far in (25.0, -25.0)]
-    return [_trial.Call((PolicyLoss(**words), batch.logp.clone().requires_grad_(), batch.old, batch.advantages),
-                        {"action_mask": batch.mask, **counts}) for batch, counts, words in settings]
+    settings += [(_example_calls.Batch(far), {}, {}) for far in (25.0, -25.0)]
+    return [_compare.Call((PolicyLoss(**words), batch.logp.clone().requires_grad_(), batch.old, batch.advantages),
+                          {"action_mask": batch.mask, **counts}) for batch, counts, words in settings]
 
 
 INTEGRATION = Integration("openrlhf", "openrlhf", (
     Hook(_UTILS, "log_probs_from_logits", "logp", (f"{_FILE} log_probs_from_logits", f"{_FILE} _logsumexp_by_chunk"),
-         _log_probs, calls=_trial_calls.logits_and_ids),
-    Hook(_UTILS, "compute_entropy", "logp", (f"{_FILE} compute_entropy",), _entropy, calls=_trial_calls.logits),
+         _log_probs, calls=_example_calls.logits_and_ids),
+    Hook(_UTILS, "compute_entropy", "logp", (f"{_FILE} compute_entropy",), _entropy, calls=_example_calls.logits),
     Hook("openrlhf.models.loss", "PolicyLoss.forward", "policy_loss",
          (f"{_LOSS} PolicyLoss.forward", f"{_LOSS} PolicyLoss.__init__", f"{_LOSS} aggregate_loss", f"{_FILE} masked_mean"),
          _policy, calls=_policy_calls),

@@ -3,7 +3,7 @@ the log-probabilities of its speculative decoding. The sampler's other log-proba
 functions, where nothing can be replaced."""
 import torch
 
-from rlk.integrations import _trial, _trial_calls
+from rlk.integrations import _compare, _example_calls
 from rlk.integrations._hooks import Hook, Integration
 from rlk.integrations._replace import Replacement, require
 from rlk.integrations._serve import NO_IGNORED_ID, call, require_dtype, require_ids
@@ -93,8 +93,8 @@ def _token_logprobs(estimator):
 def _speculated():
     rows, ids = torch.tensor([4, 0, 0, 2, 1, 3, 3]), torch.arange(7) * 5
     temperatures = torch.tensor([1.0, 0.7, 0.7, 2.0, 1.0, 0.3, 0.3])
-    return [_trial.Call(named=dict(logits=_trial_calls.made(5, 37, seed=1, scale=3.0), row_indices=rows, token_indices=ids,
-                                   per_row_temps=temperatures, chunk_size=chunk)) for chunk in (2, 100)]
+    return [_compare.Call(named=dict(logits=_example_calls.made(5, 37, seed=1, scale=3.0), row_indices=rows, token_indices=ids,
+                                     per_row_temps=temperatures, chunk_size=chunk)) for chunk in (2, 100)]
 
 
 _SAMPLER = "sglang/srt/layers/sampler.py"

@@ -3,7 +3,7 @@ import itertools
 
 import torch
 
-from rlk.integrations import _trial, _trial_calls
+from rlk.integrations import _compare, _example_calls
 from rlk.integrations._hooks import Hook, Integration
 from rlk.integrations._replace import require
 from rlk.integrations._serve import NO_IGNORED_ID, call, require_dtype, require_ids
@@ -88,10 +88,10 @@ def _kl(ppo):
 def _chunk_calls():
     calls = []
     for entropy, gradient, masked in itertools.product((False, True), (False, True), (False, True)):
-        for call in _trial_calls.logits_and_ids()[:1]:
-            keep = _trial_calls.made(*call.arguments[0].shape, seed=3) > 0.3 if masked else None
-            calls.append(_trial.Call((*call.arguments, None), {"with_entropy": entropy, "with_entropy_grad": gradient,
-                                                              "log_prob_keep_mask": keep}))
+        for call in _example_calls.logits_and_ids()[:1]:
+            keep = _example_calls.made(*call.arguments[0].shape, seed=3) > 0.3 if masked else None
+            calls.append(_compare.Call((*call.arguments, None), {"with_entropy": entropy, "with_entropy_grad": gradient,
+                                                               "log_prob_keep_mask": keep}))
     return calls
 
 
@@ -101,10 +101,10 @@ INTEGRATION = Integration("slime", "slime", (
           f"{_FILE} _get_vocab_parallel_rank_size", f"{_FILE} calculate_log_probs_and_entropy"), _log_probs,
          calls=_chunk_calls),
     Hook(_PPO, "chunked_gae", "gae", (f"{_FILE} chunked_gae", f"{_FILE} chunked_discounted_returns"), _gae,
-         calls=_trial_calls.gae),
-    Hook(_PPO, "vanilla_gae", "gae", (f"{_FILE} vanilla_gae",), _gae, calls=_trial_calls.gae),
+         calls=_example_calls.gae),
+    Hook(_PPO, "vanilla_gae", "gae", (f"{_FILE} vanilla_gae",), _gae, calls=_example_calls.gae),
     Hook(_PPO, "chunked_discounted_returns", "returns", (f"{_FILE} chunked_discounted_returns",), _returns,
-         calls=lambda: _trial_calls.gae(with_values=False)),
+         calls=lambda: _example_calls.gae(with_values=False)),
     Hook(_PPO, "compute_approx_kl", "ratio_kl", (f"{_FILE} compute_approx_kl",), _kl,
-         calls=lambda: _trial_calls.log_probs_by_kind(KL_KINDS)),
+         calls=lambda: _example_calls.log_probs_by_kind(KL_KINDS)),
 ))

@@ -1,7 +1,7 @@
 """TRL: the fused projection that GRPO, RLOO, SFT, DPO and KTO use, and the functions over logits."""
 import torch
 
-from rlk.integrations import _trial_calls
+from rlk.integrations import _example_calls
 from rlk.integrations._hooks import Hook, Integration
 from rlk.integrations._replace import require
 from rlk.integrations._serve import NO_IGNORED_ID, call, entropy, logp, require_dtype, require_ids
@@ -78,11 +78,11 @@ INTEGRATION = Integration("trl", "trl", (
     Hook(_UTILS, "_ChunkedLogProbFunction", "linear_logp",
          (f"{_CHUNKED} ChunkedLogProbFunction", f"{_CHUNKED} _torch_transform", f"{_CHUNKED} _forward_tile",
           f"{_CHUNKED} _backward_tile", f"{_FILE} add_fused_lm_head"), _chunked,
-         calls=lambda: _trial_calls.hidden(_trial_calls.no_bias, _trial_calls.ids_of, 0.7, 4, None, 1.0, ("entropy",))),
+         calls=lambda: _example_calls.hidden(_example_calls.no_bias, _example_calls.ids_of, 0.7, 4, None, 1.0, ("entropy",))),
     Hook(_UTILS, "selective_log_softmax", "logp", (f"{_FILE} selective_log_softmax", *_SHARED), _selective,
-         calls=_trial_calls.logits_and_ids),
+         calls=_example_calls.logits_and_ids),
     Hook(_UTILS, "selective_log_softmax_and_entropy", "logp",
-         (f"{_FILE} selective_log_softmax_and_entropy", *_SHARED), _with_entropy, calls=_trial_calls.logits_and_ids),
+         (f"{_FILE} selective_log_softmax_and_entropy", *_SHARED), _with_entropy, calls=_example_calls.logits_and_ids),
     Hook(_UTILS, "entropy_from_logits", "logp", (f"{_FILE} entropy_from_logits", *_SHARED), _entropy,
-         calls=_trial_calls.logits),
+         calls=_example_calls.logits),
 ))

@@ -4,7 +4,7 @@ import os
 import numpy as np
 import torch
 
-from rlk.integrations import _trial_calls, _verl_trial
+from rlk.integrations import _example_calls, _verl_example_calls
 from rlk.integrations._hooks import Hook, Integration
 from rlk.integrations._replace import require
 from rlk.integrations._serve import NO_IGNORED_ID, call, entropy, logp, policy_loss, require_dtype, require_ids
@@ -239,10 +239,10 @@ def _metrics(clipped, lower):
 def _loss(mode, make):
     return Hook(_CORE, f"POLICY_LOSS_REGISTRY[{mode}]", "policy_loss",
                 (f"{_CORE_FILE} compute_policy_loss_{mode}", f"{_CORE_FILE} agg_loss", f"{_FILE} masked_sum",
-                 f"{_FILE} masked_mean"), make, calls=lambda: _verl_trial.losses(_AGGREGATIONS))
+                 f"{_FILE} masked_mean"), make, calls=lambda: _verl_example_calls.losses(_AGGREGATIONS))
 
 
-def _estimator(name, make, operator="group_advantages", *more, function=None, calls=_verl_trial.groups):
+def _estimator(name, make, operator="group_advantages", *more, function=None, calls=_verl_example_calls.groups):
     return Hook(_CORE, f"ADV_ESTIMATOR_REGISTRY[{name}]", operator,
                 (f"{_CORE_FILE} {function or f'compute_{name}_outcome_advantage'}", *more), make, calls=calls)
 
@@ -254,12 +254,12 @@ _GROUPS = tuple(f"verl/utils/groupwise.py {name}" for name in ("as_torch_index",
 INTEGRATION = Integration("verl", "verl", (
     Hook(_F, "logprobs_from_logits", "logp",
          (f"{_FILE} logprobs_from_logits", f"{_FILE} logprobs_from_logits_v2", f"{_FILE} logprobs_from_logits_flash_attn"),
-         _logprobs, calls=_trial_calls.logits_and_ids),
-    Hook(_F, "entropy_from_logits", "logp", (f"{_FILE} entropy_from_logits",), _entropy, calls=_trial_calls.logits),
+         _logprobs, calls=_example_calls.logits_and_ids),
+    Hook(_F, "entropy_from_logits", "logp", (f"{_FILE} entropy_from_logits",), _entropy, calls=_example_calls.logits),
     Hook(_F, "entropy_from_logits_with_chunking", "logp", (f"{_FILE} entropy_from_logits_with_chunking",), _entropy_by_chunks,
-         calls=lambda: [*_trial_calls.logits()[:1], *_trial_calls.logits(chunk_size=4)[:1]]),
+         calls=lambda: [*_example_calls.logits()[:1], *_example_calls.logits(chunk_size=4)[:1]]),
     Hook(_LINEAR, "linear_cross_entropy", "linear_logp", _LINEAR_FILES, _linear,
-         calls=lambda: _trial_calls.hidden_on_cuda(_trial_calls.ids_of, 0.7, "none")),
+         calls=lambda: _example_calls.hidden_on_cuda(_example_calls.ids_of, 0.7, "none")),
     _loss("vanilla", _policy(_vanilla, _metrics("clip_fraction", "clip_fraction_lower"), 20.0)),
     _loss("gspo", _policy(_gspo, _metrics("clip_fraction", None))),
     _loss("cispo", _policy(_cispo, _metrics("clip_fraction", None), 20.0)),
@@ -268,13 +268,13 @@ INTEGRATION = Integration("verl", "verl", (
     _loss("dppo_kl", _policy(_dppo("dppo_kl"), _metrics("clip_fraction", "clip_fraction_lower"), 20.0)),
     _loss("dro", _policy(_dro, {"actor/ppo_kl": "ppo_kl"})),
     _loss("gpg", _policy(_gpg, {})),
-    _estimator("grpo", _grpo, calls=_verl_trial.groups_divided_or_not),
+    _estimator("grpo", _grpo, calls=_verl_example_calls.groups_divided_or_not),
     _estimator("rloo", _rloo),
     _estimator("opo", _opo),
     _estimator("grpo_vectorized", _vectorized(lambda epsilon, divides: {"eps": epsilon, "scale": "group" if divides else "none"}),
-               "group_advantages", *_GROUPS, calls=_verl_trial.groups_divided_or_not),
+               "group_advantages", *_GROUPS, calls=_verl_example_calls.groups_divided_or_not),
     _estimator("rloo_vectorized", _vectorized(lambda epsilon, divides: {"baseline": "rloo", "scale": "none", "singleton": "zero"})),
-    _estimator("gae", _gae, "gae", *_WHITEN, function="compute_gae_advantage_return", calls=_verl_trial.gae),
-    _estimator("reinforce_plus_plus", _reinforce, "returns", *_WHITEN, calls=_verl_trial.returns),
+    _estimator("gae", _gae, "gae", *_WHITEN, function="compute_gae_advantage_return", calls=_verl_example_calls.gae),
+    _estimator("reinforce_plus_plus", _reinforce, "returns", *_WHITEN, calls=_verl_example_calls.returns),
     _estimator("reinforce_plus_plus_baseline", _reinforce_baseline, "group_advantages", *_WHITEN),
 ))

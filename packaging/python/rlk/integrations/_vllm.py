@@ -2,7 +2,7 @@
 CUSTOM. What it draws stays its own: rlk's sample draws by other random numbers."""
 import torch
 
-from rlk.integrations import _trial_calls
+from rlk.integrations import _example_calls
 from rlk.integrations._hooks import Hook, Integration
 from rlk.integrations._replace import require
 from rlk.integrations._serve import NO_IGNORED_ID, call, require_dtype, require_ids
@@ -64,11 +64,11 @@ _ATTENTION = tuple(f"vllm/{name}" for name in (
 INTEGRATION = Integration("vllm", "vllm", (
     Hook("vllm.v1.worker.gpu.sample.logprob", "compute_token_logprobs", "logp",
          (f"{_LOGPROB} compute_token_logprobs", f"{_LOGPROB} _topk_log_softmax_kernel"), _token_logprobs,
-         calls=_trial_calls.logits_and_columns),
+         calls=_example_calls.logits_and_columns),
     Hook("vllm.v1.sample.sampler", "Sampler.compute_logprobs", "log_softmax", (f"{_SAMPLER} Sampler.compute_logprobs",), _log_softmax,
-         calls=_trial_calls.rows),
+         calls=_example_calls.rows),
     Hook("vllm.v1.sample.sampler", "Sampler.greedy_sample", "argmax", (f"{_SAMPLER} Sampler.greedy_sample",), _greedy,
-         calls=_trial_calls.rows),
+         calls=_example_calls.rows),
     Hook("vllm.v1.attention.backends.registry", "_ATTN_OVERRIDES[AttentionBackendEnum.CUSTOM]", "paged_attention", _ATTENTION,
          _attention, adds=True),
 ))

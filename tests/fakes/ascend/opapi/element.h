@@ -3,50 +3,20 @@
 // broadcast shape, and stored back with one rounding.
 #pragma once
 
-#include <bit>
 #include <cmath>
 #include <cstring>
 #include <type_traits>
 #include <vector>
 
 #include "nnopbase.h"
+#include "tests/fakes/halves.hpp"
 
 namespace fake_ascend {
 
-inline float float_of_bf16(uint16_t bits) {
-  return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
-}
-
-inline uint16_t bf16_of_float(float value) {
-  const auto bits = std::bit_cast<uint32_t>(value);
-  if (std::isnan(value)) return static_cast<uint16_t>((bits >> 16) | 0x40);
-  return static_cast<uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);  // to nearest, ties to even
-}
-
-inline float float_of_f16(uint16_t bits) {
-  const uint32_t sign = (bits & 0x8000u) << 16;
-  const uint32_t exponent = (bits >> 10) & 0x1f;
-  const uint32_t mantissa = bits & 0x3ff;
-  if (exponent == 0) {
-    const float magnitude = std::ldexp(static_cast<float>(mantissa), -24);
-    return sign != 0 ? -magnitude : magnitude;
-  }
-  if (exponent == 31) return std::bit_cast<float>(sign | 0x7f800000u | (mantissa << 13));
-  return std::bit_cast<float>(sign | ((exponent + 112) << 23) | (mantissa << 13));
-}
-
-inline uint16_t f16_of_float(float value) {
-  const uint16_t sign = std::signbit(value) ? 0x8000 : 0;
-  const float magnitude = std::fabs(value);
-  if (std::isnan(value)) return static_cast<uint16_t>(sign | 0x7e00);
-  if (magnitude >= 65520.0F) return static_cast<uint16_t>(sign | 0x7c00);
-  if (magnitude < 6.103515625e-05F) {  // subnormal: units of 2^-24, rounded to even by nearbyint
-    return static_cast<uint16_t>(sign | static_cast<uint16_t>(std::nearbyint(std::ldexp(magnitude, 24))));
-  }
-  const auto bits = std::bit_cast<uint32_t>(magnitude);
-  const uint32_t rounded = bits + 0xfff + ((bits >> 13) & 1);
-  return static_cast<uint16_t>(sign | ((rounded - (112u << 23)) >> 13));
-}
+using fake::bf16_of_float;
+using fake::f16_of_float;
+using fake::float_of_bf16;
+using fake::float_of_f16;
 
 // Storage types that only this simulator tells apart.
 struct Half {

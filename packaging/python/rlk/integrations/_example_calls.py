@@ -1,10 +1,10 @@
-"""Made-up calls by which a function of an unknown source is tried (_trial.py): small, the same each time, with every option that
-rlk serves. Arguments go by the names that the trainer's own calls use, so that a renamed one is noticed."""
+"""Made-up calls by which a function of an unknown source is tried (_compare.py): small, the same each time, with every option
+that rlk serves. Arguments go by the names that the trainer's own calls use, so that a renamed one is noticed."""
 import itertools
 
 import torch
 
-from rlk.integrations._trial import Call, Untried
+from rlk.integrations._compare import Call, Untried
 
 _V = 37
 

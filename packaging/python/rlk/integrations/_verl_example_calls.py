@@ -4,8 +4,8 @@ import types
 
 import numpy as np
 
-from rlk.integrations._trial import Call
-from rlk.integrations._trial_calls import Batch, lengths_mask, made
+from rlk.integrations._compare import Call
+from rlk.integrations._example_calls import Batch, lengths_mask, made
 
 
 def _config(info, **words):

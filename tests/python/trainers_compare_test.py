@@ -4,7 +4,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed here")
 import rlk  # noqa: E402
 import rlk.integrations  # noqa: E402
-from rlk.integrations import _trial, _trial_calls  # noqa: E402
+from rlk.integrations import _compare, _example_calls  # noqa: E402
 from rlk.integrations._replace import Original  # noqa: E402
 
 
@@ -13,7 +13,7 @@ def mean_of(x, scale=1.0):
 
 
 def test_what_agrees_in_results_and_gradients_is_no_difference():
-    assert _trial.difference(mean_of, lambda original, x, scale=1.0: x.sum(-1) / x.shape[-1], _trial_calls.logits()) is None
+    assert _compare.difference(mean_of, lambda original, x, scale=1.0: x.sum(-1) / x.shape[-1], _example_calls.logits()) is None
 
 
 @pytest.mark.parametrize("serve, seen", [
@@ -26,11 +26,11 @@ def test_what_agrees_in_results_and_gradients_is_no_difference():
 ])
 def test_what_differs_is_told(serve, seen):
     import re
-    assert re.search(seen, _trial.difference(mean_of, serve, _trial_calls.logits()))
+    assert re.search(seen, _compare.difference(mean_of, serve, _example_calls.logits()))
 
 
 def test_a_metric_of_another_name_is_told_though_its_number_is_the_same():
-    seen = _trial.difference(lambda x: {"clipped": 0.5}, lambda original, x: {"clip_fraction": 0.5}, [_trial.Call((1,))])
+    seen = _compare.difference(lambda x: {"clipped": 0.5}, lambda original, x: {"clip_fraction": 0.5}, [_compare.Call((1,))])
     assert seen == "call 0: it gives the result['clipped'], rlk the result['clip_fraction']"
 
 
@@ -42,31 +42,31 @@ def test_what_a_trainer_never_reads_may_differ():
             return found
         return function
     x = torch.arange(4.0)
-    calls = [_trial.Call((x,), read=lambda found: found[:3])]
-    assert _trial.difference(lambda x: with_garbage_at(3)(None, x), lambda original, x: x * 2, calls) is None
-    assert "differs by 7" in _trial.difference(lambda x: with_garbage_at(0)(None, x), lambda original, x: x * 2, calls)
+    calls = [_compare.Call((x,), read=lambda found: found[:3])]
+    assert _compare.difference(lambda x: with_garbage_at(3)(None, x), lambda original, x: x * 2, calls) is None
+    assert "differs by 7" in _compare.difference(lambda x: with_garbage_at(0)(None, x), lambda original, x: x * 2, calls)
 
 
 def test_infinities_agree_where_both_have_the_same():
     x = torch.tensor([[0.0, -torch.inf, 2.0]])
     def of(value):
         return lambda x: torch.where(x.isinf(), value, x)
-    calls = [_trial.Call((x,))]
-    assert _trial.difference(of(-torch.inf), lambda original, x: x, calls) is None
+    calls = [_compare.Call((x,))]
+    assert _compare.difference(of(-torch.inf), lambda original, x: x, calls) is None
     for other in (torch.inf, torch.nan, -1e30):
-        assert "call 0: the result differs by" in _trial.difference(of(other), lambda original, x: x, calls)
+        assert "call 0: the result differs by" in _compare.difference(of(other), lambda original, x: x, calls)
 
 
 def test_a_trial_in_which_rlk_serves_nothing_proves_nothing():
     def declines(original, x):
         raise Original("everything")
-    assert _trial.difference(mean_of, declines, _trial_calls.logits()) == "rlk serves none of the calls that it is tried with"
+    assert _compare.difference(mean_of, declines, _example_calls.logits()) == "rlk serves none of the calls that it is tried with"
 
 
 def test_an_original_that_cannot_be_called_so_is_no_agreement():
     def other(x, y):
         return x + y
-    assert "the original raises TypeError" in _trial.difference(other, lambda original, x: x, _trial_calls.logits())
+    assert "the original raises TypeError" in _compare.difference(other, lambda original, x: x, _example_calls.logits())
 
 
 # ---- installed packages ------------------------------------------------------------------------------------------
@@ -118,11 +118,11 @@ FORMULAS = {
 
 @pytest.mark.parametrize("package, name", FORMULAS)
 def test_trial_calls_of_an_engine_agree_with_its_formula_and_with_nothing_else(package, name, monkeypatch):
-    monkeypatch.setattr(_trial_calls, "_cuda", lambda: "cpu")
+    monkeypatch.setattr(_example_calls, "_cuda", lambda: "cpu")
     hook, = [h for h in rlk.integrations.integration(package).hooks if h.name == name]
     formula, calls = FORMULAS[package, name], hook.calls()
-    assert _trial.difference(formula, hook.make(None), calls) is None
-    assert "differs by" in _trial.difference(lambda *a, **n: formula(*a, **n) * 2 + 1, hook.make(None), calls)
+    assert _compare.difference(formula, hook.make(None), calls) is None
+    assert "differs by" in _compare.difference(lambda *a, **n: formula(*a, **n) * 2 + 1, hook.make(None), calls)
 
 
 class TestTrl:

@@ -1,0 +1,18 @@
+// Calls that Python makes around torch's dispatcher. What the dispatcher, its argument parser and the conversions of
+// the stable ABI add to a call of small tensors is several times the call itself.
+#pragma once
+
+#include "operator.hpp"
+
+struct _object;  // Python's own names of what it does not show
+struct _typeobject;
+struct _ts;
+struct PyMethodDef;
+
+namespace rlk::torch {
+
+// A function of Python's that calls the operator; see rlk_torch_callable. nullptr where this torch or this Python lacks
+// a function that it needs.
+_object* callable(const Operator& op, _object* tensor_type, _object* parameter_type);
+
+}  // namespace rlk::torch

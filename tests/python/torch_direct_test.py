@@ -1,0 +1,197 @@
+"""Plain calls go around torch's dispatcher where torch lets them (2.14 and newer). What of torch is to see a call sees it all
+the same, and autograd's promises hold."""
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed here")
+
+import rlk.torch  # noqa: E402
+from rlk import _runtime, errors  # noqa: E402
+from rlk._gradients import functions, is_unwatched  # noqa: E402
+from torch.overrides import TorchFunctionMode  # noqa: E402
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
+
+
+def batch(requires_grad=True):
+    logits = torch.linspace(-2, 2, 12).reshape(3, 4).requires_grad_(requires_grad)
+    return logits, torch.tensor([0, 3, 1])
+
+
+@pytest.fixture
+def dispatched(monkeypatch):
+    """The names of the operators whose calls go through the dispatcher."""
+    names = []
+    for name in ("logp", "logp_backward", "add", "fill"):
+        def watched(*arguments, name=name, overload=functions[name].overload):
+            names.append(name)
+            return overload(*arguments)
+        monkeypatch.setattr(functions[name], "overload", watched)
+    return names
+
+
+needs_direct = pytest.mark.skipif(functions["logp"].direct is None, reason="this torch gives the library no tensors of Python")
+
+
+@needs_direct
+def test_a_plain_call_and_its_backward_do_not_reach_the_dispatcher(dispatched):
+    logits, ids = batch()
+    rlk.torch.logp(logits, ids).sum().backward()
+    with torch.no_grad():
+        rlk.torch.logp(torch.nn.Parameter(logits), ids, lse=True, pin="cpu", numerics=("deterministic", "accurate"))
+    assert dispatched == []
+
+
+class Seeing(TorchDispatchMode):
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+
+    def __torch_dispatch__(self, function, types, arguments=(), words=None):
+        self.seen.append(str(function))
+        return function(*arguments, **(words or {}))
+
+
+class SeeingFunctions(TorchFunctionMode):
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+
+    def __torch_function__(self, function, types, arguments=(), words=None):
+        self.seen.append(str(function))
+        return function(*arguments, **(words or {}))
+
+
+# torch runs a backward outside of the mode of functions that saw backward() itself.
+@pytest.mark.parametrize("mode, seen", [(Seeing, ["rlk.logp.default", "rlk.logp_backward.default"]),
+                                        (SeeingFunctions, ["rlk.logp.default"])])
+def test_a_mode_sees_every_call(mode, seen):
+    logits, ids = batch()
+    with mode() as watching:
+        rlk.torch.logp(logits, ids).sum().backward()
+    assert [name for name in watching.seen if "rlk" in name] == seen
+
+
+def test_a_profiler_sees_every_call():
+    logits, ids = batch()
+    with torch.profiler.profile() as watching:
+        rlk.torch.logp(logits, ids).sum().backward()
+    assert {"rlk::logp", "rlk::logp_backward"} <= {event.key for event in watching.key_averages()}
+
+
+def test_a_transform_a_trace_and_a_tangent_are_no_plain_calls():
+    assert is_unwatched()
+    found = []
+
+    def looking(x):
+        found.append(is_unwatched())
+        return x * 2
+
+    torch.func.vmap(looking)(torch.ones(2))
+    torch.func.grad(looking)(torch.ones(()))
+    torch.jit.trace(looking, torch.ones(2), check_trace=False)
+    with torch.autograd.forward_ad.dual_level():
+        looking(torch.ones(2))
+    with torch.amp.autocast("cpu"):
+        looking(torch.ones(2))
+    assert found == [False] * len(found)
+
+
+class Own(torch.Tensor):
+    pass
+
+
+@pytest.mark.parametrize("other", [
+    lambda x: x.as_subclass(Own), lambda x: torch.complex(x, -x).conj().imag, lambda x: x.to("meta"),
+], ids=["a class of one's own", "lazily negated", "without memory"])
+def test_what_memory_alone_does_not_tell_goes_through_the_dispatcher(other, dispatched):
+    x = other(torch.ones(3))
+    y = rlk.torch.add(x, x)
+    assert dispatched == ["add"]
+    assert (y.shape, y.device) == (x.shape, x.device)
+    if not x.is_meta:
+        torch.testing.assert_close(torch.as_tensor(y), 2 * torch.ones(3))
+
+
+def test_a_call_after_one_of_another_shape_dtype_or_parameter_is_its_own():
+    for _ in range(2):
+        for shape in ((3,), (2, 2), (0,), (4,)):
+            for dtype in (torch.float32, torch.bfloat16, torch.float64):
+                for alpha in (1.0, 2, -0.5):
+                    x = torch.ones(shape, dtype=dtype)
+                    y = rlk.torch.add(x, x, alpha=alpha)
+                    assert (y.dtype, y.shape) == (dtype, x.shape)
+                    assert y.tolist() == (x + alpha * x).tolist()
+    x, ids = batch(False)
+    for lse, entropy in ((False, False), (True, False), (False, True), (True, True), (False, False)):
+        result = rlk.torch.logp(x, ids, lse=lse, entropy=entropy)
+        assert getattr(result, "_fields", ("logp",)) == ("logp", *["lse"] * lse, *["entropy"] * entropy)
+
+
+def test_errors_are_rlks_on_both_ways():
+    logits, ids = batch()
+    said = []
+    for mode in (torch.no_grad, Seeing):
+        for arguments, words in (((logits, ids.float()), {}), ((logits, ids[:2]), {}), ((logits, ids), {"pin": "nowhere"}),
+                                 ((logits.to(torch.complex64), ids), {})):
+            with mode(), pytest.raises(errors.Error) as caught:
+                rlk.torch.logp(*arguments, **words)
+            said.append((type(caught.value), str(caught.value)))
+    assert said[:4] == said[4:]
+    with pytest.raises(errors.DataError):
+        rlk.torch.logp(logits, ids + 100)
+    assert rlk.torch.logp(logits, ids).isfinite().all(), "an error of one call is none of the next"
+
+
+def test_a_graph_ends_with_its_backward_and_can_be_kept():
+    logits, ids = batch()
+    y = rlk.torch.logp(logits, ids).sum()
+    first, = torch.autograd.grad(y, logits, retain_graph=True)
+    second, = torch.autograd.grad(y, logits)
+    assert torch.equal(first, second)
+    with pytest.raises(RuntimeError, match="second time"):
+        torch.autograd.grad(y, logits)
+
+
+def test_what_a_backward_reads_must_not_change_before():
+    logits, ids = batch()
+    x = logits * 1
+    y = rlk.torch.logp(x, ids)
+    x.mul_(2)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.sum().backward()
+
+
+def test_hooks_see_what_is_saved_and_the_gradient():
+    logits, ids = batch()
+    packed, seen = [], []
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: packed.append(x) or x, lambda x: x):
+        y = rlk.torch.logp(logits, ids)
+    logits.register_hook(seen.append)
+    y.grad_fn.register_hook(lambda into, outof: seen.append(into))
+    y.sum().backward()
+    assert len(packed) == 3, "logits, ids and lse"
+    assert len(seen) == 2
+
+
+def test_only_what_needs_a_gradient_gets_one():
+    a, b = (torch.ones(2, 3, requires_grad=needs) for needs in (True, False))
+    y = rlk.torch.add(a, b[:1], alpha=2.0)
+    y.sum().backward()
+    assert a.grad.tolist() == torch.ones(2, 3).tolist() and b.grad is None
+    assert not rlk.torch.add(a.detach(), b).requires_grad
+    with torch.inference_mode():
+        assert rlk.torch.add(a, b).is_inference()
+
+
+def test_a_second_derivative_is_refused():
+    logits, ids = batch()
+    g, = torch.autograd.grad(rlk.torch.logp(logits, ids).sum(), logits, create_graph=True)
+    with pytest.raises(Exception, match="no gradient"):
+        g.sum().backward()
+
+
+@needs_direct
+def test_after_a_reload_a_plain_call_finds_its_stream_anew():
+    x = torch.ones(2)
+    rlk.torch.add(x, x)
+    _runtime.note_reload()
+    assert rlk.torch.add(x, x).tolist() == [2, 2]
