@@ -58,16 +58,6 @@ void Builder::clamp(const Operand& x, int64_t low, int64_t high, const Operand& 
   step(r_.Clamp, {x}, {out}, RLK_ASCEND_BEGIN(t.in[0], from, to, t.out[0]));
 }
 
-void Builder::clamp_min(const Operand& x, float low, const Operand& out) {
-  AclScalar* const from = program_.scalar(low);
-  step(r_.ClampMin, {x}, {out}, RLK_ASCEND_BEGIN(t.in[0], from, t.out[0]));
-}
-
-void Builder::clamp_min(const Operand& x, int64_t low, const Operand& out) {
-  AclScalar* const from = program_.scalar(low);
-  step(r_.ClampMin, {x}, {out}, RLK_ASCEND_BEGIN(t.in[0], from, t.out[0]));
-}
-
 void Builder::where(const Operand& condition, const Operand& x, const Operand& y, const Operand& out) {
   step(r_.SWhere, {condition, x, y}, {out}, RLK_ASCEND_BEGIN(t.in[0], t.in[1], t.in[2], t.out[0]));
 }

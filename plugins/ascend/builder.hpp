@@ -19,39 +19,19 @@ public:
   void with_scalar(const ScalarOperator& op, const Operand& x, AclScalar* y, const Operand& out);
 
   void cast(const Operand& x, const Operand& out);
-  void add(const Operand& x, const Operand& y, const Operand& out) { add_scaled(x, y, program_.scalar(1.0F), out); }
-  void add_i64(const Operand& x, const Operand& y, const Operand& out) {
-    add_scaled(x, y, program_.scalar(int64_t{1}), out);
-  }
   void add_scaled(const Operand& x, const Operand& y, AclScalar* alpha, const Operand& out);
   void add_scalar(const Operand& x, AclScalar* y, AclScalar* alpha, const Operand& out);
-  void add_scalar(const Operand& x, float y, const Operand& out) {
-    add_scalar(x, program_.scalar(y), program_.scalar(1.0F), out);
-  }
   void add_scalar(const Operand& x, int64_t y, const Operand& out) {
     add_scalar(x, program_.scalar(y), program_.scalar(int64_t{1}), out);
   }
   void subtract(const Operand& x, const Operand& y, AclScalar* alpha, const Operand& out);
-  void subtract(const Operand& x, const Operand& y, const Operand& out) { subtract(x, y, program_.scalar(1.0F), out); }
   void multiply(const Operand& x, const Operand& y, const Operand& out) { binary(r_.Mul, x, y, out); }
   void multiply_scalar(const Operand& x, float y, const Operand& out) {
     with_scalar(r_.Muls, x, program_.scalar(y), out);
   }
-  void divide(const Operand& x, const Operand& y, const Operand& out) { binary(r_.Div, x, y, out); }
-  void divide_scalar(const Operand& x, float y, const Operand& out) {
-    with_scalar(r_.Divs, x, program_.scalar(y), out);
-  }
-  void exp(const Operand& x, const Operand& out) { unary(r_.Exp, x, out); }
-  void log(const Operand& x, const Operand& out) { unary(r_.Log, x, out); }
-  void tanh(const Operand& x, const Operand& out) { unary(r_.Tanh, x, out); }
   void clamp(const Operand& x, int64_t low, int64_t high, const Operand& out);
-  void clamp_min(const Operand& x, float low, const Operand& out);
-  void clamp_min(const Operand& x, int64_t low, const Operand& out);
   void equal(const Operand& x, const Operand& y, const Operand& out) { binary(r_.EqTensor, x, y, out); }
   void less(const Operand& x, const Operand& y, const Operand& out) { binary(r_.LtTensor, x, y, out); }
-  void less_scalar(const Operand& x, float y, const Operand& out) {
-    with_scalar(r_.LtScalar, x, program_.scalar(y), out);
-  }
   void where(const Operand& condition, const Operand& x, const Operand& y, const Operand& out);
   void copy(const Operand& x, const Operand& out);
   void fill(const Operand& out, float value) { fill_with(out, program_.scalar(value)); }

@@ -38,6 +38,8 @@ private:
       ComposedStep own;
       for (const composed::Operand& operand : step.in) own.in.push_back(operand_of(b, operand, workspace));
       own.number = step.number;
+      own.whole = step.whole;
+      own.constant = [this](sdk::Dtype dtype, double number) { return constant_of(dtype, number); };
       own.out = operand_of(b, step.out, workspace);
       emit_of(step.primitive)(b, own);
     }
@@ -74,20 +76,23 @@ private:
     return made;
   }
 
-  // In the plan's device memory, once.
   Operand number_of(const composed::Operand& from) {
-    Operand& made = numbers_[{from.dtype, composed::bits_of(from.number)}];
-    if (made.place != Place::fixed) {
-      made = from.dtype == sdk::Dtype::f64       ? constants_.add(from.number)
-             : from.dtype == sdk::Dtype::i32     ? constants_.add(static_cast<int32_t>(from.number))
-             : from.dtype == sdk::Dtype::i64     ? constants_.add(static_cast<int64_t>(from.number))
-             : from.dtype == sdk::Dtype::boolean ? constants_.add_bool(from.number != 0)
-                                                 : constants_.add(static_cast<float>(from.number));
-    }
-    Operand operand = made;
+    Operand operand = constant_of(from.dtype, from.number);
     operand.dims = from.dims;
     operand.strides = from.strides;
     return operand;
+  }
+  // In the plan's device memory, once.
+  Operand constant_of(sdk::Dtype dtype, double number) {
+    Operand& made = numbers_[{dtype, composed::bits_of(number)}];
+    if (made.place != Place::fixed) {
+      made = dtype == sdk::Dtype::f64       ? constants_.add(number)
+             : dtype == sdk::Dtype::i32     ? constants_.add(static_cast<int32_t>(number))
+             : dtype == sdk::Dtype::i64     ? constants_.add(static_cast<int64_t>(number))
+             : dtype == sdk::Dtype::boolean ? constants_.add_bool(number != 0)
+                                            : constants_.add(static_cast<float>(number));
+    }
+    return made;
   }
 
   const uint64_t read_by_host_;

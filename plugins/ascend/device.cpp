@@ -55,8 +55,7 @@ Device::Device(int32_t ordinal) : ordinal_(ordinal) {
   check(runtime().aclrtGetCurrentContext(&context_), "aclrtGetCurrentContext");
   if (callers != nullptr && callers != context_)
     check(runtime().aclrtSetCurrentContext(callers), "aclrtSetCurrentContext");
-  const char* soc = runtime().aclrtGetSocName();
-  soc_ = soc != nullptr ? soc : "";
+  soc_ = soc_name();
 }
 
 Device::~Device() {
@@ -86,8 +85,7 @@ void describe(int32_t ordinal, rlk_device_properties& out) {
   out.memory_bytes = ask(r.aclrtGetDeviceInfo, kInfoMemoryBytes);  // an older CANN tells it of open devices only
   out.compute_units = static_cast<uint32_t>(ask(r.aclGetDeviceCapability, 0));  // AI cores
   out.l2_bytes = ask(r.aclGetDeviceCapability, 2);
-  const char* soc = r.aclrtGetSocName();
-  const std::string name = soc != nullptr ? soc : "";
+  const std::string name = soc_name();
   copy_name(out.name, sizeof(out.name), "Huawei " + name);
   copy_name(out.arch, sizeof(out.arch), name);
   if (r.aclrtDeviceGetPCIBusId != nullptr) {

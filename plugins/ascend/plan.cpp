@@ -70,9 +70,9 @@ sdk::Refusal decline_missing(const std::string& names) {
 }
 
 sdk::Refusal decline_other_devices(const Device& device, const char* call) {
-  const std::string& soc = device.soc();
-  if (soc.rfind("Ascend910B", 0) == 0 || soc.rfind("Ascend910_93", 0) == 0) return std::nullopt;
-  return sdk::Support::no("DEVICE", soc + ": " + call + " runs on Ascend910B and Ascend910_93");
+  const Family family = family_of(device.soc());
+  if (family == Family::atlas_a2 || family == Family::atlas_a3) return std::nullopt;
+  return sdk::Support::no("DEVICE", device.soc() + ": " + call + " runs on Ascend910B1 to B4 and Ascend910_93");
 }
 
 int64_t workspace_limit() {
@@ -82,10 +82,6 @@ int64_t workspace_limit() {
     return (megabytes > 0 ? static_cast<int64_t>(megabytes) : 256) << 20;
   }();
   return limit;
-}
-
-int64_t chunk_rows(int64_t bytes_per_row) {
-  return std::max<int64_t>(32, workspace_limit() / std::max<int64_t>(1, bytes_per_row) / 32 * 32);
 }
 
 Constants::~Constants() {

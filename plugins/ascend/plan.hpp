@@ -10,8 +10,6 @@
 
 namespace rlk::ascend {
 
-constexpr float kLowest = -std::numeric_limits<float>::max();
-
 int32_t acl_dtype(sdk::Dtype dtype);
 Operand operand_of(Place place, uint32_t index, const rlk_tensor& tensor);
 
@@ -19,13 +17,11 @@ Operand operand_of(Place place, uint32_t index, const rlk_tensor& tensor);
 sdk::Refusal decline_views(const rlk_call_desc& desc);
 // The same for operators that the installed CANN lacks; `names` as missing() gives them.
 sdk::Refusal decline_missing(const std::string& names);
-// The same on other devices than Ascend910B and Ascend910_93 (Atlas A2 and A3); `call` is what has no kernel there.
+// The same on other devices than Atlas A2 and A3; `call` is what has no kernel there.
 sdk::Refusal decline_other_devices(const Device& device, const char* call);
 
 // Bytes of a chunk's memory: RLK_ASCEND_WORKSPACE_MB (default 256).
 int64_t workspace_limit();
-// Rows of a chunk when a row needs this much memory: a multiple of 32, so that every vector's chunk stays aligned.
-int64_t chunk_rows(int64_t bytes_per_row);
 
 // Small constants in device memory, for operators that take tensors only.
 class Constants {
@@ -39,7 +35,6 @@ public:
   Operand add(double value) { return add(&value, sizeof(value), kAclDouble); }
   Operand add(int32_t value) { return add(&value, sizeof(value), kAclInt32); }
   Operand add(int64_t value) { return add(&value, sizeof(value), kAclInt64); }
-  Operand add(uint8_t value) { return add(&value, sizeof(value), kAclUint8); }
   Operand add_bool(bool value) { return add(&value, sizeof(uint8_t), kAclBool); }
 
 private:

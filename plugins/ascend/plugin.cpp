@@ -8,12 +8,8 @@
 #include <fstream>
 
 #include "attention.hpp"
-#include "cache.hpp"
 #include "composed.hpp"
-#include "embedding_backward.hpp"
 #include "fused.hpp"
-#include "logp.hpp"
-#include "logp_backward.hpp"
 #include "paged_attention.hpp"
 #include "plugins/composed/operators.hpp"
 
@@ -56,10 +52,9 @@ public:
   using Device = ascend::Device;
   using Stream = ascend::Stream;
   using Event = ascend::Event;
-  using Implementations =
-      composed::Implementations<Aclnn, Logp, LogpBackward, Attention, EmbeddingBackward, ReshapeAndCache,
-                                SiluAndMulFused, RmsNormFused, AddRmsNormFused, SoftmaxFused, SoftmaxBackwardFused,
-                                LogSoftmaxFused, LogSoftmaxBackwardFused, ApplyRotaryPosEmbFused, PagedAttention>;
+  using Implementations = composed::Implementations<Aclnn, Attention, SiluAndMulFused, RmsNormFused, AddRmsNormFused,
+                                                    SoftmaxFused, SoftmaxBackwardFused, LogSoftmaxFused,
+                                                    LogSoftmaxBackwardFused, ApplyRotaryPosEmbFused, PagedAttention>;
 
   explicit AscendPlugin(const sdk::Host&) { runtime(); }
 
@@ -101,8 +96,7 @@ public:
                                   "check npu-smi info, the container's /dev/davinci* and ASCEND_RT_VISIBLE_DEVICES");
     }
     evidence.supports("device_count", std::to_string(count));
-    const char* soc = r.aclrtGetSocName();
-    const std::string name = soc != nullptr ? soc : "";
+    const std::string name = soc_name();
     if (name.rfind("Ascend", 0) != 0) {
       evidence.contradicts("device_name", name);
       return sdk::Verdict::not_mine("UNKNOWN_DEVICE", "the runtime's device is \"" + name + "\", not an Ascend", "");

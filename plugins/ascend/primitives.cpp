@@ -6,9 +6,8 @@
 // before an implementation serves. 16-bit sums are never asked for: programs compute in fp32.
 #include "primitives.hpp"
 
-#include <cstring>
-
 #include "plan.hpp"
+#include "plugins/composed/recorder.hpp"
 #include "report.hpp"
 
 namespace rlk::ascend {
@@ -59,7 +58,9 @@ Row binary(Word word, const BinaryOperator& op, Dtypes dtypes) {
 }
 Row with_number(Word word, const ScalarOperator& op, Dtypes dtypes) {
   return {row_of(word, op, dtypes, true), [&op](Builder& b, const ComposedStep& s) {
-            b.with_scalar(op, s.in[0], scalar_of(b, s.number, s.in[0].dtype), s.out);
+            const int32_t dtype = s.in[0].dtype;
+            AclScalar* number = dtype == kAclInt64 ? b.program().scalar(s.whole) : scalar_of(b, s.number, dtype);
+            b.with_scalar(op, s.in[0], number, s.out);
           }};
 }
 template <class Op, class Call>
@@ -96,16 +97,9 @@ Row reduction(Word word, const Op& op, bool over_rows,
 // With KEEP_DTYPE fp32 is multiplied as it is, not so on Atlas training and inference devices, which take neither fp32
 // nor bf16 then. Of 16 bits the cube unit adds products up in fp32 (Mmad of Ascend C), and the output is rounded once:
 // the page of aclnnMatmul does not say so, and the smoke tests try it. No gaps in the output.
-bool is_keeping_fp32() {
-  const char* soc = runtime().aclrtGetSocName();
-  const std::string name = soc != nullptr ? soc : "";
-  const auto begins = [&](const char* with) { return name.rfind(with, 0) == 0; };
-  const bool is_a2 =
-      begins("Ascend910B") && name.size() > std::strlen("Ascend910B");  // without a digit a training device
-  return is_a2 || begins("Ascend910_93") || begins("Ascend950");
-}
 Row product() {
-  const Dtypes dtypes = is_keeping_fp32() ? Dtypes{Dtype::f32, Dtype::bf16, Dtype::f16} : Dtypes{Dtype::f16};
+  const bool keeps_fp32 = family_of(soc_name()) != Family::other;
+  const Dtypes dtypes = keeps_fp32 ? Dtypes{Dtype::f32, Dtype::bf16, Dtype::f16} : Dtypes{Dtype::f16};
   Row product = row(Word::product, runtime().Matmul, dtypes,
                     [](Builder& b, const ComposedStep& s) { b.product(s.in[0], s.in[1], s.out); });
   product.primitive.takes_strides = false;
@@ -121,10 +115,11 @@ std::vector<Row> rows() {
   rows.push_back(row(Word::subtract, r.Sub, kReals, [](Builder& b, const ComposedStep& s) {
     b.subtract(s.in[0], s.in[1], scalar_of(b, 1, s.out.dtype), s.out);
   }));
-  rows.push_back({row_of(Word::add, r.Adds, kReals, true), [](Builder& b, const ComposedStep& s) {
-                    const int32_t dtype = s.out.dtype;
-                    b.add_scalar(s.in[0], scalar_of(b, s.number, dtype), scalar_of(b, 1, dtype), s.out);
-                  }});
+  rows.push_back(
+      {row_of(Word::add, r.Adds, {Dtype::f32, Dtype::f64, Dtype::i32}, true), [](Builder& b, const ComposedStep& s) {
+         const int32_t dtype = s.out.dtype;
+         b.add_scalar(s.in[0], scalar_of(b, s.number, dtype), scalar_of(b, 1, dtype), s.out);
+       }});
   rows.push_back(with_number(Word::multiply, r.Muls, kReals));
   rows.push_back(with_number(Word::divide, r.Divs, kReals));
   rows.push_back(binary(Word::multiply, r.Mul, kReals));
@@ -133,8 +128,9 @@ std::vector<Row> rows() {
   rows.push_back(unary(Word::root, r.Sqrt, kReals));
   rows.push_back(unary(Word::exp, r.Exp, kReals));
   rows.push_back(unary(Word::log, r.Log, kReals));
+  rows.push_back(unary(Word::tanh, r.Tanh, kReals));
 
-  rows.push_back(binary(Word::less, r.LtTensor, kReals));
+  rows.push_back(binary(Word::less, r.LtTensor, {Dtype::f32, Dtype::f64, Dtype::i32}));
   rows.push_back(binary(Word::less_equal, r.LeTensor, kReals));
   rows.push_back(binary(Word::equal, r.EqTensor, kRealsAndMasks));
   rows.push_back(binary(Word::not_equal, r.NeTensor, kRealsAndMasks));
@@ -188,9 +184,14 @@ std::vector<Row> rows() {
 
   rows.push_back(copy(Word::copy));
   rows.push_back(copy(Word::expand));
-  rows.push_back(
-      row(Word::fill, r.InplaceFillScalar, {Dtype::f32, Dtype::f64, Dtype::bf16, Dtype::f16},
-          [](Builder& b, const ComposedStep& s) { b.fill_with(s.out, scalar_of(b, s.number, s.out.dtype)); }));
+  rows.push_back(row(Word::fill, r.InplaceFillScalar, {Dtype::f32, Dtype::f64, Dtype::bf16, Dtype::f16, Dtype::i32},
+                     [](Builder& b, const ComposedStep& s) {
+                       // Zeros by a call that needs no phase 1.
+                       const bool is_zero =
+                           composed::bits_of(s.number) == 0 && composed::is_dense(s.out.dims, s.out.strides);
+                       if (is_zero) return b.fill_bytes(s.out, 0);
+                       b.fill_with(s.out, scalar_of(b, s.number, s.out.dtype));
+                     }));
   rows.push_back(row(Word::positions, r.Arange, {Dtype::f32}, [](Builder& b, const ComposedStep& s) {
     const int64_t count = element_count(s.out.dims);
     b.arange(0.0F, static_cast<float>(count), 1.0F, reshaped(s.out, {count}));
@@ -220,7 +221,7 @@ const composed::Primitives& primitives() {
                              {},
                              512,
                              static_cast<uint64_t>(workspace_limit()),
-                             {true, true, workspace_limit() / 2},
+                             {true, true, true, workspace_limit() / 2},
                              kSpeed};
     for (const Row& row : table()) all.table.push_back(row.primitive);
     return all;

@@ -8,11 +8,13 @@
 
 namespace rlk::ascend {
 
-// A step with aclnn's operands. number: of a primitive that has one.
+// A step with aclnn's operands. number: of a primitive that has one. constant: one element that has it, made once.
 struct ComposedStep {
   std::vector<Operand> in;
   double number = 0;
+  int64_t whole = 0;  // the same of INT64
   Operand out;
+  std::function<Operand(sdk::Dtype, double)> constant;
 };
 using Emit = std::function<void(Builder&, const ComposedStep&)>;
 

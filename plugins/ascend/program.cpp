@@ -34,12 +34,11 @@ AclTensor* describe(const Operand& operand, const Storage& storage) {
 }
 
 void describe_all(const std::vector<Operand>& operands, std::vector<AclTensor*>& to, std::vector<AclTensorList*>& lists,
-                  int64_t iteration, const Addresses& addresses) {
+                  const Addresses& addresses) {
   for (const Operand& operand : operands) {
     to.push_back(nullptr);
     if (!operand.present) continue;
-    AclTensor* tensor =
-        describe(operand, storage_at(addresses.first_element(operand, iteration), element_bytes(operand.dtype)));
+    AclTensor* tensor = describe(operand, storage_at(addresses.first_element(operand), element_bytes(operand.dtype)));
     to.back() = tensor;
     if (!operand.in_list) continue;
     AclTensorList* list = runtime().aclCreateTensorList(&tensor, 1);
@@ -49,10 +48,10 @@ void describe_all(const std::vector<Operand>& operands, std::vector<AclTensor*>&
   }
 }
 
-Descriptors describe_step(const Step& step, int64_t iteration, const Addresses& addresses) {
+Descriptors describe_step(const Step& step, const Addresses& addresses) {
   Descriptors tensors;
-  describe_all(step.inputs, tensors.in, tensors.lists, iteration, addresses);
-  describe_all(step.outputs, tensors.out, tensors.lists, iteration, addresses);
+  describe_all(step.inputs, tensors.in, tensors.lists, addresses);
+  describe_all(step.outputs, tensors.out, tensors.lists, addresses);
   return tensors;
 }
 
@@ -60,7 +59,7 @@ Descriptors describe_step(const Step& step, int64_t iteration, const Addresses& 
 std::vector<uintptr_t> addresses_of(const Step& step, const Addresses& addresses) {
   std::vector<uintptr_t> result;
   for (const auto* side : {&step.inputs, &step.outputs}) {
-    for (const Operand& operand : *side) result.push_back(operand.present ? addresses.first_element(operand, 0) : 0);
+    for (const Operand& operand : *side) result.push_back(operand.present ? addresses.first_element(operand) : 0);
   }
   return result;
 }
@@ -145,11 +144,10 @@ Operand reshaped(Operand operand, Dims dims) {
   return operand;
 }
 
-Operand rows(Operand operand, int64_t first, int64_t count, bool loop) {
+Operand rows(Operand operand, int64_t first, int64_t count) {
   const int64_t row_bytes = operand.strides[0] * element_bytes(operand.dtype);
   operand.byte_offset += first * row_bytes;
   operand.dims[0] = count;
-  if (loop) operand.step_bytes = count * row_bytes;
   return operand;
 }
 
@@ -159,7 +157,7 @@ Operand shifted(Operand operand, int64_t first, int64_t count) {
   return operand;
 }
 
-uintptr_t Addresses::first_element(const Operand& operand, int64_t iteration) const {
+uintptr_t Addresses::first_element(const Operand& operand) const {
   void* start = nullptr;
   switch (operand.place) {
     case Place::workspace:
@@ -178,8 +176,7 @@ uintptr_t Addresses::first_element(const Operand& operand, int64_t iteration) co
       start = record;
       break;
   }
-  return reinterpret_cast<uintptr_t>(start) +
-         static_cast<uintptr_t>(operand.byte_offset + iteration * operand.step_bytes);
+  return reinterpret_cast<uintptr_t>(start) + static_cast<uintptr_t>(operand.byte_offset);
 }
 
 // A step and what phase 1 left of it.
@@ -209,7 +206,7 @@ struct Program::Prepared {
 Program::Program(const sdk::Run& example) : example_(&example) {}
 
 Program::~Program() {
-  sections_.clear();  // executors before the scalars that they were made from
+  steps_.clear();  // executors before the scalars that they were made from
   for (const AclScalar* scalar : scalars_) runtime().aclDestroyScalar(scalar);
   for (const AclIntArray* array : arrays_) runtime().aclDestroyIntArray(array);
 }
@@ -225,15 +222,9 @@ Operand Program::scratch(int32_t dtype, Dims dims) {
   return operand;
 }
 
-void Program::section(int64_t iterations) {
-  sections_.emplace_back();
-  sections_.back().iterations = iterations;
-}
-
 void Program::add(Step step) {
-  if (sections_.empty()) section(1);
-  sections_.back().steps.push_back(std::make_unique<Prepared>());
-  sections_.back().steps.back()->step = std::move(step);
+  steps_.push_back(std::make_unique<Prepared>());
+  steps_.back()->step = std::move(step);
 }
 
 namespace {
@@ -260,38 +251,34 @@ AclIntArray* Program::ints(const Dims& values) {
 }
 
 void Program::seal() {
-  for (Section& section : sections_) {
-    for (const auto& step : section.steps) {
-      if (section.iterations > 0 && step->step.begin) prepare(*step, section.iterations, *example_);
-    }
+  for (const auto& step : steps_) {
+    if (step->step.begin) prepare(*step, *example_);
   }
   example_ = nullptr;
 }
 
 void Program::prepare_again(const sdk::Run& run) {
-  for (Section& section : sections_) {
-    for (const auto& step : section.steps) {
-      if (step->repeatable || step->final_addresses.empty()) continue;
-      const bool waiting = step->executor != nullptr;
-      if (waiting && step->final_addresses == addresses_of(step->step, {nullptr, &run, nullptr})) continue;
-      prepare(*step, section.iterations, run);
-    }
+  for (const auto& step : steps_) {
+    if (step->repeatable || step->final_addresses.empty()) continue;
+    const bool waiting = step->executor != nullptr;
+    if (waiting && step->final_addresses == addresses_of(step->step, {nullptr, &run, nullptr})) continue;
+    prepare(*step, run);
   }
 }
 
-void Program::prepare(Prepared& prepared, int64_t iterations, const sdk::Run& run) {
+void Program::prepare(Prepared& prepared, const sdk::Run& run) {
   const Runtime& r = runtime();
   Step& step = prepared.step;
   prepared.discard();
   // The workspace and the record are not known yet; their alignment is, which is all that a descriptor fixes.
   const Addresses addresses{nullptr, &run, nullptr};
-  prepared.tensors = describe_step(step, 0, addresses);
+  prepared.tensors = describe_step(step, addresses);
   check(step.begin(prepared.tensors, run.tag(), &prepared.workspace_bytes, &prepared.executor), step.name);
   // Here and not in seal: phase 1 may ask for more when it is repeated for other addresses.
   operator_bytes_ = std::max(operator_bytes_, prepared.workspace_bytes);
   if (step.rebindable && r.aclSetAclOpExecutorRepeatable(prepared.executor) == 0) {
     prepared.repeatable = true;
-  } else if (iterations == 1 && final_in_prepare(step)) {
+  } else if (final_in_prepare(step)) {
     prepared.final_addresses = addresses_of(step, addresses);
   } else {
     prepared.discard();
@@ -301,26 +288,22 @@ void Program::prepare(Prepared& prepared, int64_t iterations, const sdk::Run& ru
 void Program::enqueue(Stream& stream, const sdk::Run& run) {
   const CurrentContext current(stream.context());
   const Addresses addresses{run.workspace(), &run, writes_record ? stream.error_record() : nullptr};
-  for (Section& section : sections_) {
-    for (int64_t iteration = 0; iteration < section.iterations; ++iteration) {
-      for (const auto& prepared : section.steps) {
-        if (prepared->repeatable)
-          run_repeatable(*prepared, iteration, addresses, stream.native());
-        else
-          run_once(*prepared, iteration, addresses, stream.native(), run.tag());
-      }
-    }
+  for (const auto& prepared : steps_) {
+    if (prepared->repeatable)
+      run_repeatable(*prepared, addresses, stream.native());
+    else
+      run_once(*prepared, addresses, stream.native(), run.tag());
   }
 }
 
-void Program::run_repeatable(Prepared& prepared, int64_t iteration, const Addresses& addresses, AclStream stream) {
+void Program::run_repeatable(Prepared& prepared, const Addresses& addresses, AclStream stream) {
   const Step& step = prepared.step;
   const auto bind = [&](const std::vector<Operand>& operands, const std::vector<AclTensor*>& tensors, auto set,
                         const char* call) {
     for (size_t i = 0; i < operands.size(); ++i) {
       if (tensors[i] == nullptr) continue;
       const Operand& operand = operands[i];
-      const uintptr_t first = addresses.first_element(operand, iteration);
+      const uintptr_t first = addresses.first_element(operand);
       check(set(prepared.executor, i, tensors[i], storage_at(first, element_bytes(operand.dtype)).address), call);
     }
   };
@@ -331,13 +314,12 @@ void Program::run_repeatable(Prepared& prepared, int64_t iteration, const Addres
         step.name);
 }
 
-void Program::run_once(Prepared& prepared, int64_t iteration, const Addresses& addresses, AclStream stream,
-                       uint32_t tag) {
+void Program::run_once(Prepared& prepared, const Addresses& addresses, AclStream stream, uint32_t tag) {
   const Step& step = prepared.step;
   if (!step.begin) {
     const Operand& target = step.outputs[0];
     const auto bytes = static_cast<size_t>(element_count(target.dims) * element_bytes(target.dtype));
-    void* const first = reinterpret_cast<void*>(addresses.first_element(target, iteration));
+    void* const first = reinterpret_cast<void*>(addresses.first_element(target));
     check(runtime().aclrtMemsetAsync(first, bytes, step.byte, bytes, stream), "aclrtMemsetAsync");
     return;
   }
@@ -348,7 +330,7 @@ void Program::run_once(Prepared& prepared, int64_t iteration, const Addresses& a
     tensors = std::move(prepared.tensors);
     executor = std::exchange(prepared.executor, nullptr);
   } else {
-    tensors = describe_step(step, iteration, addresses);
+    tensors = describe_step(step, addresses);
     check(step.begin(tensors, tag, &bytes, &executor), step.name);
   }
   if (bytes > prepared.workspace_bytes) {

@@ -1,10 +1,10 @@
 // How is an operator run as a sequence of aclnn calls? A Program is that sequence for fixed sizes: phase 1 of every
 // call happens in plan_prepare, phase 2 in plan_enqueue.
 //
-// Executors are made repeatable and get their addresses anew at each enqueue, so that one program serves many calls and
-// one executor every chunk of a loop. Not so where rebinding is not documented to work (arguments updated in place, the
-// fused attention) or refused: there phase 1 is given the final addresses and its executor runs once. Where an address
-// lies in the workspace, and is thus unknown in plan_prepare, that phase 1 is repeated in plan_enqueue.
+// Executors are made repeatable and get their addresses anew at each enqueue, so that one program serves many calls.
+// Not so where rebinding is not documented to work (arguments updated in place, the fused attention) or refused: there
+// phase 1 is given the final addresses and its executor runs once. Where an address lies in the workspace, and is thus
+// unknown in plan_prepare, that phase 1 is repeated in plan_enqueue.
 #pragma once
 
 #include <functional>
@@ -28,7 +28,6 @@ struct Operand {
   uint32_t index = 0;       // of the input or output
   void* fixed = nullptr;    // address, with Place::fixed
   int64_t byte_offset = 0;  // of the first element from the place's start
-  int64_t step_bytes = 0;   // added per iteration of the section; a multiple of 32
   int32_t dtype = kAclFloat;
   Dims dims;
   Dims strides;  // elements
@@ -48,8 +47,8 @@ Dims contiguous_strides(const Dims& dims);
 
 // The same memory seen with other dims; only for contiguous operands.
 Operand reshaped(Operand operand, Dims dims);
-// Rows first .. first + count of the leading dimension; in a loop the window moves by `count` rows per iteration.
-Operand rows(Operand operand, int64_t first, int64_t count, bool loop = false);
+// Rows first .. first + count of the leading dimension.
+Operand rows(Operand operand, int64_t first, int64_t count);
 // All rows from `first`, shortened to `count` elements of a one-dimensional operand.
 Operand shifted(Operand operand, int64_t first, int64_t count);
 
@@ -85,7 +84,7 @@ struct Addresses {
   void* record = nullptr;
 
   // A number and no pointer: while the shape's workspace is not known, its start is null.
-  uintptr_t first_element(const Operand& operand, int64_t iteration) const;
+  uintptr_t first_element(const Operand& operand) const;
 };
 
 class Program {
@@ -101,8 +100,6 @@ public:
   // What was taken since mark() may be taken again: steps run one after the other.
   int64_t mark() const { return scratch_used_; }
   void rewind(int64_t mark) { scratch_used_ = mark; }
-  // Steps that are added from now on run `iterations` times, as a block.
-  void section(int64_t iterations);
   void add(Step step);
   // Scalars and arrays live as long as the program.
   AclScalar* scalar(float value);
@@ -121,18 +118,14 @@ public:
 
 private:
   struct Prepared;
-  void prepare(Prepared& prepared, int64_t iterations, const sdk::Run& run);
-  void run_repeatable(Prepared& prepared, int64_t iteration, const Addresses& addresses, AclStream stream);
-  void run_once(Prepared& prepared, int64_t iteration, const Addresses& addresses, AclStream stream, uint32_t tag);
+  void prepare(Prepared& prepared, const sdk::Run& run);
+  void run_repeatable(Prepared& prepared, const Addresses& addresses, AclStream stream);
+  void run_once(Prepared& prepared, const Addresses& addresses, AclStream stream, uint32_t tag);
 
-  struct Section {
-    int64_t iterations = 1;
-    std::vector<std::unique_ptr<Prepared>> steps;
-  };
   const sdk::Run* example_;
   int64_t scratch_bytes_ = 0, scratch_used_ = 0;  // the most that was taken; what is taken now
   uint64_t operator_bytes_ = 0;                   // the largest workspace of a step; they use it one after the other
-  std::vector<Section> sections_;
+  std::vector<std::unique_ptr<Prepared>> steps_;
   std::vector<AclScalar*> scalars_;
   std::vector<AclIntArray*> arrays_;
 };

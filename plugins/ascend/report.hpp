@@ -5,7 +5,8 @@
 
 namespace rlk::ascend {
 
-// Operands: masks of rows without a finite score and, if there are ids, of rows whose id is unknown, then the ids.
+// Operands: masks of rows without a finite score and, if there are ids, of rows whose id is unknown, then the ids; if
+// ids have places in a table, the same of those.
 // Number: the first row. Reports the first row in error, unless the stream has a record.
 void report(Builder& b, const ComposedStep& step);
 

@@ -126,6 +126,19 @@ const Runtime& runtime() {
   return *instance;
 }
 
+Family family_of(const std::string& soc) {
+  const auto begins = [&](const std::string& with) { return soc.rfind(with, 0) == 0; };
+  const std::string a2 = "Ascend910B";
+  if (begins(a2) && soc.size() > a2.size() && soc[a2.size()] >= '0' && soc[a2.size()] <= '9') return Family::atlas_a2;
+  if (begins("Ascend910_93")) return Family::atlas_a3;
+  return begins("Ascend950") ? Family::ascend_950 : Family::other;
+}
+
+std::string soc_name() {
+  const char* name = runtime().aclrtGetSocName();
+  return name != nullptr ? name : "";
+}
+
 void check(int code, const char* call) {
   if (code == 0) return;
   const std::string text = sdk::format("%s failed with %d (%s)", call, code, meaning(code)) + details();

@@ -113,7 +113,6 @@ constexpr uint64_t kTensorAlignment = 32;  // bytes; of the storage address of e
   X(Sqrt, const AclTensor*, AclTensor*)                                                                             \
   X(Tanh, const AclTensor*, AclTensor*)                                                                             \
   X(Clamp, const AclTensor*, const AclScalar*, const AclScalar*, AclTensor*)                                        \
-  X(ClampMin, const AclTensor*, const AclScalar*, AclTensor*)                                                       \
   X(EqTensor, const AclTensor*, const AclTensor*, AclTensor*)                                                       \
   X(LtTensor, const AclTensor*, const AclTensor*, AclTensor*)                                                       \
   X(LtScalar, const AclTensor*, const AclScalar*, AclTensor*)                                                       \
@@ -195,6 +194,18 @@ struct Runtime {
 
 // Opens the libraries on the first call. [thread-safe]
 const Runtime& runtime();
+
+// Of which family a chip is: the vendor's documents say by family what a function takes.
+enum class Family {
+  other,
+  atlas_a2,  // Ascend910B and a digit; Ascend910B alone is a training device, as Ascend910A
+  atlas_a3,  // Ascend910_93 and more
+  ascend_950
+};
+// By AscendCL's name of the chip.
+Family family_of(const std::string& soc);
+// That of the process's chips; empty where AscendCL has none.
+std::string soc_name();
 
 // Throws unless code is 0, with the vendor's text.
 void check(int code, const char* call);

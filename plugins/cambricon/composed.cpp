@@ -48,6 +48,7 @@ private:
       ComposedStep own;
       for (const composed::Operand& operand : step.in) own.in.push_back(operand_of(c, run, workspace, operand));
       own.number = step.number;
+      own.whole = step.whole;
       if (step.out.place == composed::Operand::Place::record) {
         if (stream != nullptr) own.record = stream->error_record();
         own.tag = static_cast<int32_t>(run.tag());

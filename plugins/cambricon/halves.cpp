@@ -68,8 +68,8 @@ void Calls::narrow_piece(const Operand& x, const Operand& out) {
   select(is_large, split, scaled, rounded);
 
   ask(kLess, kNormal, chosen);
-  affine(x, 1, kRounds, split);
-  affine(split, 1, -kRounds, split);
+  affine(x, 1.0F, kRounds, split);
+  affine(split, 1.0F, -kRounds, split);
   select(chosen, split, rounded, scaled);
 
   ask(kLess, std::numeric_limits<float>::infinity(), chosen);

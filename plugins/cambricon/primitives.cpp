@@ -7,6 +7,8 @@
 // rounded to those by sums and products (halves.cpp). fp64 is in no public call.
 #include "primitives.hpp"
 
+#include <array>
+
 #include "ids.hpp"
 
 namespace rlk::cambricon {
@@ -69,9 +71,10 @@ Operand as_half(Operand operand) {
   return operand;
 }
 
-// Operands: masks of rows without a finite score and, if there are ids, of rows whose id is unknown, then the ids.
+// Operands: masks of rows without a finite score and, if there are ids, of rows whose id is unknown, then the ids; if
+// ids have places in a table, the same of those.
 void report(Calls& c, const ComposedStep& s) {
-  static_assert(RLK_DATA_ID_OUT_OF_RANGE == 1 && RLK_DATA_NO_FINITE_LOGIT == 2);
+  static_assert(RLK_DATA_ID_OUT_OF_RANGE == 1 && RLK_DATA_NO_FINITE_LOGIT == 2 && RLK_DATA_ROW_OUT_OF_RANGE == 3);
   const int n = static_cast<int>(count(s.in[0].dims));
   const auto filled = [&](auto dtype, auto value) {
     Operand out = c.scratch(dtype, {n});
@@ -83,21 +86,29 @@ void report(Calls& c, const ComposedStep& s) {
   c.select(reshaped(s.in[0], {n}), one, zero, score);
   const Operand told = c.scratch(kInt32, {3, n});
   const auto told_row = [&](int i) { return reshaped(cambricon::rows(told, i, 1), {n}); };
-  if (s.in.size() < 3) {
-    c.fill(told_row(0), int32_t{RLK_DATA_NO_FINITE_LOGIT});
-    c.fill(told_row(1), int32_t{0});
-    c.fill(told_row(2), int32_t{0});
-  } else {
-    const Operand unknown = reshaped(s.in[1], {n}), nothing = filled(kInt32, int32_t{0});
-    const IdWords words = words_of(c, s.in[2], count(s.in[2].dims) == 2 * int64_t{n});
-    const Operand both = c.scratch(kFloat, {n});
-    c.select(unknown, one, score, both);
-    score = both;
-    c.select(unknown, filled(kInt32, int32_t{RLK_DATA_ID_OUT_OF_RANGE}),
-             filled(kInt32, int32_t{RLK_DATA_NO_FINITE_LOGIT}), told_row(0));
-    c.select(unknown, words.low, nothing, told_row(1));
-    c.select(unknown, words.high, nothing, told_row(2));
+  // What has been told so far; the last to tell writes the rows of `told`.
+  const bool has_ids = s.in.size() >= 3, has_places = s.in.size() == 5;
+  std::array<Operand, 3> fields;
+  for (int i = 0; i < 3; ++i) {
+    fields[static_cast<size_t>(i)] = has_ids ? c.scratch(kInt32, {n}) : told_row(i);
+    c.fill(fields[static_cast<size_t>(i)], i == 0 ? int32_t{RLK_DATA_NO_FINITE_LOGIT} : 0);
   }
+  const auto tell = [&](const Operand& mask, const Operand& numbers, int32_t kind, bool is_last) {
+    const Operand is_wrong = reshaped(mask, {n}), both = c.scratch(kFloat, {n});
+    c.select(is_wrong, one, score, both);
+    score = both;
+    const IdWords words = words_of(c, numbers, count(numbers.dims) == 2 * int64_t{n});
+    const std::array<Operand, 3> own = {filled(kInt32, kind), words.low, words.high};
+    for (int i = 0; i < 3; ++i) {
+      Operand& field = fields[static_cast<size_t>(i)];
+      const Operand to = is_last ? told_row(i) : c.scratch(kInt32, {n});
+      c.select(is_wrong, own[static_cast<size_t>(i)], field, to);
+      field = to;
+    }
+  };
+  // Of a row with both errors it is the id.
+  if (has_places) tell(s.in[3], s.in[4], RLK_DATA_ROW_OUT_OF_RANGE, false);
+  if (has_ids) tell(s.in[1], s.in[2], RLK_DATA_ID_OUT_OF_RANGE, true);
   record_first_error(c, {score, told, static_cast<int32_t>(s.number), s.tag, s.record});
 }
 
@@ -121,7 +132,13 @@ std::vector<Row> rows() {
   rows.push_back(
       elementwise(Word::divide, div, [](Calls& c, const ComposedStep& s) { c.divide(s.in[0], s.in[1], s.out); }));
   rows.push_back(with_number(Word::add, RLK_CNNL_NEEDS(cnnlTransform_v2),
-                             [](Calls& c, const ComposedStep& s) { c.affine(s.in[0], 1, s.real(), s.out); }));
+                             [](Calls& c, const ComposedStep& s) { c.affine(s.in[0], 1.0F, s.real(), s.out); }));
+  // Public frameworks give it factors of 32 bits for tensors of those.
+  Row add_whole = with_number(Word::add, RLK_CNNL_NEEDS(cnnlTransform_v2), [](Calls& c, const ComposedStep& s) {
+    c.affine(s.in[0], int32_t{1}, static_cast<int32_t>(s.number), s.out);
+  });
+  add_whole.primitive.dtypes = {Dtype::i32};
+  rows.push_back(add_whole);
   rows.push_back(with_number(Word::multiply, RLK_CNNL_NEEDS(cnnlTransform_v2),
                              [](Calls& c, const ComposedStep& s) { c.scale(s.in[0], s.real(), s.out); }));
   rows.push_back(elementwise(Word::absolute, RLK_CNNL_NEEDS(cnnlAbs),
@@ -135,6 +152,7 @@ std::vector<Row> rows() {
 
   constexpr Dtypes kBoth = {Dtype::f32, Dtype::boolean};
   rows.push_back(compare(Word::less, kLess, kFloats));
+  rows.push_back(compare(Word::less, kLess, {Dtype::i32}));
   rows.push_back(compare(Word::less_equal, kLessEqual, kFloats));
   rows.push_back(compare(Word::greater, kGreater, kFloats));
   rows.push_back(compare(Word::greater_equal, kGreaterEqual, kFloats));
@@ -152,10 +170,9 @@ std::vector<Row> rows() {
       c.fill(number, static_cast<int32_t>(s.number));
       c.compare(operation, s.in[0], number, s.out);
     });
-    Row wide = row(word, {"cnnlLogicOp", compares() && copy.present}, {Dtype::i64},
-                   [operation](Calls& c, const ComposedStep& s) {
-                     compare_wide_ids(c, operation, s.in[0], static_cast<int64_t>(s.number), s.out);
-                   });
+    Row wide =
+        row(word, {"cnnlLogicOp", compares() && copy.present}, {Dtype::i64},
+            [operation](Calls& c, const ComposedStep& s) { compare_wide_ids(c, operation, s.in[0], s.whole, s.out); });
     narrow.primitive.has_number = wide.primitive.has_number = true;
     rows.push_back(narrow);
     rows.push_back(wide);
@@ -255,8 +272,15 @@ std::vector<Row> rows() {
                         [](Calls& c, const ComposedStep& s) { c.copy(s.in[0], s.out); });
   any_strides.primitive.takes_strides = true;
   rows.push_back(any_strides);
-  rows.push_back(row(Word::expand, RLK_CNNL_NEEDS(cnnlExpand), kFloats,
+  rows.push_back(row(Word::expand, RLK_CNNL_NEEDS(cnnlExpand), {Dtype::f32, Dtype::i32},
                      [](Calls& c, const ComposedStep& s) { c.expand(s.in[0], s.out); }));
+  rows.push_back(row(Word::expand, {"cnnlExpand", r.cnnlExpand != nullptr && copy.present}, {Dtype::bf16, Dtype::f16},
+                     [](Calls& c, const ComposedStep& s) {
+                       const Operand x = c.scratch(kFloat, s.in[0].dims), wide = c.scratch(kFloat, s.out.dims);
+                       c.widen(s.in[0], x);
+                       c.expand(x, wide);
+                       c.upper_halves(wide, s.out);
+                     }));
   // cnnlExpand is known to take numbers.
   rows.push_back(row(Word::expand, {"cnnlExpand", r.cnnlExpand != nullptr && select.present && compares()}, kMasks,
                      [](Calls& c, const ComposedStep& s) {
@@ -312,7 +336,8 @@ const composed::Primitives& primitives() {
   static const std::string name = "the installed CNNL " + runtime().cnnl_version;
   static const composed::Primitives made = [] {
     composed::Primitives all{
-        name.c_str(), {}, 256, static_cast<uint64_t>(workspace_limit()), {false, false, workspace_limit() / 2}, kSpeed};
+        name.c_str(), {}, 256, static_cast<uint64_t>(workspace_limit()), {false, false, false, workspace_limit() / 2},
+        kSpeed};
     for (const Row& row : table()) all.table.push_back(row.primitive);
     return all;
   }();

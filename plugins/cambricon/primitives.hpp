@@ -11,6 +11,7 @@ namespace rlk::cambricon {
 struct ComposedStep {
   std::vector<Operand> in;
   double number = 0;
+  int64_t whole = 0;  // the same of ids of 64 bits
   Operand out;
   int32_t* record = nullptr;  // of the stream, with a report; null while workspace is measured
   int32_t tag = 0;

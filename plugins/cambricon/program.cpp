@@ -141,10 +141,10 @@ void Calls::divide(const Operand& x, const Operand& y, const Operand& out) {
   });
 }
 
-void Calls::affine(const Operand& x, float factor, float plus, const Operand& out) {
+void Calls::affine_by(const Operand& x, const void* factor, const void* plus, const Operand& out) {
   const Descriptor from(x), to(out);
   call("cnnlTransform_v2", [&](CnnlHandle h) {
-    return runtime().cnnlTransform_v2(h, kHostPointer, &factor, from, x.data, &plus, to, out.data);
+    return runtime().cnnlTransform_v2(h, kHostPointer, factor, from, x.data, plus, to, out.data);
   });
 }
 

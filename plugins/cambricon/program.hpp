@@ -62,8 +62,9 @@ public:
   }
   void multiply(const Operand& x, const Operand& y, const Operand& out) { combine(kOpMultiply, x, 1, y, 1, out); }
   void divide(const Operand& x, const Operand& y, const Operand& out);
-  void scale(const Operand& x, float factor, const Operand& out) { affine(x, factor, 0, out); }
-  void affine(const Operand& x, float factor, float plus, const Operand& out);
+  void scale(const Operand& x, float factor, const Operand& out) { affine(x, factor, 0.0F, out); }
+  void affine(const Operand& x, float factor, float plus, const Operand& out) { affine_by(x, &factor, &plus, out); }
+  void affine(const Operand& x, int32_t factor, int32_t plus, const Operand& out) { affine_by(x, &factor, &plus, out); }
   void absolute(const Operand& x, const Operand& out);
   void root(const Operand& x, const Operand& out);
   void exp(const Operand& x, const Operand& out);
@@ -90,6 +91,7 @@ public:
 
 private:
   void fill_with(const Operand& out, const void* value);
+  void affine_by(const Operand& x, const void* factor, const void* plus, const Operand& out);
   void narrow_piece(const Operand& x, const Operand& out);
   void combine(int operation, const Operand& x, float x_factor, const Operand& y, float y_factor, const Operand& out);
   void reduce(int operation, const Operand& x, int axis, const Operand& out, const Operand* where);

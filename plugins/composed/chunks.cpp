@@ -66,7 +66,7 @@ Program chunked_program_of(const Record& record, const Primitives& primitives, c
   if (window.rows <= 1) return program;
   Parts chunks(primitives, aliases);
   for (const View& view : whole.kept()) chunks.keep(view.dtype, view.dims);
-  const bool keeps = !whole.kept().empty(), collects = whole.first_collected() != nullptr;
+  const bool keeps = !whole.kept().empty() || whole.ends();
   const Pass pass = keeps ? Pass::chunk : Pass::whole;
   const uint64_t left = workspace_bytes - std::min(workspace_bytes, chunks.kept_bytes());
   const int64_t rows = rows_within(left, window, program.workspace_bytes, record, pass, primitives, aliases);
@@ -75,8 +75,11 @@ Program chunked_program_of(const Record& record, const Primitives& primitives, c
     window.count = std::min(rows, window.rows - window.first);
     chunks.add(record, window, pass);
   }
-  if (collects) chunks.add(record, {window.rank, window.rows, 0, 0}, Pass::last);
-  return chunks.take();
+  if (whole.ends()) chunks.add(record, {window.rank, window.rows, 0, 0}, Pass::last);
+  program = chunks.take();
+  if (program.refusal)
+    throw sdk::Error(RLK_INTERNAL, "chunks need what the whole does not: " + program.refusal->reason);
+  return program;
 }
 
 }  // namespace rlk::composed

@@ -73,7 +73,7 @@ inline sdk::Refusal refuse_many(int64_t places, int64_t columns) {
   if (places > kMostPlaces)
     return sdk::Support::no("SIZE", sdk::format("more than %lld places of a row: each is a pass over the gradient",
                                                 static_cast<long long>(kMostPlaces)));
-  return refuse_ids(0, columns);
+  return refuse_ids(columns);
 }
 
 // What each place of rows of so many columns has been given so far, in twice the digits.
@@ -114,23 +114,29 @@ private:
 
 }  // namespace rlk::composed
 
-#define RLK_COMPOSED_PLACES_DEFINE(OP, refusal, ...)                                                 \
-  namespace rlk::composed {                                                                          \
-  struct OP##Places {                                                                                \
-    using Op = sdk::ops::OP;                                                                         \
-    static constexpr uint32_t kNumerics = RLK_NUMERICS_DETERMINISTIC | RLK_NUMERICS_BATCH_INVARIANT; \
-    static constexpr bool kChunks = true;                                                            \
-    static sdk::Refusal refuse(const Arguments<Op>& call, bool) { return refusal; }                  \
-    static Factors factors_of(const Arguments<Op>&) { return {}; }                                   \
-    static void record_call(Recorder& recorder, const Arguments<Op>& call) { __VA_ARGS__ }           \
-  };                                                                                                 \
-  }                                                                                                  \
+#define RLK_COMPOSED_PLACES_DEFINE(OP, chunks, numerics, refusal, ...)                     \
+  namespace rlk::composed {                                                                \
+  struct OP##Places {                                                                      \
+    using Op = sdk::ops::OP;                                                               \
+    static constexpr uint32_t kNumerics = numerics;                                        \
+    static constexpr bool kChunks = chunks;                                                \
+    static sdk::Refusal refuse(const Arguments<Op>& call, bool) { return refusal; }        \
+    static Factors factors_of(const Arguments<Op>&) { return {}; }                         \
+    static void record_call(Recorder& recorder, const Arguments<Op>& call) { __VA_ARGS__ } \
+  };                                                                                       \
+  }                                                                                        \
   RLK_COMPOSED_LISTED(OP##Places)
 
-#define RLK_COMPOSED_PLACES(OP, places, ...) RLK_COMPOSED_PLACES_DEFINE(OP, refuse_ids(0, places), __VA_ARGS__)
+#define RLK_COMPOSED_PLACES_ROWS(OP, refusal, ...) \
+  RLK_COMPOSED_PLACES_DEFINE(OP, true, RLK_NUMERICS_DETERMINISTIC | RLK_NUMERICS_BATCH_INVARIANT, refusal, __VA_ARGS__)
+// Whose rows are written at places that all tokens choose: no chunk has them.
+#define RLK_COMPOSED_PLACES_WHOLE(OP, numerics, refusal, ...) \
+  RLK_COMPOSED_PLACES_DEFINE(OP, false, RLK_NUMERICS_DETERMINISTIC | numerics, refusal, __VA_ARGS__)
+
+#define RLK_COMPOSED_PLACES(OP, places, ...) RLK_COMPOSED_PLACES_ROWS(OP, refuse_ids(places), __VA_ARGS__)
 // Of what is added up as well, in fp64 where a tensor is, with d and out as in rows.hpp; what is declined is reported.
 #define RLK_COMPOSED_PLACE_SUMS(OP, refusal, ...)          \
-  RLK_COMPOSED_PLACES_DEFINE(OP, refusal, {                \
+  RLK_COMPOSED_PLACES_ROWS(OP, refusal, {                  \
     record_rows(recorder, any_f64<Op>(call), [&](auto d) { \
       const Writer out{recorder};                          \
       __VA_ARGS__                                          \

@@ -98,10 +98,10 @@ private:
   // --- steps ---------------------------------------------------------------------------------------------------------
   Operand buffer(Dtype dtype, const Dims& dims) {
     Operand operand;
-    operand.index = static_cast<uint32_t>(buffers_.size());
+    operand.index = static_cast<uint32_t>(buffer_bytes_.size());
     operand.dtype = dtype;
     operand.dims = dims;
-    buffers_.push_back(bytes_of(operand));
+    buffer_bytes_.push_back(bytes_of(operand));
     operand.strides = dense_strides(dims);
     return with_rank(operand, dims.size());
   }
@@ -117,6 +117,7 @@ private:
     step.primitive = primitive;
     for (Operand& operand : in) step.in.push_back(with_rank(std::move(operand), out.dims.size()));
     step.number = number;
+    step.whole = whole_;
     step.out = out;
     program_.steps.push_back(std::move(step));
   }
@@ -129,9 +130,11 @@ private:
     }
     const Dtype dtype = from.empty() ? own.dtype : node(from[own.word == Word::select ? 1 : 0]).dtype;
     double number = own.word == Word::sum_rows ? static_cast<double>(own.by) : 0;
+    int64_t whole = 0;
     const bool has_number = from.size() == 2 && node(from[1]).word == Word::number && has(own.word, true, dtype);
     if (has_number) {
       number = node(from[1]).number;
+      whole = node(from[1]).by;
       from.pop_back();
     }
     // What repeats stands second, where more primitives take it.
@@ -160,12 +163,38 @@ private:
     }
     if (own.word == Word::report) return add(row, std::move(in), own.number, record_of(own.dims));
     Operand out = buffer(own.dtype, own.dims);
-    if (const Output* target = target_of(i, row)) {
+    const bool is_placed = own.word == Word::put_rows && node(from[0]).word != Word::input;
+    if (const Output* target = target_of(i, last_put(i), row, !is_placed)) {
       out = with_rank(operand_of(target->view), own.dims.size());
-      stored_.push_back(target);
+      if (target->value == static_cast<int>(i)) stored_.push_back(target);
     }
     made_[i] = out;
+    if (is_placed) {
+      begin_table(from[0], in[0], out);
+      if (element_count(in[2].dims) == 0) return;
+      in[0] = out;
+    }
+    whole_ = whole;
     add(row, std::move(in), number, out);
+    whole_ = 0;
+  }
+
+  // Where rows are put in one table several times, the last of it; else the value itself.
+  size_t last_put(size_t i) const {
+    for (size_t k = i + 1; nodes_[i].word == Word::put_rows && k < nodes_.size(); ++k) {
+      const bool goes_on = nodes_[k].word == Word::put_rows && nodes_[k].from[0] == static_cast<int>(i);
+      if (goes_on && last_use_[k] != kNever) return last_put(k);
+    }
+    return i;
+  }
+  // What a table holds before rows are put in it.
+  void begin_table(int value, const Operand& from, const Operand& out) {
+    const Node& own = node(value);
+    const bool goes_on = from.place == out.place && from.index == out.index && from.byte_offset == out.byte_offset;
+    if (own.word == Word::put_rows && goes_on) return;
+    if (own.word == Word::number) return add(find(Word::fill, false, own.dtype, own.dtype), {}, own.number, out);
+    const Word word = padded(own.dims, out.dims.size()) == out.dims ? Word::copy : Word::expand;
+    add(find(word, false, own.dtype, own.dtype), {from}, 0, out);
   }
 
   Operand made(int value) const {
@@ -285,15 +314,16 @@ private:
   }
 
   // --- outputs -------------------------------------------------------------------------------------------------------
-  // The output that a step may write itself: nothing reads the memory afterwards as an input.
-  const Output* target_of(size_t i, size_t row) const {
+  // The output that a step may write itself, where value `kept` is to be: nothing reads the memory afterwards as an
+  // input.
+  const Output* target_of(size_t i, size_t kept, size_t row, bool may_be_in_place) const {
     if (row == kLacking) return nullptr;
     const Primitive& primitive = primitives_.table[row];
     for (const Output& output : outputs_) {
-      if (output.value != static_cast<int>(i) || output.view.dims != nodes_[i].dims) continue;
+      if (output.value != static_cast<int>(kept) || output.view.dims != nodes_[i].dims) continue;
       if (!primitive.takes_strides && !is_dense(output.view.dims, output.view.strides)) continue;
       const bool is_kept = output.view.place == View::Place::kept;
-      if (is_kept || is_free(output.view.index, primitive.in_place ? i : i - 1)) return &output;
+      if (is_kept || is_free(output.view.index, primitive.in_place && may_be_in_place ? i : i - 1)) return &output;
     }
     return nullptr;
   }
@@ -353,7 +383,7 @@ private:
 
   // --- memory --------------------------------------------------------------------------------------------------------
   void place_buffers() {
-    std::vector<int> interval_of(buffers_.size(), -1);
+    std::vector<int> interval_of(buffer_bytes_.size(), -1);
     std::vector<Interval> intervals;
     for (size_t s = 0; s < program_.steps.size(); ++s) {
       const Step& step = program_.steps[s];
@@ -367,7 +397,7 @@ private:
       }
       interval_of[step.out.index] = static_cast<int>(intervals.size());
       Interval own;
-      own.bytes = buffers_[step.out.index];
+      own.bytes = buffer_bytes_[step.out.index];
       own.first = own.last = s;
       intervals.push_back(own);
     }
@@ -377,8 +407,9 @@ private:
       if (interval_at(intervals, interval_of, step.out).first != s) continue;
       for (const Operand& operand : step.in) {
         if (operand.place != Place::workspace || operand.dims != step.out.dims) continue;
+        if (is_seen_in_parts(step, operand)) continue;
         const Interval& other = interval_at(intervals, interval_of, operand);
-        if (other.last != s || other.bytes != buffers_[step.out.index]) continue;
+        if (other.last != s || other.bytes != buffer_bytes_[step.out.index]) continue;
         interval_at(intervals, interval_of, step.out).reuses = interval_of[operand.index];
         break;
       }
@@ -391,6 +422,13 @@ private:
       for (Operand& operand : step.in) settle(operand);
       settle(step.out);
     }
+  }
+  // Whether a step has other elements of an operand's memory at the same place.
+  static bool is_seen_in_parts(const Step& step, const Operand& operand) {
+    return std::any_of(step.in.begin(), step.in.end(), [&](const Operand& other) {
+      const bool is_same = other.byte_offset == operand.byte_offset && other.dims == operand.dims;
+      return other.place == Place::workspace && other.index == operand.index && !is_same;
+    });
   }
   static Interval& interval_at(std::vector<Interval>& intervals, const std::vector<int>& of, const Operand& operand) {
     return intervals[static_cast<size_t>(of[operand.index])];
@@ -424,7 +462,8 @@ private:
   std::vector<Operand> made_;  // by value
   std::map<std::pair<int, Dims>, Operand> fitted_;
   std::vector<const Output*> stored_;
-  std::vector<uint64_t> buffers_;  // the bytes of each; its first step may write a part
+  std::vector<uint64_t> buffer_bytes_;  // of each, of which its first step may write a part
+  int64_t whole_ = 0;                   // of the step that is added
   std::vector<std::string> missing_;
   std::string unknown_;
   Program program_;

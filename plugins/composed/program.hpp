@@ -28,6 +28,7 @@ struct Step {
   size_t primitive = 0;  // its row in the vendor's table
   std::vector<Operand> in;
   double number = 0;  // of a primitive that has one, what a fill writes, and the row that a report begins with
+  int64_t whole = 0;  // the same of a primitive that compares i64, to the last bit
   Operand out;        // of a report the stream's record, with the sizes of the masks
 };
 

@@ -1,9 +1,10 @@
 // projection: scores of a vocabulary made of hidden states, and what becomes of their gradients. An operator's file
 // says what is recorded of a call as in scores.hpp:
 //
-//   RLK_COMPOSED_LINEAR_SCORES(LinearLogpBackward, logp_options(call), refuse_ids(ignore_index, entries), {
-//     const Projection<decltype(d)> model(d, call.hidden, call.weight, targets_of(recorder, call).active());
-//     model.gradients(call, logp_slopes(d, terms, call, model.scores()));
+//   RLK_COMPOSED_LINEAR_SCORES(LinearLogpBackward, logp_options(call), refuse_ids(entries), {
+//     const LogpTokens<decltype(d)> tokens(d, call, View(), call.N);
+//     const Projection<decltype(d)> model(d, call.hidden, call.weight, tokens.targets.active());
+//     model.gradients(call, logp_slopes(d, terms, call, tokens, model.scores()));
 //   })
 //
 // A chunk of rows has its scores in memory, never all rows. Products are those of fp32 matrices: a weight matrix of 16

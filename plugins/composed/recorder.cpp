@@ -9,7 +9,7 @@ namespace {
 
 using sdk::Dtype;
 
-Node node_of(Word word, Dtype dtype, std::array<int, 3> from, Dims dims) {
+Node node_of(Word word, Dtype dtype, const From& from, Dims dims) {
   Node node;
   node.word = word;
   node.dtype = dtype;
@@ -41,6 +41,8 @@ double computed(Word word, double a, double b) {
       return std::exp(a);
     case Word::log:
       return std::log(a);
+    case Word::tanh:
+      return std::tanh(a);
     case Word::less:
       return a < b ? 1 : 0;
     case Word::less_equal:
@@ -97,6 +99,7 @@ const char* name_of(Word word) {
                                     "sqrt",
                                     "exp",
                                     "log",
+                                    "tanh",
                                     "less",
                                     "less_equal",
                                     "greater",
@@ -179,7 +182,17 @@ int Recorder::number(double value, Dtype dtype) {
   node.word = Word::number;
   node.dtype = dtype;
   node.number = as_kept(value, dtype);
+  if (dtype == Dtype::i64) node.by = static_cast<int64_t>(value);
   has_lost_number_ = has_lost_number_ || (std::isfinite(value) && !std::isfinite(node.number));
+  return add(std::move(node));
+}
+
+int Recorder::id_number(int64_t value) {
+  Node node;
+  node.word = Word::number;
+  node.dtype = Dtype::i64;
+  node.number = static_cast<double>(value);
+  node.by = value;
   return add(std::move(node));
 }
 
@@ -200,7 +213,7 @@ int Recorder::rounded(int value, Dtype dtype) {
   return cast(value, dtype);
 }
 
-int Recorder::step(Word word, std::array<int, 3> from) {
+int Recorder::step(Word word, const From& from) {
   Node node;
   node.word = word;
   node.from = from;
@@ -306,6 +319,10 @@ int Recorder::put_rows(int table, int index, int rows) {
   return add(node_of(Word::put_rows, at(table).dtype, {table, index, rows}, at(table).dims));
 }
 
+int Recorder::placed(const Dims& dims, int nothing, int index, int rows) {
+  return add(node_of(Word::put_rows, at(rows).dtype, {nothing, index, rows}, dims));
+}
+
 int Recorder::product(int a, int b) {
   Dims x = at(a).dims, y = at(b).dims;
   const Dims matrix = {x[x.size() - 2], y.back()};
@@ -382,10 +399,12 @@ int Recorder::shift(int value, int64_t by) {
   return add(std::move(node));
 }
 
-void Recorder::report(int empty, int unknown, int ids) {
-  if (pass_ == Pass::ahead || pass_ == Pass::last) return;
-  Node node = node_of(Word::report, Dtype::boolean, {empty, unknown, ids}, {});
-  for (const int mask : {empty, unknown}) {
+void Recorder::report(const Errors& errors, bool is_of_all) {
+  ends_ = ends_ || is_of_all;
+  if (pass_ == Pass::ahead || pass_ == (is_of_all ? Pass::chunk : Pass::last)) return;
+  Node node = node_of(Word::report, Dtype::boolean,
+                      {errors.empty, errors.unknown, errors.ids, errors.misplaced, errors.places}, {});
+  for (const int mask : {errors.empty, errors.unknown, errors.misplaced}) {
     if (mask >= 0) node.dims = broadcast(node.dims, at(mask).dims);
   }
   // What no chunk divides is counted from its own start, in every chunk alike.
@@ -420,9 +439,18 @@ int Recorder::collected(int value) {
   if (is_number(value)) return value;
   const View view = keep(value, true);
   if (!collects_) first_collected_ = view;
-  collects_ = true;
+  collects_ = ends_ = true;
   if (pass_ == Pass::chunk) outputs_.push_back({seen(view), value});
   return pass_ == Pass::last ? table(view) : value;
+}
+
+int Recorder::summed(int of_chunk) {
+  if (is_number(of_chunk)) throw sdk::Error(RLK_INTERNAL, "a number is no sum over rows");
+  ends_ = true;
+  const View view = keep(of_chunk, false);
+  if (pass_ == Pass::ahead) outputs_.push_back({view, number(0, view.dtype)});
+  if (pass_ == Pass::chunk) outputs_.push_back({view, make(Word::add, table(view), of_chunk)});
+  return pass_ == Pass::whole ? of_chunk : table(view);
 }
 
 void Recorder::output(const View& view, int value) {

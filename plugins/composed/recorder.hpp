@@ -19,14 +19,19 @@ namespace rlk::composed {
 // A number to its last bit: a NaN is itself, and the zeros are two.
 uint64_t bits_of(double number);
 
+// Operands of a word, in order; -1 behind the last.
+struct From : std::array<int, 5> {
+  constexpr From(int a = -1, int b = -1, int c = -1, int d = -1, int e = -1) : std::array<int, 5>{a, b, c, d, e} {}
+};
+
 // A value; its number is its place in the graph.
 struct Node {
   Word word = Word::input;
-  sdk::Dtype dtype = sdk::Dtype::f32;      // boolean: a mask
-  std::array<int, 3> from = {-1, -1, -1};  // operands, of those that the word has
-  double number = 0;                       // of Word::number, as the dtype keeps it; of Word::report the first row
+  sdk::Dtype dtype = sdk::Dtype::f32;  // boolean: a mask
+  From from;
+  double number = 0;  // of Word::number, as the dtype keeps it; of Word::report the first row
   // Of Word::shift; of order how many places; of part, rows and join the first; of sum_rows the axis; of a cast which
-  // use it is for.
+  // use it is for; of a number of i64 the integer.
   int64_t by = 0;
   size_t axis = 0;  // of Word::part, and the first of Word::transpose
   View view;        // of Word::input
@@ -60,6 +65,7 @@ public:
   explicit Recorder(const Abilities& abilities = {true}, const Window& window = {}, Pass pass = Pass::whole)
       : window_(window), abilities_(abilities), pass_(pass) {}
   bool has_f64() const { return abilities_.has_f64; }
+  bool has_tanh() const { return abilities_.has_tanh; }
   bool rounds_products() const { return abilities_.rounds_products; }
   int64_t block_bytes() const { return abilities_.block_bytes; }
   // Whether a finite number of the call is infinite in fp32, in which the formula was recorded.
@@ -72,6 +78,8 @@ public:
   // An input that no chunk divides, however many rows it has.
   int table(const View& view);
   int number(double value, sdk::Dtype dtype);
+  // An i64 to its last bit, to compare ids with.
+  int id_number(int64_t value);
   int positions(const Dims& dims, sdk::Dtype dtype);
   // For another use a value is cast anew, so that its memory is free in between.
   int cast(int value, sdk::Dtype dtype, int64_t use = 0);
@@ -88,6 +96,8 @@ public:
   int take_columns(int rows, int index);
   // Of a table that is an input whose memory is that of the output.
   int put_rows(int table, int index, int rows);
+  // A table of these sizes that is `nothing` but where rows are put, of their dtype.
+  int placed(const Dims& dims, int nothing, int index, int rows);
   int product(int a, int b);
   int transpose(int value);
   // A dimension and the next in exchanged places.
@@ -106,7 +116,13 @@ public:
   int shift(int value, int64_t by);
   // A data error for the first row that a mask has, of one number for each: `unknown` has an id outside the vocabulary
   // (-1: there are no ids), `empty` no finite logit. Of a row in both it is the id.
-  void report(int empty, int unknown = -1, int ids = -1);
+  void report(int empty, int unknown = -1, int ids = -1) { report(Errors{empty, unknown, ids, -1, -1}); }
+  // `misplaced`: of a row that has an id, whose `places` names no row of the table, or not the next one. is_of_all: of
+  // all rows, behind the last chunk.
+  struct Errors {
+    int empty, unknown, ids, misplaced, places;
+  };
+  void report(const Errors& errors, bool is_of_all = false);
   // The same numbers in other sizes, of a value that no chunk divides.
   int reshape(int value, const Dims& dims);
   // What rows share and is made of all of them: before the first chunk, where there are chunks. is_of_rows: each row
@@ -114,6 +130,8 @@ public:
   int ahead(int value, bool is_of_rows = false);
   // What is one for each row and asked for by all: all rows of it behind the last chunk.
   int collected(int value);
+  // The sum over all chunks of what each makes of its rows, behind the last.
+  int summed(int of_chunk);
   // An absent output is not computed. The value is cast to the output's dtype, and repeated to its sizes.
   void output(const View& view, int value);
   // What no chunk divides and each adds to: the output has the sum so far.
@@ -127,6 +145,8 @@ public:
   // What is kept between the parts, by View::index, with the sizes of the whole; the first `collected`, if any.
   const std::vector<View>& kept() const { return kept_; }
   const View* first_collected() const { return collects_ ? &first_collected_ : nullptr; }
+  // Whether something is made behind the last chunk.
+  bool ends() const { return ends_; }
 
 private:
   const Node& at(int value) const { return nodes_[static_cast<size_t>(value)]; }
@@ -138,14 +158,14 @@ private:
   }
   View keep(int value, bool is_of_rows);
   int compare(Word word, int a, int b);
-  int step(Word word, std::array<int, 3> from);
+  int step(Word word, const From& from);
   int add(Node node);
 
   const Window window_;
   const Abilities abilities_;
   const Pass pass_;
   bool has_lost_number_ = false;
-  bool collects_ = false;
+  bool collects_ = false, ends_ = false;
   View first_collected_;
   std::vector<View> kept_;
   std::vector<Node> nodes_;

@@ -1,6 +1,6 @@
 // scores: rows of scores of a vocabulary, of which an id names one. An operator's file says what is recorded of a call:
 //
-//   RLK_COMPOSED_SCORES(CrossEntropy, cross_entropy_terms(call.params, true), refuse_ids(ignore_index, classes), {
+//   RLK_COMPOSED_SCORES(CrossEntropy, cross_entropy_terms(call.params, true), refuse_ids(classes), {
 //     const Targets targets(recorder, call.ids, call.mask, call.params.ignore_index, call.V);
 //     const V x = in(call.logits);
 //     const Mask valid = targets.report(is_without_score(d, x));
@@ -18,20 +18,40 @@
 
 namespace rlk::composed {
 
-// Ids are compared with numbers, and their columns are 32 bits.
-inline sdk::Refusal refuse_ids(int64_t ignore_index, int64_t classes) {
-  constexpr int64_t kExact = int64_t{1} << 53;
-  if (ignore_index > kExact || ignore_index < -kExact)
-    return sdk::Support::no("PARAMETER", "an ignore_index beyond 2^53 is not composed of primitives");
+// Columns of ids are 32 bits.
+inline sdk::Refusal refuse_ids(int64_t classes) {
   if (classes > std::numeric_limits<int32_t>::max())
     return sdk::Support::no("SIZE", "a vocabulary of more than 2^31 - 1 entries is not composed of primitives");
   return std::nullopt;
+}
+
+// Whether an id can be this number; and the number to compare it with.
+inline bool can_be(Value ids, int64_t number) {
+  const bool is_wide = ids.recorder->nodes()[static_cast<size_t>(ids.node)].dtype == sdk::Dtype::i64;
+  return is_wide || static_cast<int32_t>(number) == number;
+}
+inline Value id_number(Value ids, int64_t number) {
+  const bool is_wide = ids.recorder->nodes()[static_cast<size_t>(ids.node)].dtype == sdk::Dtype::i64;
+  return is_wide ? Value{ids.recorder, ids.recorder->id_number(number)}
+                 : detail::beside(ids, static_cast<double>(number));
 }
 
 // Rows that a mask keeps: all of them without one.
 inline Mask kept_rows(Recorder& recorder, const View& mask) {
   if (!mask.is_present()) return {&recorder, recorder.number(1, sdk::Dtype::boolean)};
   return {&recorder, recorder.cast(recorder.input(of_row(mask)), sdk::Dtype::boolean)};
+}
+
+// 1 where a mask holds.
+template <class D>
+Value ones_of(D d, Mask mask) {
+  return IfThenElse(mask, number(d, 1), Zero(d));
+}
+
+// 0, 1, ... in these sizes.
+template <class D>
+Value positions_of(D d, const Dims& dims) {
+  return {d.recorder, d.recorder->cast(d.recorder->positions(dims, sdk::Dtype::f32), D::kDtype)};
 }
 
 // Which entries of a vocabulary are columns: all of them, or a shard from `first` on.
@@ -43,7 +63,7 @@ struct Entries {
   bool is_shard() const { return columns != all; }
 };
 
-// The ids of rows: which rows count, which entry each means, and what is wrong with them.
+// The ids of rows: which rows count, which column each means, and what is wrong with them.
 class Targets {
 public:
   Targets(Recorder& recorder, const View& ids, const View& mask, int64_t ignore_index, const Entries& entries)
@@ -53,41 +73,35 @@ public:
       : ids_(ids),
         active_(without(kept, ids, ignore_index)),
         known_(within(ids, 0, entries.all)),
-        column_{ids.recorder,
-                ids.recorder->select(known_.node, index_of(ids_).node, ids.recorder->number(0, sdk::Dtype::i32))},
+        here_(entries.is_shard() ? within(ids, entries.first, entries.columns) : known_),
+        column_(column_behind(entries.first)),
         entries_(entries) {}
   // Those of which the id is not the one that is ignored.
   static Mask without(Mask kept, Value ids, int64_t ignore_index) {
-    const bool is_wide = ids.recorder->nodes()[static_cast<size_t>(ids.node)].dtype == sdk::Dtype::i64;
-    if (!is_wide && static_cast<int32_t>(ignore_index) != ignore_index) return kept;
-    return And(kept, Ne(ids, detail::beside(ids, static_cast<double>(ignore_index))));
+    return can_be(ids, ignore_index) ? And(kept, Ne(ids, id_number(ids, ignore_index))) : kept;
   }
 
   Mask active() const { return active_; }
   Mask known() const { return known_; }
-  // Those of an id in this shard.
-  Mask owned() const { return entries_.is_shard() ? within(ids_, entries_.first, entries_.columns) : known_; }
-  // Of an id in the vocabulary, else 0. Of a shard no column, but an entry.
+  // Of a known id whose column is here.
+  Mask here() const { return here_; }
+  Value ids() const { return ids_; }
+  // Of an id whose column is here, else 0.
   Value column() const { return column_; }
+  // The column as a number, -1 of a known id whose column is not here.
+  template <class D>
+  Value column_number(D d) const {
+    const Value column = rows_of(positions_of(d, {entries_.columns, 1}), column_);
+    return entries_.is_shard() ? IfThenElse(here_, column, number(d, -1)) : column;
+  }
   // Of [rows, columns]: where the id's is.
   template <class D>
   Mask hits(D d) const {
-    const auto positions = [&](const Dims& dims) {
-      const Value counted{d.recorder, d.recorder->positions(dims, sdk::Dtype::f32)};
-      return Value{d.recorder, d.recorder->cast(counted.node, D::kDtype)};
-    };
-    const Value own = Add(positions({entries_.columns}), number(d, static_cast<double>(entries_.first)));
-    return Eq(own, rows_of(positions({entries_.all, 1}), column_));
-  }
-  // The number at the id's column.
-  template <class D>
-  Value at_target(D d, Value x) const {
-    return entries_.is_shard() ? row_sum(IfThenElseZero(hits(d), x)) : at_column(x, column_);
+    return Eq(positions_of(d, {entries_.columns}), column_number(d));
   }
   // Reports the first row in error, of those that count; answers which rows are in none. is_empty: no score is above
-  // -inf, which a shard's may be.
+  // -inf.
   Mask report(Mask is_empty) const {
-    if (entries_.is_shard()) is_empty = Not(known_);
     const Mask unknown = AndNot(known_, active_), empty = And(And(active_, known_), is_empty);
     ids_.recorder->report(empty.node, unknown.node, ids_.node);
     return AndNot(is_empty, known_);
@@ -98,10 +112,17 @@ private:
     const auto beside = [&](int64_t id) { return detail::beside(ids, static_cast<double>(id)); };
     return And(Ge(ids, beside(first)), Lt(ids, beside(first + count)));
   }
+  Value column_behind(int64_t first) const {
+    Recorder& recorder = *ids_.recorder;
+    int index = index_of(ids_).node;
+    const auto minus_first = static_cast<double>(-first);
+    if (first > 0) index = recorder.make(Word::add, index, recorder.number(minus_first, sdk::Dtype::i32));
+    return {&recorder, recorder.select(here_.node, index, recorder.number(0, sdk::Dtype::i32))};
+  }
 
   const Value ids_;
   const Mask active_;
-  const Mask known_;
+  const Mask known_, here_;
   const Value column_;
   const Entries entries_;
 };

@@ -207,6 +207,10 @@ template <class D>
 Value log(D, Value x) {
   return detail::made(Word::log, x);
 }
+// Where the vendor has it.
+inline Value tanh_of(Value x) {
+  return detail::made(Word::tanh, x);
+}
 inline Value natural_log(Value x) {
   return detail::made(Word::log, x);
 }
@@ -258,6 +262,15 @@ inline Value place_of_largest(Value x) {
 // Of each row the number that is `by` places behind, 0 outside.
 inline Value shifted(Value x, int64_t by) {
   return {x.recorder, x.recorder->shift(x.node, by)};
+}
+
+// Of each row what is in front, and what behind.
+inline Value joined(Value front, Value behind) {
+  Recorder& recorder = *front.recorder;
+  Dims dims = recorder.nodes()[static_cast<size_t>(front.node)].dims;
+  const int64_t first = dims.back();
+  dims.back() += recorder.nodes()[static_cast<size_t>(behind.node)].dims.back();
+  return {&recorder, recorder.join(recorder.join(-1, front.node, 0, dims), behind.node, first, dims)};
 }
 
 // --- what is looked up: an index is i32, one for each row -----------------------------------------------------------
@@ -318,6 +331,13 @@ inline const Dims& dims_of(Value x) {
   return x.recorder->nodes()[static_cast<size_t>(x.node)].dims;
 }
 
+// Rows put in a table of so many that is `nothing` elsewhere.
+inline Value placed(int64_t count, double nothing, Value index, Value rows) {
+  Dims dims = rows.recorder->nodes()[static_cast<size_t>(rows.node)].dims;
+  dims[0] = count;
+  return {rows.recorder, rows.recorder->placed(dims, detail::beside(rows, nothing).node, index.node, rows.node)};
+}
+
 // --- programs in chunks of rows --------------------------------------------------------------------------------------
 // What rows share, made of all of them before any is answered; and of each row, what is to be reduced over all.
 inline Value ahead(Value value) {
@@ -325,6 +345,15 @@ inline Value ahead(Value value) {
 }
 inline Value ahead_of_rows(Value of_rows) {
   return {of_rows.recorder, of_rows.recorder->ahead(of_rows.node, true)};
+}
+inline Mask ahead_of_rows(Mask of_rows) {
+  return {of_rows.recorder, of_rows.recorder->ahead(of_rows.node, true)};
+}
+inline Value summed(Value of_chunk) {
+  return {of_chunk.recorder, of_chunk.recorder->summed(of_chunk.node)};
+}
+inline Mask collected(Mask of_row) {
+  return {of_row.recorder, of_row.recorder->collected(of_row.node)};
 }
 inline Value collected(Value of_row) {
   return {of_row.recorder, of_row.recorder->collected(of_row.node)};

@@ -26,6 +26,7 @@ enum class Word : uint8_t {
   root,
   exp,
   log,
+  tanh,  // where the vendor has it (Abilities), else formulas make it of exp
   less,
   less_equal,
   greater,  // with a number only: two tensors are swapped
@@ -39,11 +40,12 @@ enum class Word : uint8_t {
   gather,        // of each row the column that an index of one column names
   take_rows,     // rows of a table, by an index of one column
   take_columns,  // the same columns of every row, by an index without rows
-  put_rows,      // a table in whose memory rows are written, by an index of one column; of one place the same bits
+  put_rows,      // a table with rows written over, by an index of one column; of one place the same bits. The table is
+                 // an input in whose memory they are written, or made for it
   product,       // of matrices, which are the last two dimensions; sizes of 1 before them repeat
   order,         // of each row the first places in rising order, as i32; equals in the order of places; without a NaN
   shift,         // along the last dimension, with zeros for what comes from outside
-  report,        // masks of rows in error, to the stream's record of data errors; no value
+  report,        // masks of rows in error, to the stream's record of data errors (Recorder::Errors); no value
   sum,           // along the last dimension, which stays with size 1
   largest,       // the same; a NaN is the largest
   largest_at,    // the first place of the largest along the last dimension, as i32; of numbers without a NaN
@@ -52,9 +54,10 @@ enum class Word : uint8_t {
 
 // By what a formula records itself.
 struct Abilities {
-  bool has_f64 = false;          // else formulas that ask for fp64 are recorded in fp32
+  bool has_f64 = false;  // else formulas that ask for fp64 are recorded in fp32
+  bool has_tanh = false;
   bool rounds_products = false;  // matrices of 16 bits are multiplied in fp32, rounded once; else they are cast before
-  int64_t block_bytes = int64_t{1} << 62;  // of a weight matrix in fp32, what a program with chunks of rows has at once
+  int64_t block_bytes = int64_t{1} << 62;  // half of the workspace, for what a formula cuts into blocks by itself
 };
 
 // As it stands in a reason to decline.

@@ -114,7 +114,7 @@ class Cambricon(command.Case):
         for variables in ({"RLK_CAMBRICON_WORKSPACE_MB": "1"}, {"RLK_FAKE_CNRT_BUSY": "1", "RLK_FAKE_CNRT_DELAY_US": "50"}):
             with self.subTest(**variables):
                 units = self.conformance("fake_cambricon", "logp", "--dtype", "bf16", **variables)["units"]
-                self.assertEqual({unit["verdict"] for unit in units}, {"verified", "declined"})
+                self.assertEqual({unit["verdict"] for unit in units}, {"verified"})
         # Of 151936 entries the weights are cast in two blocks.
         units = self.conformance("fake_cambricon", "linear_logp_backward", "--dtype", "bf16",
                                  RLK_CAMBRICON_WORKSPACE_MB="1")["units"]

@@ -130,7 +130,7 @@ Value slopes_of_entropy(D d, const CrossEntropyTerms& terms, const Call& call, V
 
 }  // namespace rlk::composed
 
-RLK_COMPOSED_SCORES(CrossEntropy, terms_of_entropy(call), refuse_ids(call.params.ignore_index, call.V),
+RLK_COMPOSED_SCORES(CrossEntropy, terms_of_entropy(call), refuse_ids(call.V),
                     { record_cross_entropy(d, terms, call, in(call.logits)); })
-RLK_COMPOSED_SCORES(CrossEntropyBackward, terms_of_entropy(call), refuse_ids(call.params.ignore_index, call.V),
+RLK_COMPOSED_SCORES(CrossEntropyBackward, terms_of_entropy(call), refuse_ids(call.V),
                     { out(call.grad_logits, slopes_of_entropy(d, terms, call, in(call.logits))); })

@@ -39,7 +39,7 @@ template <class Call>
 sdk::Refusal refuse_grpo(const Call& call) {
   if (call.group_boundaries.is_present())
     return sdk::Support::no("PARAMETER", "groups by boundaries are not composed of primitives; grouping fixed is");
-  return refuse_ids(call.params.ignore_index, call.V);
+  return refuse_ids(call.V);
 }
 
 // Of [sequences, tokens] or [sequences, tokens, columns], a row for each token.

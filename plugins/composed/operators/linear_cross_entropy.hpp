@@ -19,18 +19,15 @@ struct EntropyModel {
 
 }  // namespace rlk::composed
 
-RLK_COMPOSED_LINEAR_SCORES(LinearCrossEntropy, terms_of_entropy(call), refuse_ids(call.params.ignore_index, call.V),
+RLK_COMPOSED_LINEAR_SCORES(LinearCrossEntropy, terms_of_entropy(call), refuse_ids(call.V),
                            { record_cross_entropy(d, terms, call, EntropyModel<decltype(d)>(d, call).logits); })
-RLK_COMPOSED_LINEAR_SCORES(LinearCrossEntropyBackward, terms_of_entropy(call),
-                           refuse_ids(call.params.ignore_index, call.V), {
-                             const EntropyModel<decltype(d)> model(d, call);
-                             model.projection.gradients(call, slopes_of_entropy(d, terms, call, model.logits));
-                           })
+RLK_COMPOSED_LINEAR_SCORES(LinearCrossEntropyBackward, terms_of_entropy(call), refuse_ids(call.V), {
+  const EntropyModel<decltype(d)> model(d, call);
+  model.projection.gradients(call, slopes_of_entropy(d, terms, call, model.logits));
+})
 // The loss itself has a gradient of 1.
-RLK_COMPOSED_LINEAR_SCORES(FusedLinearCrossEntropy, terms_of_entropy(call),
-                           refuse_ids(call.params.ignore_index, call.V), {
-                             const EntropyModel<decltype(d)> model(d, call);
-                             const V lse = record_cross_entropy(d, terms, call, model.logits);
-                             model.projection.gradients(
-                                 call, slopes_of_entropy(d, terms, call, model.logits, lse, number(d, 1), Zero(d)));
-                           })
+RLK_COMPOSED_LINEAR_SCORES(FusedLinearCrossEntropy, terms_of_entropy(call), refuse_ids(call.V), {
+  const EntropyModel<decltype(d)> model(d, call);
+  const V lse = record_cross_entropy(d, terms, call, model.logits);
+  model.projection.gradients(call, slopes_of_entropy(d, terms, call, model.logits, lse, number(d, 1), Zero(d)));
+})

@@ -2,13 +2,12 @@
 #include "../projection.hpp"
 #include "logp.hpp"
 
-RLK_COMPOSED_LINEAR_SCORES(LinearLogp, logp_options(call), refuse_ids(call.params.ignore_index, entries_of(call).all), {
+RLK_COMPOSED_LINEAR_SCORES(LinearLogp, logp_options(call), refuse_ids(entries_of(call).all), {
   const Projection<decltype(d)> model(d, call.hidden, call.weight, targets_of(recorder, call).active());
-  record_logp(d, terms, call, model.scores());
+  record_logp(d, terms, call, LogitRows(recorder, View(), call.N), model.scores());
 })
-RLK_COMPOSED_LINEAR_SCORES(LinearLogpBackward, logp_options(call),
-                           refuse_ids(call.params.ignore_index, entries_of(call).all), {
-                             const Projection<decltype(d)> model(d, call.hidden, call.weight,
-                                                                 targets_of(recorder, call).active());
-                             model.gradients(call, logp_slopes(d, terms, call, model.scores()));
-                           })
+RLK_COMPOSED_LINEAR_SCORES(LinearLogpBackward, logp_options(call), refuse_ids(entries_of(call).all), {
+  const LogpTokens<decltype(d)> tokens(d, call, View(), call.N);
+  const Projection<decltype(d)> model(d, call.hidden, call.weight, tokens.targets.active());
+  model.gradients(call, logp_slopes(d, terms, call, tokens, model.scores()));
+})

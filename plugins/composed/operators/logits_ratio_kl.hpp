@@ -37,7 +37,7 @@ struct TokenOfRow {
 
 }  // namespace rlk::composed
 
-RLK_COMPOSED_SCORES(LogitsRatioKl, ratio_kl_options(call), refuse_ids(call.params.ignore_index, call.V), {
+RLK_COMPOSED_SCORES(LogitsRatioKl, ratio_kl_options(call), refuse_ids(call.V), {
   const Targets targets(recorder, call.ids, call.mask, call.params.ignore_index, call.V);
   const TokenOfRow own(d, targets, in(call.logits), terms.temperature);
   Mask is_empty = own.is_empty;
@@ -56,7 +56,7 @@ RLK_COMPOSED_SCORES(LogitsRatioKl, ratio_kl_options(call), refuse_ids(call.param
   out(of_row(call.lse), own.lse);
   out(of_row(call.ref_logp), reference);
 })
-RLK_COMPOSED_SCORES(LogitsRatioKlBackward, ratio_kl_options(call), refuse_ids(call.params.ignore_index, call.V), {
+RLK_COMPOSED_SCORES(LogitsRatioKlBackward, ratio_kl_options(call), refuse_ids(call.V), {
   const Targets targets(recorder, call.ids, call.mask, call.params.ignore_index, call.V);
   const V x = in(call.logits), lse = in(of_row(call.lse));
   const V z = Div(x, number(d, terms.temperature));

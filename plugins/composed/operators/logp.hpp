@@ -1,8 +1,10 @@
 // Log-probabilities of chosen tokens, with log-sum-exp, entropy and the sum of squares, and the gradient of the logits.
-// Of logits that are known, or made of hidden states (linear_logp.hpp).
+// Of logits that are known, or made of hidden states (linear_logp.hpp). What is one for each token is made of all
+// tokens before the first chunk of rows, and their errors are told behind the last: a chunk is calls over its logits
+// and few besides.
 #pragma once
 
-#include "../scores.hpp"
+#include "../logits.hpp"
 
 #include <rlk/formula/cross_entropy.hpp>
 
@@ -22,90 +24,170 @@ LogpOptions logp_options(const Call& call) {
 }
 
 template <class Call>
-Entries entries_of(const Call& call) {
-  return {call.V, call.params.vocab_start, call.params.global_vocab > 0 ? call.params.global_vocab : call.V};
-}
-template <class Call>
-Targets targets_of(Recorder& recorder, const Call& call) {
-  return Targets(recorder, call.ids, call.mask, call.params.ignore_index, entries_of(call));
-}
-template <class Call>
 sdk::Refusal refuse_logp(const Call& call) {
-  if (call.row_indices.is_present())
-    return sdk::Support::no("PARAMETER", "row_indices are not composed of primitives; pass the rows themselves");
-  return refuse_ids(call.params.ignore_index, entries_of(call).all);
+  if (call.R > std::numeric_limits<int32_t>::max() - 1 && call.row_indices.is_present())
+    return sdk::Support::no("SIZE", "row_indices of more than 2^31 - 2 rows are not composed of primitives");
+  return refuse_ids(entries_of(call).all);
 }
 
 // What is left of logits with their bias, capped and divided; what keep_mask drops is -inf.
 struct Scores {
-  Value x, z, slope;
+  Mask are_shown;  // not -inf before the cap
+  Value z;
 
-  template <class D, class Call>
-  Scores(D d, const LogpOptions& options, const Call& call, Value logits)
-      : x(Add(logits, Reader<D>{*d.recorder}(or_number(of_columns(call.bias), 0)))), z(x), slope(number(d, 1)) {
-    Recorder& recorder = *d.recorder;
+  template <class D>
+  Scores(D d, const LogpOptions& options, Value logits, const Value* bias, Mask kept)
+      : Scores(d, options, IfThenElse(kept, bias != nullptr ? Add(logits, *bias) : logits, Neg(Inf(d))), kept) {}
+
+  // Gradients of z as those of x.
+  template <class D>
+  Value gradients(D d, const LogpOptions& options, Value of_z) const {
     if (options.softcap > 0) {
-      const Capped<Value> capped = cap_of(d, x, options.softcap);
-      z = capped.value;
-      slope = capped.slope;
+      const Value slope = d.recorder->has_tanh() ? Sub(number(d, 1), Mul(cap_.slope, cap_.slope)) : cap_.slope;
+      of_z = Mul(of_z, slope);
+    }
+    return Div(of_z, number(d, options.temperature));
+  }
+
+private:
+  template <class D>
+  Scores(D d, const LogpOptions& options, Value x, Mask kept) : are_shown(Ne(x, Neg(Inf(d)))), z(x) {
+    if (options.softcap > 0) {
+      cap_ = capped_by(d, x, options.softcap);
+      z = cap_.value;
     }
     z = Div(z, number(d, options.temperature));
-    slope = Div(slope, number(d, options.temperature));
-    if (!call.keep_mask.is_present()) return;
-    const Mask is_kept{&recorder, recorder.cast(recorder.input(call.keep_mask), sdk::Dtype::boolean)};
-    x = IfThenElse(is_kept, x, Neg(Inf(d)));
-    z = IfThenElse(is_kept, z, Neg(Inf(d)));
+    if (options.softcap > 0) z = IfThenElse(kept, z, Neg(Inf(d)));
   }
+  // In three calls where there is a tanh, which then stands for the slope.
+  template <class D>
+  static Capped<Value> capped_by(D d, Value x, double softcap) {
+    if (!d.recorder->has_tanh()) return cap_of(d, x, softcap);
+    const Value t = tanh_of(Div(x, number(d, softcap)));
+    return {Mul(t, number(d, softcap)), t};
+  }
+
+  Capped<Value> cap_{};
 };
 
 template <class D, class Call>
-void record_logp(D d, const LogpOptions& options, const Call& call, Value logits) {
-  using V = Value;
-  const Writer out{*d.recorder};
-  const Targets targets = targets_of(*d.recorder, call);
-  const V z = Scores(d, options, call, logits).z;
-  const Mask active = targets.active(), valid = targets.report(is_without_score(d, z));
-  const V largest = row_largest(z), below = Sub(z, largest), power = exp(d, below), sum = row_sum(power);
-  const V log_sum = log(d, sum), lowest = Neg(Inf(d));
-  // Of a row of a shard without a score, and of one of which another shard has the id.
-  const bool is_shard = entries_of(call).is_shard();
-  const Mask empty = is_without_score(d, z);
-  const auto unless = [&](Mask lacking, V instead, V value) {
-    return is_shard ? IfThenElse(lacking, instead, value) : value;
+void record_logp(D d, const LogpOptions& options, const Call& call, const LogitRows& rows, Value logits) {
+  Recorder& recorder = *d.recorder;
+  const Writer out{recorder};
+  const bool is_whole = !entries_of(call).is_shard();
+  const Targets targets = targets_of(recorder, call);
+  const Mask active = ahead_of_rows(targets.active()), known = ahead_of_rows(And(targets.known(), rows.known()));
+  const Value column = ahead_of_rows(targets.column());
+  if (rows.count() == 0 && call.N > 0) {  // no row can be read: every active one is an error
+    report_errors(targets, rows, rows.known(), nullptr);
+    for (const View& view : {call.logp, call.lse, call.entropy, call.sum_p2})
+      out(of_row(view), IfThenElseZero(active, number(d, std::numeric_limits<double>::quiet_NaN())));
+    return;
+  }
+  const Value bias = Reader<D>{recorder}(or_number(of_columns(call.bias), 0));
+  const Value* const added = call.bias.is_present() ? &bias : nullptr;
+  const Value z = Scores(d, options, logits, added, rows.kept(call.keep_mask)).z;
+  const Value of_target = at_column(z, column);  // before others of a row, which then take its memory
+  const Value largest = row_largest(z), below = Sub(z, largest), power = exp(d, below), sum = row_sum(power);
+  const Value log_sum = log(d, sum), hidden = Neg(Inf(d));
+  const Mask is_empty = Eq(largest, hidden), has_score = Ne(largest, hidden);
+  if (is_whole) {
+    const Mask are_empty = collected(is_empty);
+    report_errors(targets, rows, rows.known(), &are_empty);
+  } else {  // a shard without a score is no error
+    report_errors(targets, rows, rows.known(), nullptr);
+  }
+  const Mask valid = is_whole ? And(known, has_score) : known;
+  const auto answer = [&](const View& view, Value value, Value of_empty) {
+    if (view.is_present())
+      out(of_row(view), answer_of(d, active, valid, is_whole ? value : IfThenElse(is_empty, of_empty, value)));
   };
-  const V logp = Sub(Sub(targets.at_target(d, z), largest), log_sum);
-  out(of_row(call.logp), answer_of(d, active, valid, unless(Or(empty, Not(targets.owned())), lowest, logp)));
-  out(of_row(call.lse), answer_of(d, active, valid, unless(empty, lowest, Add(largest, log_sum))));
-  const V moment = row_sum(IfThenZeroElse(Eq(below, lowest), Mul(below, power)));
-  out(of_row(call.entropy), answer_of(d, active, valid, unless(empty, Zero(d), Sub(log_sum, Div(moment, sum)))));
-  const V squares = at_most(d, 1, Div(Div(row_sum(Mul(power, power)), sum), sum));
-  out(of_row(call.sum_p2), answer_of(d, active, valid, unless(empty, Zero(d), squares)));
+  const Value score = Sub(Sub(of_target, largest), log_sum);
+  answer(call.logp, is_whole ? score : IfThenElse(ahead_of_rows(targets.here()), score, hidden), hidden);
+  answer(call.lse, Add(largest, log_sum), hidden);
+  const Value term = Mul(below, power), moment = row_sum(IfThenZeroElse(Eq(below, hidden), term));
+  answer(call.entropy, Sub(log_sum, Div(moment, sum)), Zero(d));
+  const Value squares = Div(Div(row_sum(Mul(power, power)), sum), sum);
+  answer(call.sum_p2, at_most(d, 1, squares), Zero(d));
 }
+
+// Gradients of a row of scores z. Where the row's log-sum-exp has no digits behind the point a probability may be
+// anything; it stays finite, as no score is far above the log-sum-exp.
+template <class D>
+Value gradients_of(D d, Value z, const TokenGradients& token, Value largest) {
+  constexpr double kMost = 16.6, kLeast = -0.5 * static_cast<double>(std::numeric_limits<float>::max());
+  const Value least = Sub(largest, number(d, kMost));
+  Value log_p = Sub(z, IfThenElse(Lt(token.lse, least), least, token.lse)), slope = token.of_all;
+  if (token.has_entropy) {
+    log_p = at_least(d, kLeast, log_p);
+    slope = Sub(slope, Mul(Add(log_p, token.entropy), token.of_entropy));
+  }
+  const Value gradient = Mul(exp(d, log_p), slope);
+  return Add(gradient, IfThenElseZero(token.is_target, token.of_target));
+}
+
+// Tokens and the rows of logits that are theirs.
+template <class D>
+struct LogpTokens {
+  Targets targets;
+  LogitRows rows;
+  TokenRows<D> of_rows;
+
+  template <class Call>
+  LogpTokens(D d, const Call& call, const View& row_indices, int64_t count)
+      : targets(targets_of(*d.recorder, call)),
+        rows(*d.recorder, row_indices, count),
+        of_rows(d, call.N, targets, rows) {}
+  LogpTokens(const LogpTokens&) = delete;
+};
+
 // The gradient of the logits.
 template <class D, class Call>
-Value logp_slopes(D d, const LogpOptions& options, const Call& call, Value logits) {
-  using V = Value;
+Value logp_slopes(D d, const LogpOptions& options, const Call& call, const LogpTokens<D>& of, Value logits) {
+  const TokenRows<D>& tokens = of.of_rows;
   const Reader<D> in{*d.recorder};
-  const Targets targets = targets_of(*d.recorder, call);
-  const V one = number(d, 1);
-  const Scores scores(d, options, call, logits);
-  const Mask active = targets.active(), valid = targets.report(is_without_score(d, scores.z));
-  const V log_p = finite_log_probability(d, scores.z, in(of_row(call.lse)));
-  const V p = exp(d, log_p);
-  V slope = Mul(in(of_row(call.grad_logp)), IfThenElse(targets.hits(d), Sub(one, p), Neg(p)));
-  if (call.grad_lse.is_present()) slope = MulAdd(in(of_row(call.grad_lse)), p, slope);
-  if (call.grad_entropy.is_present()) {
-    const V of_entropy = Mul(p, Add(log_p, in(of_row(call.entropy))));
-    slope = NegMulAdd(in(of_row(call.grad_entropy)), of_entropy, slope);
+  const auto at_rows = [&](const View& view) { return tokens.at_rows(in(of_row(view)), 0); };
+  TokenGradients token;
+  token.is_target = Eq(positions_of(d, {call.V}), tokens.column());
+  token.lse = at_rows(call.lse);
+  token.of_target = at_rows(call.grad_logp);
+  token.of_all = call.grad_lse.is_present() ? Sub(at_rows(call.grad_lse), token.of_target) : Neg(token.of_target);
+  token.has_entropy = call.grad_entropy.is_present();
+  if (token.has_entropy) {
+    token.entropy = at_rows(call.entropy);
+    token.of_entropy = at_rows(call.grad_entropy);
   }
-  return answer_of(d, active, valid, IfThenZeroElse(Eq(scores.x, Neg(Inf(d))), Mul(slope, scores.slope)));
+  const Value bias = in(or_number(of_columns(call.bias), 0)), hidden = Neg(Inf(d));
+  const Value* const added = call.bias.is_present() ? &bias : nullptr;
+  const Scores scores(d, options, logits, added, kept_columns(*d.recorder, call.keep_mask));
+  const Value largest = row_largest(scores.z), nan = number(d, std::numeric_limits<double>::quiet_NaN());
+  const Mask has_token = tokens.has_token();
+  Mask is_wrong = tokens.is_wrong();
+  if (entries_of(call).is_shard()) {
+    tokens.report();
+  } else {
+    const Mask is_empty = And(has_token, Eq(largest, hidden));
+    tokens.report(is_empty);
+    is_wrong = Or(is_wrong, is_empty);
+  }
+  const Value of_z = gradients_of(d, scores.z, token, largest);
+  const Mask is_shown = And(AndNot(is_wrong, has_token), scores.are_shown);
+  return IfThenElse(is_shown, scores.gradients(d, options, of_z), IfThenElseZero(is_wrong, nan));
 }
 
 }  // namespace rlk::composed
 
-RLK_COMPOSED_SCORES(Logp, logp_options(call), refuse_logp(call), { record_logp(d, terms, call, in(call.logits)); })
+RLK_COMPOSED_SCORES(Logp, logp_options(call), refuse_logp(call), {
+  const LogitRows rows(recorder, call.row_indices, call.R);
+  record_logp(d, terms, call, rows, rows.numbers(d, call.logits));
+})
 RLK_COMPOSED_SCORES(LogpBackward, logp_options(call), refuse_logp(call), {
-  const V slopes = logp_slopes(d, terms, call, in(call.logits));
+  const LogpTokens<decltype(d)> tokens(d, call, call.row_indices, call.R);
+  if (call.R == 0) {  // no row has a gradient
+    tokens.of_rows.report();
+    return out(of_columns(call.grad_bias), tokens.of_rows.spoiled(Zero(d)));
+  }
+  const V slopes = logp_slopes(d, terms, call, tokens, in(call.logits));
   out(call.grad_logits, slopes);
-  recorder.sum(of_columns(call.grad_bias), sum_of_rows(slopes).node);
+  if (call.grad_bias.is_present()) out(of_columns(call.grad_bias), tokens.of_rows.spoiled(summed(sum_of_rows(slopes))));
 })

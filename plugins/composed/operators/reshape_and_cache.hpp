@@ -23,7 +23,7 @@ sdk::Refusal refuse_cache(const Call& call) {
 
 }  // namespace rlk::composed
 
-RLK_COMPOSED_PLACES_DEFINE(ReshapeAndCache, refuse_cache(call), {
+RLK_COMPOSED_PLACES_WHOLE(ReshapeAndCache, RLK_NUMERICS_BATCH_INVARIANT, refuse_cache(call), {
   const int64_t tokens = call.N, slots = call.B * call.BS, columns = call.H * call.D;
   const auto cache = [&](const View& from) { return as_rows(from, slots, columns); };
   if (tokens == 0 || columns == 0) {
@@ -41,24 +41,30 @@ RLK_COMPOSED_PLACES_DEFINE(ReshapeAndCache, refuse_cache(call), {
 
   // As one row.
   const auto counted = [&](const Dims& dims) { return Value{&recorder, recorder.positions(dims, sdk::Dtype::f32)}; };
-  const Dims row = {1, tokens}, column = {tokens, 1};
+  const Dims row = {1, tokens};
   const Value key = reshaped(IfThenElse(is_known, rows_of(counted({slots, 1}), safe), nothing), row);
-  const Value order = first_in_order(key, tokens), sorted = at_column(key, order), place = counted(row);
-  const Mask is_end = Eq(place, number(d, static_cast<double>(tokens - 1)));
+  const Value order = first_in_order(key, tokens), sorted = at_column(key, order);
+  const Mask is_end = Eq(counted(row), number(d, static_cast<double>(tokens - 1)));
   const Mask is_last = And(Ge(sorted, Zero(d)), Or(is_end, Ne(sorted, shifted(sorted, 1))));
-  // Of those in order the one that is written: a rising row is its own order.
-  const Value own = first_in_order(place, tokens);
-  const Value end{&recorder, recorder.number(static_cast<double>(tokens - 1), sdk::Dtype::i32)};
-  const Value token = at_column(order, IfThenElse(is_last, own, end));
-  const Value to = reshaped(at_column(reshaped(safe, row), token), column), from = reshaped(token, column);
-  const Value highest = row_largest(key);
+  // Of those in order the one that is written.
+  const Value token = IfThenElse(is_last, order, column_of(order, tokens - 1));
+  const Value to = at_column(reshaped(safe, row), token), highest = row_largest(key);
   const Mask has_any = Ge(highest, Zero(d));
+  const int64_t most = std::max<int64_t>(
+      1, recorder.block_bytes() / (columns * sdk::bytes_of(call.key.dtype)));  // of them a part has two
   const auto put = [&](const View& given, const View& before, const View& after) {
-    const Value table{&recorder, recorder.input(cache(before))};
-    const Value taken = rows_of({&recorder, recorder.input(as_rows(given, call.M, columns))}, from);
-    // Where no token has a slot they write what is there.
-    const Value written = IfThenElse(has_any, taken, rows_of(table, to));
-    recorder.output(cache(after), recorder.put_rows(table.node, to.node, written.node));
+    int table = recorder.input(cache(before));
+    // Where no token has a slot they write what is in the first.
+    const Value there = rows_of({&recorder, table}, reshaped(column_of(to, 0), {1, 1}));
+    for (int64_t first = 0; first < tokens; first += most) {
+      const int64_t count = std::min(most, tokens - first);
+      const auto part = [&](Value places) {
+        return reshaped(Value{&recorder, recorder.columns(places.node, first, count)}, {count, 1});
+      };
+      const Value taken = rows_of({&recorder, recorder.table(as_rows(given, call.M, columns))}, part(token));
+      table = recorder.put_rows(table, part(to).node, IfThenElse(has_any, taken, there).node);
+    }
+    recorder.output(cache(after), table);
   };
   put(call.key, call.key_cache, call.out_key_cache);
   put(call.value, call.value_cache, call.out_value_cache);

@@ -3,7 +3,7 @@
 
 #include <rlk/formula/rotary.hpp>
 
-RLK_COMPOSED_PLACE_SUMS(RotaryEmbedding, refuse_ids(0, call.P), {
+RLK_COMPOSED_PLACE_SUMS(RotaryEmbedding, refuse_ids(call.P), {
   const Reader<decltype(d)> in{recorder};
   const bool is_neox = call.params.style == decltype(call.params.style)::neox;
   const double sign = call.params.inverse == decltype(call.params.inverse)::on ? -1 : 1;

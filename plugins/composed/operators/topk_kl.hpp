@@ -37,7 +37,7 @@ struct TeachersTokens {
 
 }  // namespace rlk::composed
 
-RLK_COMPOSED_SCORES(TopkKl, topk_kl_options(call), refuse_ids(0, call.V), {
+RLK_COMPOSED_SCORES(TopkKl, topk_kl_options(call), refuse_ids(call.V), {
   const TeachersTokens<decltype(d)> tokens(d, call, in(call.logits));
   const V largest = row_largest(tokens.z), log_sum = log(d, row_sum(exp(d, Sub(tokens.z, largest))));
   const V s = Sub(Sub(at_column(tokens.z, tokens.index), largest), log_sum), t = in(call.teacher_logp);

@@ -160,8 +160,21 @@ API cnnlDiv_v2(void* handle, int prefer, void* ad, const void* a, void* bd, cons
 API cnnlTransform_v2(void* handle, int mode, const void* alpha, void* xd, const void* x, const void* beta, void* yd,
                      void* y) {
   if (mode != 0) return kNotSupported;
-  const float factor = *static_cast<const float*>(alpha), plus = *static_cast<const float*>(beta);
-  return map(handle, "cnnlTransform_v2", xd, x, yd, y, [=](float v) { return factor * v + plus; });
+  Call call(handle, "cnnlTransform_v2");
+  const Tensor in = call.in(xd, x, {kFloat, kInt32}), out = call.out(yd, y, {kFloat, kInt32});
+  call.require(in.dims == out.dims && in.dtype == out.dtype);
+  const int64_t n = count(in.dims);
+  // Factors have the tensor's dtype, and are read now.
+  const auto by = [&](auto typed) {
+    using T = decltype(typed);
+    T factor{}, plus{};
+    std::memcpy(&factor, alpha, sizeof(T));
+    std::memcpy(&plus, beta, sizeof(T));
+    return call.run(true, [=](std::vector<View>& v) {
+      for (int64_t i = 0; i < n; ++i) v[1].as<T>()[i] = factor * v[0].as<T>()[i] + plus;
+    });
+  };
+  return in.dtype == kInt32 ? by(int32_t{}) : by(float{});
 }
 API cnnlAbs(void* handle, void* xd, const void* x, void* yd, void* y) {
   return map(handle, "cnnlAbs", xd, x, yd, y, [](float v) { return std::fabs(v); });

@@ -1,5 +1,5 @@
-// Are logp and its backward right when the rows need several chunks? The workspace is bounded to 1 MiB, so that 100
-// rows of 3000 logits take three chunks of 32 rows and one of 4.
+// Are logp and its backward right when the rows need several chunks? The workspace is bounded to 1 MiB, so that 200
+// tokens with 3000 logits each take three chunks of 64 and one of 8, and gradients of 205 rows six of 32 and one of 13.
 #include <rlk/ops/logp.h>
 #include <rlk/ops/logp_backward.h>
 
@@ -12,7 +12,7 @@ namespace {
 
 using namespace ascend_plugin;
 
-constexpr int64_t kRows = 100, kLogitsRows = 103, kVocab = 3000;
+constexpr int64_t kRows = 200, kLogitsRows = 205, kVocab = 3000;
 
 // The bound is read once, before any plan.
 [[maybe_unused]] const bool bounded = [] { return setenv("RLK_ASCEND_WORKSPACE_MB", "1", 1) == 0; }();
@@ -37,8 +37,10 @@ protected:
     uint64_t bytes = 0;
     EXPECT_EQ(call.plan(&error), RLK_OK) << error.text;
     EXPECT_EQ(call.prepare(&bytes, &error), RLK_OK) << error.text;
+    EXPECT_LT(bytes, 1u << 20 | 1u << 17);
     EXPECT_EQ(call.enqueue(stream, allocate(bytes), bytes, &error), RLK_OK) << error.text;
-    return synchronize();
+    told.struct_size = sizeof(told);
+    return synchronize(&told);
   }
 
   bool is_ignored(int64_t n) const { return ids[static_cast<size_t>(n)] == -100; }
@@ -49,6 +51,7 @@ protected:
     return std::log(sum);
   }
 
+  rlk_data_error told{};
   std::vector<float> logits = std::vector<float>(kLogitsRows * kVocab);
   std::vector<int64_t> ids = std::vector<int64_t>(kRows);
   std::vector<int64_t> row_indices = std::vector<int64_t>(kRows);
@@ -62,9 +65,9 @@ TEST_F(LogpChunksTest, forward) {
             {tensor(kF32, {kLogitsRows, kVocab}, logits), tensor(kI64, {kRows}, ids), nullptr, nullptr,
              tensor(kI64, {kRows}, row_indices)},
             {logp, lse, nullptr}, {kRows, kLogitsRows, kVocab});
-  const uint64_t selects = fakeAscendCallCount("phase2 aclnnReduceSum");
+  const uint64_t sums = fakeAscendCallCount("phase2 aclnnReduceSum");
   ASSERT_EQ(launch(call), RLK_OK);
-  EXPECT_EQ(fakeAscendCallCount("phase2 aclnnReduceSum"), selects + 4);
+  EXPECT_EQ(fakeAscendCallCount("phase2 aclnnReduceSum"), sums + 4);
   const auto logp_values = read<float>(logp);
   const auto lse_values = read<float>(lse);
   for (int64_t n = 0; n < kRows; ++n) {
@@ -91,7 +94,7 @@ TEST_F(LogpChunksTest, backward) {
       {grad_logits, grad_bias}, {kRows, kLogitsRows, kVocab});
   const uint64_t exps = fakeAscendCallCount("phase2 aclnnExp");
   ASSERT_EQ(launch(call), RLK_OK);
-  EXPECT_EQ(fakeAscendCallCount("phase2 aclnnExp"), exps + 4);
+  EXPECT_EQ(fakeAscendCallCount("phase2 aclnnExp"), exps + 7);
   std::vector<double> expected(static_cast<size_t>(kLogitsRows * kVocab), 0.0), expected_bias(kVocab, 0.0);
   for (int64_t n = 0; n < kRows; ++n) {
     if (is_ignored(n)) continue;
@@ -109,6 +112,43 @@ TEST_F(LogpChunksTest, backward) {
   EXPECT_LT(worst, 5e-7);
   const auto bias_values = read<float>(grad_bias);
   for (size_t v = 0; v < bias_values.size(); ++v) EXPECT_NEAR(bias_values[v], expected_bias[v], 2e-6) << v;
+}
+
+// Tokens with a row each: of one without a score in the last chunk and an id outside the vocabulary behind it.
+TEST_F(LogpChunksTest, the_first_error_of_all_chunks_is_told) {
+  constexpr int64_t kEmpty = 195, kWrong = 197;
+  ids.resize(kLogitsRows, 1);
+  ids[kEmpty] = 0;
+  ids[kWrong] = kVocab + 5;
+  std::fill_n(logits.begin() + kEmpty * kVocab, kVocab, -std::numeric_limits<float>::infinity());
+  const rlk_logp_params params = RLK_LOGP_PARAMS_INIT;
+  Tensor* logp = tensor(kF32, {kLogitsRows});
+  Call forward(
+      plugin, device, "logp", &params,
+      {tensor(kF32, {kLogitsRows, kVocab}, logits), tensor(kI64, {kLogitsRows}, ids), nullptr, nullptr, nullptr},
+      {logp, nullptr, nullptr}, {kLogitsRows, kLogitsRows, kVocab});
+  EXPECT_EQ(launch(forward), RLK_DATA_ERROR);
+  EXPECT_EQ(told.kind, RLK_DATA_NO_FINITE_LOGIT);
+  EXPECT_EQ(told.row, kEmpty);
+  const auto values = read<float>(logp);
+  for (int64_t n = 190; n < 200; ++n)
+    EXPECT_EQ(std::isnan(values[static_cast<size_t>(n)]), n == kEmpty || n == kWrong) << n;
+
+  const rlk_logp_backward_params backward_params = RLK_LOGP_BACKWARD_PARAMS_INIT;
+  const std::vector<float> ones(kLogitsRows, 1.0F);
+  Tensor *grad_logits = tensor(kF32, {kLogitsRows, kVocab}), *grad_bias = tensor(kF32, {kVocab});
+  Call backward(
+      plugin, device, "logp_backward", &backward_params,
+      {tensor(kF32, {kLogitsRows, kVocab}, logits), tensor(kI64, {kLogitsRows}, ids), tensor(kF32, {kLogitsRows}, ones),
+       tensor(kF32, {kLogitsRows}, ones), nullptr, nullptr, nullptr, nullptr, nullptr, nullptr},
+      {grad_logits, grad_bias}, {kLogitsRows, kLogitsRows, kVocab});
+  EXPECT_EQ(launch(backward), RLK_DATA_ERROR);
+  EXPECT_EQ(told.kind, RLK_DATA_NO_FINITE_LOGIT);
+  EXPECT_EQ(told.row, kEmpty);
+  const auto gradients = read<float>(grad_logits);
+  for (int64_t n = 190; n < 200; ++n)
+    EXPECT_EQ(std::isnan(gradients[static_cast<size_t>(n * kVocab)]), n == kEmpty || n == kWrong) << n;
+  EXPECT_TRUE(std::isnan(read<float>(grad_bias)[0]));
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 // the conformance suite's.)
 #include <rlk/ops/add.h>
 #include <rlk/ops/attention.h>
+#include <rlk/ops/linear.h>
 #include <rlk/ops/logp.h>
 
 #include <cmath>
@@ -348,25 +349,48 @@ TEST_F(AttentionTest, what_the_vendor_cannot_do_is_declined_with_a_reason) {
   EXPECT_STREQ(masked.query().reason_code, "KEY_MASK");
 }
 
-TEST(AttentionTestOf310, is_declined_on_other_chips) {
-  GTEST_FLAG_SET(death_test_style, "threadsafe");
-  setenv("RLK_FAKE_ASCEND_SOC", "Ascend310P3", 1);
-  const auto run = [] {
+// In a process of its own, which has another chip: "" of what serves, else the reason code.
+void expect_codes(const char* soc, const std::string& attention, const std::string& linear) {
+  setenv("RLK_FAKE_ASCEND_SOC", soc, 1);
+  const auto run = [&] {
     Loaded plugin;
     rlk_plugin_device* device = nullptr;
     plugin.api->device_open(plugin.instance, 0, &device, nullptr);
-    Tensor q;
-    q.shape = {2, 1, 16};
-    q.strides = {16, 16, 1};
-    q.described = {sizeof(rlk_tensor), 256, nullptr, 0, q.shape.data(), q.strides.data(), 3, kF16};
+    const auto described = [](rlk_dtype dtype, std::vector<int64_t> shape, std::vector<int64_t> strides) {
+      auto made = std::make_unique<Tensor>();
+      made->shape = std::move(shape);
+      made->strides = std::move(strides);
+      made->described = {sizeof(rlk_tensor),
+                         256,
+                         nullptr,
+                         0,
+                         made->shape.data(),
+                         made->strides.data(),
+                         static_cast<int32_t>(made->shape.size()),
+                         dtype};
+      return made;
+    };
+    const auto q = described(kF16, {2, 1, 16}, {16, 16, 1});
     rlk_attention_params params = RLK_ATTENTION_PARAMS_INIT;
-    Call call(plugin, device, "attention", &params, {&q, &q, &q, nullptr, nullptr}, {&q, nullptr},
-              {1, -1, -1, 2, 2, 1, 1, 16});
-    const rlk_support support = call.query();
-    _exit(support.level == RLK_SUPPORT_NO && std::string(support.reason_code) == "DEVICE" ? 0 : 1);
+    Call of_attention(plugin, device, "attention", &params, {q.get(), q.get(), q.get(), nullptr, nullptr},
+                      {q.get(), nullptr}, {1, -1, -1, 2, 2, 1, 1, 16});
+    const auto x = described(kBf16, {16, 16}, {16, 1});
+    rlk_linear_params of_linear = RLK_LINEAR_PARAMS_INIT;
+    Call linear_call(plugin, device, "linear", &of_linear, {x.get(), x.get(), nullptr}, {x.get()}, {16, 16, 16});
+    fprintf(stderr, "[%s] [%s]", of_attention.query().reason_code, linear_call.query().reason_code);
+    _exit(0);
   };
-  EXPECT_EXIT(run(), ::testing::ExitedWithCode(0), "");
+  EXPECT_EXIT(run(), ::testing::ExitedWithCode(0), "\\[" + attention + "\\] \\[" + linear + "\\]") << soc;
   unsetenv("RLK_FAKE_ASCEND_SOC");
+}
+
+TEST(ChipsTest, what_a_chip_takes_follows_its_family) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  for (const char* soc : {"Ascend910B1", "Ascend910B2C", "Ascend910B4-1", "Ascend910_9391"}) expect_codes(soc, "", "");
+  // Ascend910B without a digit is a training device.
+  for (const char* soc : {"Ascend910A", "Ascend910B", "Ascend910ProB", "Ascend310P3"})
+    expect_codes(soc, "DEVICE", "PRIMITIVE");
+  expect_codes("Ascend950DT", "DEVICE", "");
 }
 
 }  // namespace

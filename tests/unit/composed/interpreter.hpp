@@ -22,7 +22,8 @@ inline Primitives vendor(bool is_strict, uint64_t workspace_bytes = ~uint64_t{0}
     Primitive one{word, false, name_of(word), true, both};
     one.repeats = is_strict ? 0 : 0b111;
     one.takes_strides = !is_strict || word == Word::copy;
-    one.in_place = !is_reduction(word) && !is_lookup(word) && word != Word::copy && word != Word::expand;
+    one.in_place = word == Word::put_rows ||
+                   (!is_reduction(word) && !is_lookup(word) && word != Word::copy && word != Word::expand);
     all.table.push_back(one);
     if (is_strict || word < Word::add || word > Word::not_equal || word == Word::subtract) continue;
     one.has_number = true;
@@ -91,6 +92,8 @@ private:
         return std::exp(a);
       case Word::log:
         return std::log(a);
+      case Word::tanh:
+        return std::tanh(a);
       case Word::less:
         return a < b;
       case Word::less_equal:
@@ -118,6 +121,7 @@ private:
     const Primitive& primitive = primitives_.table[step.primitive];
     if (is_reduction(primitive.word)) return reduce(primitive.word, step);
     if (primitive.word == Word::product) return multiply(step);
+    if (primitive.word == Word::put_rows) return put_rows(step);
     const Dims& dims = step.out.dims;
     if (primitive.word == Word::positions) {
       for (int64_t at = 0; at < element_count(dims); ++at) store(step.out, at, static_cast<float>(at));
@@ -128,6 +132,15 @@ private:
       for (size_t k = 0; k < step.in.size(); ++k) operand[k] = load(step.in[k], dims, at);
       if (primitive.has_number || step.in.empty()) operand[step.in.size()] = static_cast<float>(step.number);
       store(step.out, at, computed(primitive.word, operand[0], operand[1], operand[2]));
+    }
+  }
+  // In the memory of the table; an index is a number.
+  void put_rows(const Step& step) {
+    EXPECT_EQ(first(step.in[0]), first(step.out));
+    const int64_t columns = step.out.dims.back();
+    for (int64_t at = 0; at < element_count(step.in[2].dims); ++at) {
+      const auto place = static_cast<int64_t>(load(step.in[1], step.in[1].dims, at / columns));
+      store(step.out, place * columns + at % columns, load(step.in[2], step.in[2].dims, at));
     }
   }
   // Of a matrix of the output the first element in an operand, whose sizes of 1 repeat.

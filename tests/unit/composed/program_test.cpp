@@ -297,6 +297,56 @@ TEST(ComposedProgram, WeightsAreReadInBlocksAndTheirGradientsSummedOverChunks) {
   }
 }
 
+// Sums over all rows, and a table that is begun with what is told, by a number, and by a value that repeats.
+TEST(ComposedProgram, WhatChunksAddUpAndRowsThatArePutInATable) {
+  constexpr int64_t kRows = 370;
+  std::vector<float> x = numbers(kRows * 4), places = {3, 0, 2, 3}, base = {7};
+  const auto record = [](Recorder& recorder) {
+    const Value rows{&recorder, recorder.input(in(0, {kRows, 4}))}, at{&recorder, recorder.table(in(1, {4, 1}))};
+    const Value first{&recorder, recorder.table(in(2, {1, 1}))};
+    recorder.output(out(0, {kRows, 4}), Mul(rows, rows).node);
+    recorder.output(out(1, {1, 4}), Add(summed(sum_of_rows(rows)), first).node);
+    const Value own = Add(at, at);  // of one place the same
+    recorder.output(out(2, {5, 1}), placed(5, -1, at, own).node);
+    recorder.output(out(3, {5, 1}), recorder.placed({5, 1}, Mul(first, first).node, at.node, own.node));
+  };
+  for (const bool is_strict : {false, true}) {
+    const Primitives primitives = vendor(is_strict);
+    const uint64_t whole = chunked_program_of(record, primitives, {}, ~uint64_t{0}).workspace_bytes;
+    for (const uint64_t bytes : {whole, whole / 4}) {
+      const Program program = chunked_program_of(record, primitives, {}, bytes);
+      ASSERT_FALSE(program.refusal);
+      std::vector<float> squares(kRows * 4), sums(4), by_number(5, 9), by_value(5, 9);
+      Interpreter(primitives, {&x, &places, &base}, {&squares, &sums, &by_number, &by_value}).run(program);
+      for (size_t column = 0; column < 4; ++column) {
+        float expected = 7;
+        for (size_t row = 0; row < kRows; ++row) expected += x[row * 4 + column];
+        EXPECT_FLOAT_EQ(sums[column], expected) << bytes;
+      }
+      EXPECT_EQ(by_number, (std::vector<float>{0, -1, 4, 6, -1}));
+      EXPECT_EQ(by_value, (std::vector<float>{0, 49, 4, 6, 49}));
+    }
+  }
+}
+
+// In the memory of an input, in two parts.
+TEST(ComposedProgram, RowsArePutInOneTableSeveralTimes) {
+  for (const bool is_strict : {false, true}) {
+    Recorder recorder;
+    const Value table{&recorder, recorder.input(in(0, {4, 2}))}, places{&recorder, recorder.input(in(1, {3, 1}))};
+    const Value rows{&recorder, recorder.input(in(2, {3, 2}))};
+    int made = recorder.put_rows(table.node, places.node, Add(rows, rows).node);
+    made = recorder.put_rows(made, Add(places, rlk::composed::detail::beside(places, 1)).node, rows.node);
+    recorder.output(out(0, {4, 2}), made);
+    const Primitives primitives = vendor(is_strict);
+    const Program program = program_of(recorder, primitives, {{0, 0}});
+    ASSERT_FALSE(program.refusal);
+    std::vector<float> memory = {1, 1, 2, 2, 3, 3, 4, 4}, at = {0, 2, 0}, given = {10, 11, 20, 21, 10, 11};
+    Interpreter(primitives, {&memory, &at, &given}, {&memory}).run(program);
+    EXPECT_EQ(memory, (std::vector<float>{20, 22, 10, 11, 40, 42, 20, 21}));
+  }
+}
+
 TEST(ComposedProgram, WhatIsLackingIsNamed) {
   Recorder recorder;
   record_gate(recorder, 2, out(0, {2, 4}), View());

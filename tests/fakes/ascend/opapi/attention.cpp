@@ -221,7 +221,7 @@ aclnnStatus aclnnFusedInferAttentionScoreV3GetWorkspaceSize(
     const aclTensor* attention_out, const aclTensor* softmax_lse, uint64_t* bytes, aclOpExecutor** executor) {
   Phase1 phase("aclnnFusedInferAttentionScoreV3", bytes, executor);
   const std::string soc = aclrtGetSocName();
-  if (soc.rfind("Ascend910B", 0) != 0 && soc.rfind("Ascend910_93", 0) != 0) {
+  if (!is_atlas_a2_or_a3(soc)) {
     return fail(ACLNN_ERR_INNER_FIND_KERNEL_ERROR, "aclnnFusedInferAttentionScoreV3: no kernel for " + soc);
   }
   const std::string order = layout == nullptr ? "" : layout;

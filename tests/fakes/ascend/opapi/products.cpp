@@ -37,8 +37,7 @@ aclnnStatus aclnnMatmulGetWorkspaceSize(const aclTensor* self, const aclTensor* 
                                         int8_t cube_math_type, uint64_t* bytes, aclOpExecutor** executor) {
   Phase1 phase("aclnnMatmul", bytes, executor);
   const std::string soc = aclrtGetSocName();
-  const bool is_newer =
-      soc.rfind("Ascend910B", 0) == 0 || soc.rfind("Ascend910_93", 0) == 0 || soc.rfind("Ascend950", 0) == 0;
+  const bool is_newer = is_atlas_a2_or_a3(soc) || soc.rfind("Ascend950", 0) == 0;
   const Dtypes dtypes = is_newer ? kNewer : kOlder;
   const Tensor& a = phase.in("self", self, dtypes);
   const Tensor& b = phase.in("mat2", mat2, dtypes);

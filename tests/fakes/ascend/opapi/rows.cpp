@@ -99,7 +99,7 @@ aclnnStatus aclnnRotaryPositionEmbeddingGetWorkspaceSize(const aclTensor* x, con
                                                          aclOpExecutor** executor) {
   Phase1 phase("aclnnRotaryPositionEmbedding", bytes, executor);
   const std::string soc = aclrtGetSocName();
-  if (soc.rfind("Ascend910B", 0) != 0 && soc.rfind("Ascend910_93", 0) != 0)
+  if (!is_atlas_a2_or_a3(soc))
     return fail(ACLNN_ERR_INNER_FIND_KERNEL_ERROR, "aclnnRotaryPositionEmbedding: no kernel for " + soc);
   const Tensor& from = phase.in("x", x, kFloats);
   const Tensor& cosines = phase.in("cos", cos, kFloats);
