@@ -1,5 +1,5 @@
 // rlk.h: the answers that are JSON documents, schema 1.
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <cstdlib>
 #include <cstring>
@@ -247,8 +247,9 @@ std::string explain_json(const core::Explanation& explanation) {
   }
   std::string out = "{\n  \"schema\": 1,\n  \"op\": " + text_of_value(explanation.op) +
                     ",\n  \"kind\": " + text_of_value(explanation.kind) +
-                    ",\n  \"sizes\": " + text_of_value(explanation.sizes) + ",\n  \"chosen\": " + chosen +
-                    ",\n  \"candidates\": [" + candidates + (candidates.empty() ? "]" : "\n  ]");
+                    fmt::format(",\n  \"sizes\": [{}]", fmt::join(explanation.sizes, ", ")) +
+                    ",\n  \"chosen\": " + chosen + ",\n  \"candidates\": [" + candidates +
+                    (candidates.empty() ? "]" : "\n  ]");
   if (!explanation.refused.empty()) out += ",\n  \"refused\": " + text_of_value(explanation.refused);
   if (!explanation.fallback.code.empty()) {
     out += ",\n  \"fallback\": " + text_of_object({{"reason_code", text_of_value(explanation.fallback.code)},
