@@ -198,14 +198,14 @@ TEST_F(Walk, AfterALostDeviceEveryEntrySaysSo) {
 
 TEST_F(Walk, LogpOverSeveralChunksKeepsEveryRowApart) {
   fakeResetCalls();
-  constexpr int64_t kRows = 20, kVocab = 20000;
+  constexpr int64_t kRows = 40, kVocab = 20000;
   Tour tour(*api, instance, kRows, kVocab);
   tour.ids[4] = -100;                    // ignored
   tour.ids[9] = (int64_t{1} << 32) + 5;  // wrong, though its low word is not
   tour.ids[15] = kVocab;                 // wrong, and not the first
   const Step step = tour.run();
   ASSERT_TRUE(step.done) << step.text;
-  EXPECT_EQ(fakeCallCount("cnnlExp_v2"), 4u);  // 6 + 6 + 6 + 2 rows
+  EXPECT_EQ(fakeCallCount("cnnlExp_v2"), 4u);  // 13 + 13 + 13 + 1 rows
   for (int64_t n = 0; n < kRows; ++n) {
     const auto row = static_cast<size_t>(n);
     double sum = 0;
