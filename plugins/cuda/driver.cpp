@@ -93,8 +93,8 @@ constexpr Attributes kAttributes = [] {
   return at;
 }();
 
-// cuPointerGetAttribute would answer an address that CUDA does not know with an error, which compute-sanitizer tells as one
-// of the program. The form for several attributes answers with success and zeros.
+// cuPointerGetAttribute would answer an address that CUDA does not know with an error, which compute-sanitizer tells as
+// one of the program. The form for several attributes answers with success and zeros.
 Result (*pointer_attributes)(unsigned count, int* attributes, void** values, const void* pointer);
 
 Result pointer_attribute(void* value, int attribute, const void* pointer) {
