@@ -14,7 +14,9 @@ bool is_spoiled = false;
 }
 
 extern "C" {
+// NOLINTNEXTLINE(bugprone-reserved-identifier): the linker's name
 const rlk_plugin* __real_rlk_cpu_entry_v1(const rlk_host*, rlk_error*);
+// NOLINTNEXTLINE(bugprone-reserved-identifier): likewise
 const rlk_plugin* __wrap_rlk_cpu_entry_v1(const rlk_host* host, rlk_error* error) {
   const rlk_plugin* honest = __real_rlk_cpu_entry_v1(host, error);
   if (!is_spoiled || honest == nullptr) return honest;
