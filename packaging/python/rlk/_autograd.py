@@ -20,7 +20,7 @@ Torch.fill()  # not at the first call: torch.compile may trace that one, and tra
 
 def schema(operator):
     """The operator's schema: inputs, the parameters that are numbers and those that are integers or words (by their place)
-    in declared order, which outputs, and who must serve it. A list of parameters that ends early has defaults behind, so
+    in declared order, which outputs, and what must serve it. A list of parameters that ends early has defaults behind, so
     that graphs saved before a parameter was appended still load; torch allows 64 arguments, which one each would exceed."""
     arguments, n_required = [], required_inputs(operator)
     for i, a in enumerate(operator.inputs):
@@ -145,11 +145,11 @@ class Function:
             numerics = ",".join(map(str, self.operator.demanded(pin, numerics)))
         # torch.compile guards every dictionary that it looks into: a new value in a plain call would compile a graph anew.
         codes = self.operator.checked(params) if torch.compiler.is_compiling() else self.operator.codes(params)
-        who = (pin, numerics or "")
-        return Plan(codes, wanted, self.names(codes, wanted), who, self.request(codes, wanted, who), {})
+        demand = (pin, numerics or "")
+        return Plan(codes, wanted, self.names(codes, wanted), demand, self.request(codes, wanted, demand), {})
 
-    def request(self, codes, wanted, who, places=None, n_tensors=None):
-        packed, (pin, numerics) = None, who
+    def request(self, codes, wanted, demand, places=None, n_tensors=None):
+        packed, (pin, numerics) = None, demand
         classes = [_abi.NUMERICS.get(name) for name in numerics.split(",")] if numerics else []
         # What the library cannot take at its word is the dispatcher's: a code of a graph, a class that does not exist.
         if (self.direct is not None and not torch.compiler.is_dynamo_compiling() and None not in classes
@@ -194,7 +194,7 @@ class Function:
         if differentiated and self.operator.backward is not None:
             wanted |= self.gradients.saved(inputs, plan.codes, wanted)
             if wanted != plan.wanted:
-                names, request = self.names(plan.codes, wanted), self.request(plan.codes, wanted, plan.who)
+                names, request = self.names(plan.codes, wanted), self.request(plan.codes, wanted, plan.demand)
         if not self.pure:
             self.note_change(inputs, differentiated)
         return self.result(inputs, plan, names, self.overload(*inputs, *request.arguments))
@@ -338,6 +338,6 @@ class Plan(NamedTuple):
     codes: list
     wanted: int
     names: list
-    who: tuple
+    demand: tuple
     request: Optional[Request]
     routes: dict  # of calls with a gradient, by the shapes of their inputs

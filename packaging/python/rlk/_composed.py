@@ -49,9 +49,9 @@ class Call:
         codes = function.operator.codes([params.get(p.name, p.default) for p in function.operator.params])
         wanted = function.required | sum(function.bits[output] for output in outputs)
         # The pinned plugin has this operator, and perhaps no other.
-        who = self.route.who if function is self.gradients.forward else (None, self.route.who[1])
+        demand = self.route.demand if function is self.gradients.forward else (None, self.route.demand[1])
         inputs += (None,) * (function.n_inputs - len(inputs))
-        return self.gradients.run(function, inputs, function.request(codes, wanted, who))
+        return self.gradients.run(function, inputs, function.request(codes, wanted, demand))
 
     def summed(self, **grads):
         """Over what the inputs repeat."""

@@ -116,19 +116,19 @@ class Gradients:
         if self.forward.operator.backward is not None:
             wanted |= self.saved(inputs, plan.codes, wanted)
             names = self.forward.names(plan.codes, wanted)
-        return self.routed(inputs, plan.codes, wanted, names, given, plan.who)._replace(ways={})
+        return self.routed(inputs, plan.codes, wanted, names, given, plan.demand)._replace(ways={})
 
-    def routed(self, inputs, codes, wanted, names, given, who):
+    def routed(self, inputs, codes, wanted, names, given, demand):
         rule, kept, idle = _composed.rule_of(self.forward.operator, inputs), (), ()
         if rule is None and self.function is not None:
             kept, idle = self.remembered(("kept", *names, "of", *given), (), lambda: self.kept(names, given))
         there = [i for i, x in enumerate(inputs) if x is not None]
         places = tuple([None if x is None else there.index(i) for i, x in enumerate(inputs)])
-        request, op = self.forward.request(codes, wanted, who, places, len(there)), self.forward.operator
+        request, op = self.forward.request(codes, wanted, demand, places, len(there)), self.forward.operator
         words = {p.name: p.values[code] if p.type == "enum" else code for p, code in zip(op.params, codes)}
         return Route(self, self.function, request, codes, words, [op.inputs[i].name for i in there],
                      {op.inputs[i].name: inputs[i].shape for i in there}, names, given,
-                     None if given == names else [names.index(name) for name in given], who, rule, kept, idle)
+                     None if given == names else [names.index(name) for name in given], demand, rule, kept, idle)
 
     def keep(self, ctx, route, tensors, outputs, given, before):
         """Of a forward, for its backward. given: those of the outputs that the caller gets; before: what autocast made the
@@ -158,9 +158,9 @@ class Gradients:
         """What torch.library wants: inputs are the schema's arguments."""
         # torch takes an empty list for one of tensors, and wants a list of gradients for it.
         ctx.behind = [[] if x == [] else None for x in inputs[self.forward.n_inputs:]]
-        tensors, codes, wanted, *who = self.forward.split(tuple(inputs))
+        tensors, codes, wanted, *demand = self.forward.split(tuple(inputs))
         names = self.forward.names(codes, wanted)
-        route = self.routed(tensors, codes, wanted, names, names, tuple(who))
+        route = self.routed(tensors, codes, wanted, names, names, tuple(demand))
         tensors = [x for x in tensors if x is not None]
         self.keep(ctx, route, tensors, output, output, tensors)
 
@@ -245,7 +245,7 @@ class Gradients:
         for name in needing:
             if f"grad_{name}" not in results:
                 raise InvalidArgument(f"{forward.name} has no gradient for {name}. Pass {name}.detach()")
-        return Way(zeros, function.request(codes, wanted, route.who, places, len(names) + len(zeros)),
+        return Way(zeros, function.request(codes, wanted, route.demand, places, len(names) + len(zeros)),
                    [(i, results[f"grad_{name}"]) for i, name in enumerate(route.inputs) if needs_gradient[i]])
 
     @staticmethod
@@ -282,7 +282,7 @@ def shapes(tensors):
 
 class Route(NamedTuple):
     """A forward with a gradient: its backward or None, what it is, its parameters as numbers and by their words, the names and
-    shapes of its inputs, the names of its outputs, those that the caller gets and their places (None: all), who serves it,
+    shapes of its inputs, the names of its outputs, those that the caller gets and their places (None: all), its pin and classes,
     the rule of _composed.py or None, the places of the outputs that the backward reads and of those given that have no
     gradient. Of a plain call also the ways of its backwards so far."""
     gradients: Gradients
@@ -295,7 +295,7 @@ class Route(NamedTuple):
     names: list
     given: list
     places: Optional[list]
-    who: tuple
+    demand: tuple
     rule: Optional[tuple]
     kept: list
     idle: list
