@@ -8,6 +8,7 @@
 //   static std::unique_ptr<sdk::Plan> plan(Device&, const Shape&, Recipe);
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <limits>
 #include <memory>
@@ -53,6 +54,15 @@ struct IsInParts : std::false_type {};
 template <class Operator>
 struct IsInParts<Operator, std::void_t<decltype(&Operator::compose)>> : std::true_type {};
 
+// Symbols of any size in one plan, which change from step to step: none unless an operator names some, since a program
+// may decline other sizes than it was asked for.
+template <class Operator>
+uint64_t dynamic_symbols() {
+  return 0;
+}
+// Rows are counted in 32 bits.
+constexpr int64_t kMostRows = std::numeric_limits<int32_t>::max() - 1;
+
 template <class Vendor, class Operator>
 struct Implementation {
   using Op = typename Operator::Op;
@@ -83,6 +93,11 @@ struct Implementation {
                                return program(views_of<Op>(run, params), aliases);
                              });
     made->host_inputs = read;
+    made->dynamic_symbols = dynamic_symbols<Operator>();
+    if (made->dynamic_symbols != 0) {
+      made->symbol_min.assign(Op::kSymbols, 0);
+      for (uint32_t i = 0; i < Op::kSymbols; ++i) made->symbol_max.push_back(std::max(kMostRows, call.symbol(i)));
+    }
     return made;
   }
 

@@ -25,7 +25,7 @@ LogpOptions logp_options(const Call& call) {
 
 template <class Call>
 sdk::Refusal refuse_logp(const Call& call) {
-  if (call.R > std::numeric_limits<int32_t>::max() - 1 && call.row_indices.is_present())
+  if (call.R > kMostRows && call.row_indices.is_present())
     return sdk::Support::no("SIZE", "row_indices of more than 2^31 - 2 rows are not composed of primitives");
   return refuse_ids(entries_of(call).all);
 }
@@ -191,3 +191,16 @@ RLK_COMPOSED_SCORES(LogpBackward, logp_options(call), refuse_logp(call), {
   out(call.grad_logits, slopes);
   if (call.grad_bias.is_present()) out(of_columns(call.grad_bias), tokens.of_rows.spoiled(summed(sum_of_rows(slopes))));
 })
+
+namespace rlk::composed {
+template <>
+inline uint64_t dynamic_symbols<LogpScores>() {
+  using Named = sdk::Arguments<sdk::ops::Logp>;
+  return sdk::bits_of(&Named::N, &Named::R);
+}
+template <>
+inline uint64_t dynamic_symbols<LogpBackwardScores>() {
+  using Named = sdk::Arguments<sdk::ops::LogpBackward>;
+  return sdk::bits_of(&Named::N, &Named::R);
+}
+}  // namespace rlk::composed
