@@ -33,7 +33,8 @@ typedef struct rlk_grouped_gemm_params {
 /* inputs: index, dtype, shape */
 #define RLK_GROUPED_GEMM_IN_X 0 /* T [R, K]: rows in order of their experts */
 #define RLK_GROUPED_GEMM_IN_WEIGHT 1 /* T [E, M, K]: of each expert a row for each feature of y */
-#define RLK_GROUPED_GEMM_IN_CU_SEQLENS 2 /* I [E + 1]: where the rows of each expert begin, and the number of all */
+/* host-readable, I [E + 1]: where the rows of each expert begin, and the number of all */
+#define RLK_GROUPED_GEMM_IN_CU_SEQLENS 2
 #define RLK_GROUPED_GEMM_N_INPUTS 3
 
 /* outputs: index, dtype, shape */

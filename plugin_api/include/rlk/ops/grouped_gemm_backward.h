@@ -31,7 +31,7 @@ typedef struct rlk_grouped_gemm_backward_params {
 #define RLK_GROUPED_GEMM_BACKWARD_IN_GRAD_Y 0 /* T [R, M]: gradient of y */
 #define RLK_GROUPED_GEMM_BACKWARD_IN_X 1 /* T [R, K]: rows in order of their experts */
 #define RLK_GROUPED_GEMM_BACKWARD_IN_WEIGHT 2 /* T [E, M, K]: of each expert a row for each feature of y */
-/* I [E + 1]: where the rows of each expert begin, and the number of all */
+/* host-readable, I [E + 1]: where the rows of each expert begin, and the number of all */
 #define RLK_GROUPED_GEMM_BACKWARD_IN_CU_SEQLENS 3
 #define RLK_GROUPED_GEMM_BACKWARD_N_INPUTS 4
 
