@@ -54,7 +54,7 @@ private:
   struct OP##Parts {                                                                            \
     using Op = sdk::ops::OP;                                                                    \
     static constexpr uint32_t kNumerics = 0;                                                    \
-    static sdk::Refusal refuse(const Arguments<Op>& call, bool) { return refusal; }             \
+    static sdk::Refusal refuse(const Arguments<Op>& call, const Abilities&) { return refusal; } \
     static Factors factors_of(const Arguments<Op>&) { return {}; }                              \
     static uint64_t host_inputs(const Arguments<Op>& call) { return read_by_host; }             \
     static void compose(Parts& parts, const Arguments<Op>& call) { compose_call(parts, call); } \
