@@ -98,10 +98,10 @@ inline Value whole_sums_along(Value x) {
   return x;
 }
 
-// How many of those sums are below a limit, [rows, 1] in fp32, of numbers from 0 on: which is the place of the first
-// one that is not. First of blocks, then within one.
+// The place of the first of those sums that is not below a limit, of numbers from 0 on; the last place where there is
+// none. [rows, 1] in fp32. First the block is found, then the place within it.
 template <class D>
-Value sums_below(D d, Value x, Value limit) {
+Value place_of_sum(D d, Value x, Value limit) {
   const int64_t rows = dims_of(x)[0], columns = row_length(x);
   int64_t size = 1;
   while (size * size < columns) size *= 2;
@@ -116,7 +116,8 @@ Value sums_below(D d, Value x, Value limit) {
                           number(d, static_cast<double>(size)));
   const Value own = at_column(x, as_place(Add(first, positions_of(d, {size}))));
   const Value left = Sub(limit, row_sum(IfThenElseZero(is_below, sums)));
-  return Add(first, row_sum(ones_of(d, Lt(whole_sums_along(own), left))));
+  const Value below = Add(first, row_sum(ones_of(d, Lt(whole_sums_along(own), left))));
+  return at_most(d, static_cast<double>(columns - 1), below);
 }
 
 }  // namespace rlk::composed

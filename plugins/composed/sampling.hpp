@@ -149,7 +149,7 @@ private:
     const bool exceeds = call.params.top_p_boundary == decltype(call.params.top_p_boundary)::exceed;
     const Value above = Add(share.whole, whole(1));
     const Value limit = exceeds ? above : IfThenElse(share.has_rest, above, share.whole);
-    const Value count = Add(sums_below(d_, weights, IfThenElse(Lt(limit, whole(1)), whole(1), limit)), one);
+    const Value count = Add(place_of_sum(d_, weights, IfThenElse(Lt(limit, whole(1)), whole(1), limit)), one);
     return has_rows ? IfThenElse(Lt(p, one), count, given) : count;
   }
 
@@ -161,7 +161,7 @@ private:
       return;
     }
     const Mask above = Gt(x_, last), equal = Eq(x_, last);
-    const Value end = sums_below(d_, ones_of(d_, equal), Sub(count, count_of(above)));
+    const Value end = place_of_sum(d_, ones_of(d_, equal), Sub(count, count_of(above)));
     kept_ = Or(above, And(equal, Le(positions_of(d_, {row_length(x_)}), end)));
   }
 

@@ -124,7 +124,7 @@ private:
     const Mask is_cold = And(is_cold_, usable_), is_drawn = AndNot(is_cold_, usable_);
     Mask found = is_drawn;
     const Value id = call_.uniform_samples.is_present() ? drawn_in_rounds(kept, &found) : drawn_from(kept);
-    id_ = IfThenElse(is_cold_, id_, as_place(at_most(d_, static_cast<double>(call_.V - 1), id)));
+    id_ = IfThenElse(is_cold_, id_, as_place(id));
     found_ = Or(is_cold, And(is_drawn, found));
     kept_ = Or(And(kept_, is_cold), And(kept, is_drawn));
   }
@@ -133,7 +133,7 @@ private:
     const Words number = sample_random_of(whole_row(call_.seeds, call_.params.seed), whole_row(call_.row_ids, 0),
                                           whole_row(call_.steps, call_.params.step));
     const Value target = Share(number, row_sum(weights)).whole;
-    return sums_below(d_, weights, Add(target, integer(*d_.recorder, 1)));
+    return place_of_sum(d_, weights, Add(target, integer(*d_.recorder, 1)));
   }
   // The first of the rounds whose token is kept, which are asked from the last on.
   Value drawn_in_rounds(Mask kept, Mask* found) const {
@@ -147,8 +147,7 @@ private:
     const Value targets = Share(numbers, row_sum(weights_)).whole;
     const Value is_kept = ones_of(d_, kept), is_share = ones_of(d_, are_shares);
     for (int64_t k = call_.K; k-- > 0;) {
-      const Value token = at_most(d_, static_cast<double>(call_.V - 1),
-                                  sums_below(d_, weights_, Add(column_of(targets, k), integer(recorder, 1))));
+      const Value token = place_of_sum(d_, weights_, Add(column_of(targets, k), integer(recorder, 1)));
       const Mask taken = Gt(Mul(at_column(is_kept, as_place(token)), column_of(is_share, k)), Zero(d_));
       id = IfThenElse(taken, token, id);
       *found = Or(taken, *found);

@@ -173,9 +173,7 @@ TEST(ComposedIntegers, APlaceIsFoundByItsSum) {
       for (int64_t i = 0, sum = 0; i < columns; ++i) below += (sum += first[i]) < limit ? 1 : 0;
       expected.push_back(static_cast<float>(std::min(below, columns - 1)));
     }
-    const auto place = [&](auto d, const Inputs& in) {
-      return at_most(d, static_cast<double>(columns - 1), sums_below(d, in[0], column_of(in[1], 0)));
-    };
+    const auto place = [](auto d, const Inputs& in) { return place_of_sum(d, in[0], column_of(in[1], 0)); };
     expect_same<float>(Call<int64_t>{{weights, limits}, {kRows, columns}}, {kRows, 1}, place, expected);
   }
 }
