@@ -20,9 +20,10 @@ bool can_draw(const Call& call) {
 template <class Call>
 sdk::Refusal refuse_sample(const Call& call, const Abilities& can) {
   if (can_draw(call) && !can.has_integers)
-    return sdk::Support::no("DRAW",
-                            "draws are products of integers to the last bit, which the vendor documents of no dtype; a "
-                            "temperature of 0 for all rows draws nothing");
+    return sdk::Support::no(
+        "DRAW",
+        "draws are products of integers of 64 bits, of which no public text of the vendor's library speaks; "
+        "a temperature of 0 for all rows draws nothing");
   if (call.V >= int64_t{1} << 23)
     return sdk::Support::no("SIZE", "a vocabulary of 2^23 entries is not composed: a sum of its weights is 2^63");
   if (call.uniform_samples.is_present() && call.K > kMostRounds)
