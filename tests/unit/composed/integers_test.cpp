@@ -46,10 +46,11 @@ void expect_same(Call<T> call, const Dims& dims, const std::function<Value(Recor
     recorder.output(view(View::Place::output, 0, kDtype<Result>, dims), record({&recorder}, values).node);
     const Program program = program_of(recorder, primitives, {});
     ASSERT_FALSE(program.refusal) << program.refusal->reason;
-    std::vector<void*> inputs;
-    for (std::vector<T>& input : call.inputs) inputs.push_back(input.data());
+    const auto bytes = [](auto& numbers) { return reinterpret_cast<std::byte*>(numbers.data()); };
+    std::vector<std::byte*> inputs;
+    for (std::vector<T>& input : call.inputs) inputs.push_back(bytes(input));
     std::vector<Result> seen(expected.size());
-    Interpreter(primitives, inputs, std::vector<void*>{seen.data()}).run(program);
+    Interpreter(primitives, Interpreter::Tensors{inputs, {bytes(seen)}}).run(program);
     for (size_t i = 0; i < expected.size(); ++i) ASSERT_EQ(seen[i], expected[i]) << "element " << i;
   }
 }

@@ -55,11 +55,11 @@ public:
     for (std::vector<float>* output : outputs) outputs_.push_back(reinterpret_cast<std::byte*>(output->data()));
   }
   // Of tensors of any dtypes.
-  Interpreter(const Primitives& primitives, const std::vector<void*>& inputs, const std::vector<void*>& outputs)
-      : primitives_(primitives) {
-    for (void* input : inputs) inputs_.push_back(static_cast<std::byte*>(input));
-    for (void* output : outputs) outputs_.push_back(static_cast<std::byte*>(output));
-  }
+  struct Tensors {
+    std::vector<std::byte*> inputs, outputs;
+  };
+  Interpreter(const Primitives& primitives, Tensors tensors)
+      : primitives_(primitives), inputs_(std::move(tensors.inputs)), outputs_(std::move(tensors.outputs)) {}
 
   void run(const Program& program) {
     workspace_.assign(program.workspace_bytes, std::byte{0xff});
