@@ -180,7 +180,8 @@ def programs():
         for reason in fact["without"]:
             reasons.setdefault(reason, chr(ord("a") + len(reasons)))
         for op in known:
-            parts = (["program"] if op in composed else []) + own.get(op, [])
+            partly = fact.get("partly", {}).get(op)
+            parts = ([f"program: {partly}" if partly else "program"] if op in composed else []) + own.get(op, [])
             if bool(parts) == (op in why):
                 raise SystemExit(f"support.py: {op} of {vendor}: either it is there or support.toml says why not (without)")
             mark = parts or [f"no ({reasons[why[op]]})"]

@@ -20,6 +20,7 @@ using sdk::Dtype;
 
 constexpr Dtypes kReals = {Dtype::f32, Dtype::f64};
 constexpr Dtypes kRealsAndIds = {Dtype::f32, Dtype::f64, Dtype::i32, Dtype::i64};
+constexpr Dtypes kRealsAndIntegers = {Dtype::f32, Dtype::f64, Dtype::i64};
 constexpr Dtypes kRealsAndMasks = {Dtype::f32, Dtype::f64, Dtype::boolean};
 constexpr Dtypes kMasks = {Dtype::boolean};
 // Moved or chosen as they are.
@@ -68,8 +69,8 @@ Row row(Word word, const Op& op, Dtypes dtypes, Call call) {
   return {row_of(word, op, dtypes), call};
 }
 
-// From floating dtypes to integers nothing is said of what is out of range, and not all integers are converted exactly:
-// those casts are left out. Every fp64 becomes fp32, which may double the rounding to 16 bits, so that one is too.
+// From fp32 to INT64 whole numbers between -2^31 and 2147483583 are said to be exact, and nothing of fractions:
+// programs cast no others. Every fp64 becomes fp32, which may double the rounding to 16 bits, so that one is left out.
 Row cast(Dtypes from, Dtypes to) {
   Row cast = row(Word::cast, runtime().Cast, from, [](Builder& b, const ComposedStep& s) { b.cast(s.in[0], s.out); });
   cast.primitive.to = to;
@@ -84,9 +85,9 @@ Row copy(Word word) {
 
 // Along one dimension, which stays.
 template <class Op>
-Row reduction(Word word, const Op& op, bool over_rows,
+Row reduction(Word word, const Op& op, Dtypes dtypes, bool over_rows,
               void (Builder::*add)(const Operand&, int64_t, bool, const Operand&)) {
-  Row made = row(word, op, kReals, [add, over_rows](Builder& b, const ComposedStep& s) {
+  Row made = row(word, op, dtypes, [add, over_rows](Builder& b, const ComposedStep& s) {
     const auto axis = over_rows ? static_cast<int64_t>(s.number) : static_cast<int64_t>(s.in[0].dims.size()) - 1;
     (b.*add)(s.in[0], axis, true, s.out);
   });
@@ -109,10 +110,10 @@ Row product() {
 std::vector<Row> rows() {
   const Runtime& r = runtime();
   std::vector<Row> rows;
-  rows.push_back(row(Word::add, r.Add, kReals, [](Builder& b, const ComposedStep& s) {
+  rows.push_back(row(Word::add, r.Add, kRealsAndIntegers, [](Builder& b, const ComposedStep& s) {
     b.add_scaled(s.in[0], s.in[1], scalar_of(b, 1, s.out.dtype), s.out);
   }));
-  rows.push_back(row(Word::subtract, r.Sub, kReals, [](Builder& b, const ComposedStep& s) {
+  rows.push_back(row(Word::subtract, r.Sub, kRealsAndIntegers, [](Builder& b, const ComposedStep& s) {
     b.subtract(s.in[0], s.in[1], scalar_of(b, 1, s.out.dtype), s.out);
   }));
   rows.push_back(
@@ -120,18 +121,22 @@ std::vector<Row> rows() {
          const int32_t dtype = s.out.dtype;
          b.add_scalar(s.in[0], scalar_of(b, s.number, dtype), scalar_of(b, 1, dtype), s.out);
        }});
+  // Of integers aclnnMuls is said to lose digits, aclnnMul is not.
   rows.push_back(with_number(Word::multiply, r.Muls, kReals));
   rows.push_back(with_number(Word::divide, r.Divs, kReals));
-  rows.push_back(binary(Word::multiply, r.Mul, kReals));
+  rows.push_back(binary(Word::multiply, r.Mul, kRealsAndIds));
   rows.push_back(binary(Word::divide, r.Div, kReals));
   rows.push_back(unary(Word::absolute, r.Abs, kReals));
   rows.push_back(unary(Word::root, r.Sqrt, kReals));
   rows.push_back(unary(Word::exp, r.Exp, kReals));
   rows.push_back(unary(Word::log, r.Log, kReals));
   rows.push_back(unary(Word::tanh, r.Tanh, kReals));
+  rows.push_back(unary(Word::floor, r.Floor, {Dtype::f32}));
+  rows.push_back(binary(Word::bit_and, r.BitwiseAndTensor, {Dtype::i64}));
+  rows.push_back(binary(Word::bit_xor, r.BitwiseXorTensor, {Dtype::i64}));
 
-  rows.push_back(binary(Word::less, r.LtTensor, {Dtype::f32, Dtype::f64, Dtype::i32}));
-  rows.push_back(binary(Word::less_equal, r.LeTensor, kReals));
+  rows.push_back(binary(Word::less, r.LtTensor, kRealsAndIds));
+  rows.push_back(binary(Word::less_equal, r.LeTensor, kRealsAndIntegers));
   rows.push_back(binary(Word::equal, r.EqTensor, kRealsAndMasks));
   rows.push_back(binary(Word::not_equal, r.NeTensor, kRealsAndMasks));
   rows.push_back(with_number(Word::less, r.LtScalar, kRealsAndIds));
@@ -176,6 +181,7 @@ std::vector<Row> rows() {
 
   rows.push_back(cast({Dtype::f32, Dtype::bf16, Dtype::f16}, {Dtype::f32, Dtype::bf16, Dtype::f16, Dtype::f64}));
   rows.push_back(cast({Dtype::f64}, {Dtype::f32}));
+  rows.push_back(cast({Dtype::f32}, {Dtype::i64}));
   rows.push_back(cast({Dtype::u8, Dtype::i8, Dtype::boolean}, {Dtype::f32, Dtype::bf16, Dtype::f16, Dtype::f64}));
   rows.push_back(cast({Dtype::i32}, {Dtype::f32, Dtype::f64}));
   rows.push_back(cast({Dtype::u8, Dtype::i8, Dtype::i32, Dtype::boolean}, {Dtype::i32, Dtype::i64}));
@@ -184,21 +190,23 @@ std::vector<Row> rows() {
 
   rows.push_back(copy(Word::copy));
   rows.push_back(copy(Word::expand));
-  rows.push_back(row(Word::fill, r.InplaceFillScalar, {Dtype::f32, Dtype::f64, Dtype::bf16, Dtype::f16, Dtype::i32},
-                     [](Builder& b, const ComposedStep& s) {
-                       // Zeros by a call that needs no phase 1.
-                       const bool is_zero =
-                           composed::bits_of(s.number) == 0 && composed::is_dense(s.out.dims, s.out.strides);
-                       if (is_zero) return b.fill_bytes(s.out, 0);
-                       b.fill_with(s.out, scalar_of(b, s.number, s.out.dtype));
-                     }));
+  constexpr Dtypes kFillable = {Dtype::f32, Dtype::f64, Dtype::bf16, Dtype::f16, Dtype::i32, Dtype::i64};
+  rows.push_back(row(Word::fill, r.InplaceFillScalar, kFillable, [](Builder& b, const ComposedStep& s) {
+    // Zeros by a call that needs no phase 1.
+    const bool is_zero = composed::bits_of(s.number) == 0 && composed::is_dense(s.out.dims, s.out.strides);
+    if (is_zero) return b.fill_bytes(s.out, 0);
+    b.fill_with(s.out, scalar_of(b, s.number, s.out.dtype));
+  }));
+  Row fill_mask{Primitive{Word::fill, false, "aclrtMemsetAsync", true, kMasks},
+                [](Builder& b, const ComposedStep& s) { b.fill_bytes(s.out, s.number != 0 ? 1 : 0); }};
+  rows.push_back(fill_mask);
   rows.push_back(row(Word::positions, r.Arange, {Dtype::f32}, [](Builder& b, const ComposedStep& s) {
     const int64_t count = element_count(s.out.dims);
     b.arange(0.0F, static_cast<float>(count), 1.0F, reshaped(s.out, {count}));
   }));
-  rows.push_back(reduction(Word::sum, r.ReduceSum, false, &Builder::sum));
-  rows.push_back(reduction(Word::sum_rows, r.ReduceSum, true, &Builder::sum));
-  rows.push_back(reduction(Word::largest, r.Amax, false, &Builder::largest));
+  rows.push_back(reduction(Word::sum, r.ReduceSum, kRealsAndIntegers, false, &Builder::sum));
+  rows.push_back(reduction(Word::sum_rows, r.ReduceSum, kReals, true, &Builder::sum));
+  rows.push_back(reduction(Word::largest, r.Amax, kReals, false, &Builder::largest));
   Row largest_at = row(Word::largest_at, r.MaxDim, {Dtype::f32}, [](Builder& b, const ComposedStep& s) {
     const Operand largest = b.scratch(kAclFloat, s.out.dims);
     b.max(s.in[0], static_cast<int64_t>(s.in[0].dims.size()) - 1, true, largest, s.out);
@@ -221,7 +229,7 @@ const composed::Primitives& primitives() {
                              {},
                              512,
                              static_cast<uint64_t>(workspace_limit()),
-                             {true, true, true, workspace_limit() / 2},
+                             {true, true, true, workspace_limit() / 2, true},
                              kSpeed};
     for (const Row& row : table()) all.table.push_back(row.primitive);
     return all;

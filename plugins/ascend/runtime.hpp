@@ -112,6 +112,9 @@ constexpr uint64_t kTensorAlignment = 32;  // bytes; of the storage address of e
   X(Abs, const AclTensor*, AclTensor*)                                                                              \
   X(Sqrt, const AclTensor*, AclTensor*)                                                                             \
   X(Tanh, const AclTensor*, AclTensor*)                                                                             \
+  X(Floor, const AclTensor*, AclTensor*)                                                                            \
+  X(BitwiseAndTensor, const AclTensor*, const AclTensor*, AclTensor*)                                               \
+  X(BitwiseXorTensor, const AclTensor*, const AclTensor*, AclTensor*)                                               \
   X(Clamp, const AclTensor*, const AclScalar*, const AclScalar*, AclTensor*)                                        \
   X(EqTensor, const AclTensor*, const AclTensor*, AclTensor*)                                                       \
   X(LtTensor, const AclTensor*, const AclTensor*, AclTensor*)                                                       \

@@ -94,7 +94,7 @@ struct RecordMap {
     using Op = sdk::ops::OP;                                                                                      \
     static constexpr uint32_t kNumerics = RLK_NUMERICS_DETERMINISTIC | RLK_NUMERICS_BATCH_INVARIANT;              \
     static constexpr bool kChunks = true;                                                                         \
-    static sdk::Refusal refuse(const Arguments<Op>&, bool) { return std::nullopt; }                               \
+    static sdk::Refusal refuse(const Arguments<Op>&, const Abilities&) { return std::nullopt; }                   \
     static Factors factors_of([[maybe_unused]] const Arguments<Op>& call) { return {RLK_COMPOSED_LIST factors}; } \
     static void record_call(Recorder& recorder, const Arguments<Op>& call) {                                      \
       RLK_COMPOSED_LIST numbers record(recorder, {RLK_COMPOSED_LIST out_views}, {RLK_COMPOSED_LIST in_views},     \
@@ -131,7 +131,7 @@ struct RecordMap {
     using Op = sdk::ops::OP;                                                                         \
     static constexpr uint32_t kNumerics = RLK_NUMERICS_DETERMINISTIC | RLK_NUMERICS_BATCH_INVARIANT; \
     static constexpr bool kChunks = true;                                                            \
-    static sdk::Refusal refuse(const Arguments<Op>&, bool) { return std::nullopt; }                  \
+    static sdk::Refusal refuse(const Arguments<Op>&, const Abilities&) { return std::nullopt; }      \
     static Factors factors_of(const Arguments<Op>&) { return {}; }                                   \
     static void record_call(Recorder& recorder, const Arguments<Op>& call) { __VA_ARGS__ }           \
   };                                                                                                 \

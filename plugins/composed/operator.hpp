@@ -75,7 +75,7 @@ struct Implementation {
     if (!any_f64<Op>(views)) {
       if (auto no = refuse_factors(Operator::factors_of(views))) return *no;
     }
-    if (auto no = Operator::refuse(views, Vendor::primitives().abilities.has_f64)) return *no;
+    if (auto no = Operator::refuse(views, Vendor::primitives().abilities)) return *no;
     const Program made = asked(views, aliases_of(call));
     if (made.has_lost_number && !any_f64<Op>(views))
       return sdk::Support::no("PARAMETER", "a parameter is beyond fp32, in which this device computes");

@@ -114,17 +114,17 @@ private:
 
 }  // namespace rlk::composed
 
-#define RLK_COMPOSED_PLACES_DEFINE(OP, chunks, numerics, refusal, ...)                     \
-  namespace rlk::composed {                                                                \
-  struct OP##Places {                                                                      \
-    using Op = sdk::ops::OP;                                                               \
-    static constexpr uint32_t kNumerics = numerics;                                        \
-    static constexpr bool kChunks = chunks;                                                \
-    static sdk::Refusal refuse(const Arguments<Op>& call, bool) { return refusal; }        \
-    static Factors factors_of(const Arguments<Op>&) { return {}; }                         \
-    static void record_call(Recorder& recorder, const Arguments<Op>& call) { __VA_ARGS__ } \
-  };                                                                                       \
-  }                                                                                        \
+#define RLK_COMPOSED_PLACES_DEFINE(OP, chunks, numerics, refusal, ...)                          \
+  namespace rlk::composed {                                                                     \
+  struct OP##Places {                                                                           \
+    using Op = sdk::ops::OP;                                                                    \
+    static constexpr uint32_t kNumerics = numerics;                                             \
+    static constexpr bool kChunks = chunks;                                                     \
+    static sdk::Refusal refuse(const Arguments<Op>& call, const Abilities&) { return refusal; } \
+    static Factors factors_of(const Arguments<Op>&) { return {}; }                              \
+    static void record_call(Recorder& recorder, const Arguments<Op>& call) { __VA_ARGS__ }      \
+  };                                                                                            \
+  }                                                                                             \
   RLK_COMPOSED_LISTED(OP##Places)
 
 #define RLK_COMPOSED_PLACES_ROWS(OP, refusal, ...) \

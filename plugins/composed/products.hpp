@@ -30,7 +30,7 @@ struct FactorReader {
     using Op = sdk::ops::OP;                                                                                      \
     static constexpr uint32_t kNumerics = 0;                                                                      \
     static constexpr bool kChunks = false;                                                                        \
-    static sdk::Refusal refuse(const Arguments<Op>&, bool) { return std::nullopt; }                               \
+    static sdk::Refusal refuse(const Arguments<Op>&, const Abilities&) { return std::nullopt; }                   \
     static Factors factors_of([[maybe_unused]] const Arguments<Op>& call) { return {RLK_COMPOSED_LIST factors}; } \
     static void record_call(Recorder& recorder, const Arguments<Op>& call) {                                      \
       record_rows(recorder, any_f64<Op>(call), [&](auto d) {                                                      \

@@ -53,7 +53,8 @@ private:
         if (value < 0) continue;
         size_t& last = last_use_[static_cast<size_t>(value)];
         const Word word = nodes_[i].word;
-        const bool is_view = word == Word::part || word == Word::reshape || word == Word::transpose;
+        const bool is_view =
+            word == Word::part || word == Word::reshape || word == Word::transpose || word == Word::bits;
         last = std::max(last, is_view ? last_use_[i] : i);
       }
     }
@@ -144,6 +145,7 @@ private:
     if (own.word == Word::shift) return shift(i);
     if (own.word == Word::part || own.word == Word::transpose) return part(i);
     if (own.word == Word::reshape) return reshape(i);
+    if (own.word == Word::bits) return bits(i);
     if (own.word == Word::rows) return rows(i);
     if (own.word == Word::join) return join(i);
     const size_t row = find(own.word, has_number, dtype, own.dtype);
@@ -227,6 +229,16 @@ private:
     Operand operand = fitted(own.from[0], node(own.from[0]).dims, true, false);
     operand.dims = own.dims;
     operand.strides = dense_strides(own.dims);
+    made_[i] = with_rank(operand, own.dims.size());
+  }
+
+  void bits(size_t i) {
+    const Node& own = nodes_[i];
+    Operand operand = made(own.from[0]);
+    const int64_t bytes = sdk::bytes_of(own.dtype), pieces = sdk::bytes_of(operand.dtype) / bytes;
+    operand.byte_offset += own.by * bytes;
+    operand.dtype = own.dtype;
+    for (int64_t& stride : operand.strides) stride *= pieces;
     made_[i] = with_rank(operand, own.dims.size());
   }
 

@@ -43,6 +43,8 @@ double computed(Word word, double a, double b) {
       return std::log(a);
     case Word::tanh:
       return std::tanh(a);
+    case Word::floor:
+      return std::floor(a);
     case Word::less:
       return a < b ? 1 : 0;
     case Word::less_equal:
@@ -57,6 +59,25 @@ double computed(Word word, double a, double b) {
       return a != 0 || b != 0 ? 1 : 0;
     default:
       throw sdk::Error(RLK_INTERNAL, sdk::format("no number is %s", name_of(word)));
+  }
+}
+
+// Of integers, to the last bit.
+int64_t computed_whole(Word word, int64_t a, int64_t b) {
+  const auto x = static_cast<uint64_t>(a), y = static_cast<uint64_t>(b);
+  switch (word) {
+    case Word::add:
+      return static_cast<int64_t>(x + y);
+    case Word::subtract:
+      return static_cast<int64_t>(x - y);
+    case Word::multiply:
+      return static_cast<int64_t>(x * y);
+    case Word::bit_and:
+      return a & b;
+    case Word::bit_xor:
+      return a ^ b;
+    default:
+      throw sdk::Error(RLK_INTERNAL, sdk::format("no integer is %s", name_of(word)));
   }
 }
 
@@ -76,54 +97,6 @@ uint64_t bits_of(double number) {
   uint64_t bits = 0;
   std::memcpy(&bits, &number, sizeof(bits));
   return bits;
-}
-
-const char* name_of(Word word) {
-  constexpr const char* kNames[] = {"an input",
-                                    "a number",
-                                    "a part",
-                                    "other sizes",
-                                    "a transposition",
-                                    "rows of tokens",
-                                    "columns beside columns",
-                                    "a cast",
-                                    "a copy",
-                                    "an expansion",
-                                    "a fill",
-                                    "a range",
-                                    "a sum",
-                                    "a difference",
-                                    "a product",
-                                    "a quotient",
-                                    "abs",
-                                    "sqrt",
-                                    "exp",
-                                    "log",
-                                    "tanh",
-                                    "less",
-                                    "less_equal",
-                                    "greater",
-                                    "greater_equal",
-                                    "equal",
-                                    "not_equal",
-                                    "and",
-                                    "or",
-                                    "a selection",
-                                    "an index",
-                                    "a gather",
-                                    "rows by an index",
-                                    "columns by an index",
-                                    "rows put by an index",
-                                    "a product of matrices",
-                                    "an order",
-                                    "a shift",
-                                    "a data error",
-                                    "a sum of columns",
-                                    "a maximum of columns",
-                                    "the place of a maximum",
-                                    "a sum of rows"};
-  static_assert(sizeof(kNames) / sizeof(kNames[0]) == static_cast<size_t>(Word::sum_rows) + 1, "one name each");
-  return kNames[static_cast<size_t>(word)];
 }
 
 int Recorder::add(Node node) {
@@ -226,6 +199,7 @@ int Recorder::step(Word word, const From& from) {
     node.dims = broadcast(node.dims, at(value).dims);
   }
   if (all_numbers && !is_reduction(word)) {
+    if (node.dtype == Dtype::i64) return id_number(computed_whole(word, at(from[0]).by, at(from[1]).by));
     return number(computed(word, at(from[0]).number, from[1] < 0 ? 0 : at(from[1]).number), node.dtype);
   }
   if (is_reduction(word)) {
@@ -257,6 +231,8 @@ int Recorder::make(Word word, int a, int b) {
       break;
     case Word::add:
     case Word::multiply:
+    case Word::bit_and:
+    case Word::bit_xor:
     case Word::both:
     case Word::either:
       if (is_number(a)) std::swap(a, b);
@@ -282,6 +258,17 @@ int Recorder::inverse(int mask) {
     return step(Word::not_equal, node.from);
   }
   return step(Word::equal, {mask, number(0, Dtype::boolean), -1});
+}
+
+int Recorder::bits(int value, Dtype dtype, int64_t piece) {
+  if (is_number(value)) {
+    if (at(value).dtype != Dtype::i64 || dtype != Dtype::i32)
+      throw sdk::Error(RLK_INTERNAL, "of numbers only the words of integers are known");
+    return number(static_cast<int32_t>(static_cast<uint64_t>(at(value).by) >> 32 * piece), dtype);
+  }
+  Node node = node_of(Word::bits, dtype, {value, -1, -1}, at(value).dims);
+  node.by = piece;
+  return add(std::move(node));
 }
 
 int Recorder::select(int mask, int chosen, int other) {

@@ -30,8 +30,8 @@ struct Node {
   sdk::Dtype dtype = sdk::Dtype::f32;  // boolean: a mask
   From from;
   double number = 0;  // of Word::number, as the dtype keeps it; of Word::report the first row
-  // Of Word::shift; of order how many places; of part, rows and join the first; of sum_rows the axis; of a cast which
-  // use it is for; of a number of i64 the integer.
+  // Of Word::shift; of order how many places; of part, rows and join the first; of bits which piece; of sum_rows the
+  // axis; of a cast which use it is for; of a number of i64 the integer.
   int64_t by = 0;
   size_t axis = 0;  // of Word::part, and the first of Word::transpose
   View view;        // of Word::input
@@ -90,6 +90,8 @@ public:
   int make(Word word, int a, int b);
   int select(int mask, int chosen, int other);
   int inverse(int mask);
+  // Piece `piece`, the lowest being 0, of each number's memory.
+  int bits(int value, sdk::Dtype dtype, int64_t piece);
   int index(int id);
   int gather(int rows, int index);
   int take_rows(int table, int index);

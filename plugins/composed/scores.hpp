@@ -164,23 +164,25 @@ Value finite_log_probability(D d, Value score, Value lse) {
 
 #define RLK_COMPOSED_SCORES(OP, made, refusal, ...) \
   RLK_COMPOSED_SCORES_DEFINE(OP, RLK_NUMERICS_DETERMINISTIC, 1, made, refusal, __VA_ARGS__)
-#define RLK_COMPOSED_SCORES_DEFINE(OP, numerics, workspaces, made, refusal, ...)                     \
-  namespace rlk::composed {                                                                          \
-  struct OP##Scores {                                                                                \
-    using Op = sdk::ops::OP;                                                                         \
-    static constexpr uint32_t kNumerics = numerics;                                                  \
-    static constexpr uint64_t kChunks = workspaces;                                                  \
-    static sdk::Refusal refuse([[maybe_unused]] const Arguments<Op>& call, bool) { return refusal; } \
-    static Factors factors_of(const Arguments<Op>&) { return {}; }                                   \
-    static void record_call(Recorder& recorder, const Arguments<Op>& call) {                         \
-      const auto terms = made;                                                                       \
-      record_rows(recorder, terms.asks_f64() || any_f64<Op>(call), [&]([[maybe_unused]] auto d) {    \
-        using V [[maybe_unused]] = Value;                                                            \
-        [[maybe_unused]] const Reader<decltype(d)> in{recorder};                                     \
-        [[maybe_unused]] const Writer out{recorder};                                                 \
-        __VA_ARGS__                                                                                  \
-      });                                                                                            \
-    }                                                                                                \
-  };                                                                                                 \
-  }                                                                                                  \
+#define RLK_COMPOSED_SCORES_DEFINE(OP, numerics, workspaces, made, refusal, ...)                                    \
+  namespace rlk::composed {                                                                                         \
+  struct OP##Scores {                                                                                               \
+    using Op = sdk::ops::OP;                                                                                        \
+    static constexpr uint32_t kNumerics = numerics;                                                                 \
+    static constexpr uint64_t kChunks = workspaces;                                                                 \
+    static sdk::Refusal refuse([[maybe_unused]] const Arguments<Op>& call, [[maybe_unused]] const Abilities& can) { \
+      return refusal;                                                                                               \
+    }                                                                                                               \
+    static Factors factors_of(const Arguments<Op>&) { return {}; }                                                  \
+    static void record_call(Recorder& recorder, const Arguments<Op>& call) {                                        \
+      const auto terms = made;                                                                                      \
+      record_rows(recorder, terms.asks_f64() || any_f64<Op>(call), [&]([[maybe_unused]] auto d) {                   \
+        using V [[maybe_unused]] = Value;                                                                           \
+        [[maybe_unused]] const Reader<decltype(d)> in{recorder};                                                    \
+        [[maybe_unused]] const Writer out{recorder};                                                                \
+        __VA_ARGS__                                                                                                 \
+      });                                                                                                           \
+    }                                                                                                               \
+  };                                                                                                                \
+  }                                                                                                                 \
   RLK_COMPOSED_LISTED(OP##Scores)

@@ -7,7 +7,7 @@
 //     out(of_columns(call.loss), tokens.batch(tokens.sums(loss)));
 //   })
 //
-// The operator's name, what it declines of a call (has_f64: whether the device has fp64), and statements: d is the tag
+// The operator's name, what it declines of a call (can: what the vendor has), and statements: d is the tag
 // and D its type, V a value, in(view) a tensor's numbers, out(view, value) what becomes of them. In fp64 where the
 // device has it. What is one for each sequence is [sequences, 1], and what is one for the batch [1, 1].
 #pragma once
@@ -109,25 +109,25 @@ void record_tokens(Recorder& recorder, bool is_f64, Record record) {
 
 }  // namespace rlk::composed
 
-#define RLK_COMPOSED_TOKENS(OP, refusal, ...)                                                               \
-  namespace rlk::composed {                                                                                 \
-  struct OP##Tokens {                                                                                       \
-    using Op = sdk::ops::OP;                                                                                \
-    static constexpr uint32_t kNumerics = RLK_NUMERICS_DETERMINISTIC;                                       \
-    static constexpr bool kChunks = false;                                                                  \
-    static sdk::Refusal refuse([[maybe_unused]] const Arguments<Op>& call, [[maybe_unused]] bool has_f64) { \
-      return refusal;                                                                                       \
-    }                                                                                                       \
-    static Factors factors_of(const Arguments<Op>&) { return {}; }                                          \
-    static void record_call(Recorder& recorder, const Arguments<Op>& call) {                                \
-      record_tokens(recorder, any_f64<Op>(call), [&]([[maybe_unused]] auto d) {                             \
-        using D [[maybe_unused]] = decltype(d);                                                             \
-        using V [[maybe_unused]] = Value;                                                                   \
-        [[maybe_unused]] const Reader<decltype(d)> in{recorder};                                            \
-        [[maybe_unused]] const Writer out{recorder};                                                        \
-        __VA_ARGS__                                                                                         \
-      });                                                                                                   \
-    }                                                                                                       \
-  };                                                                                                        \
-  }                                                                                                         \
+#define RLK_COMPOSED_TOKENS(OP, refusal, ...)                                                                       \
+  namespace rlk::composed {                                                                                         \
+  struct OP##Tokens {                                                                                               \
+    using Op = sdk::ops::OP;                                                                                        \
+    static constexpr uint32_t kNumerics = RLK_NUMERICS_DETERMINISTIC;                                               \
+    static constexpr bool kChunks = false;                                                                          \
+    static sdk::Refusal refuse([[maybe_unused]] const Arguments<Op>& call, [[maybe_unused]] const Abilities& can) { \
+      return refusal;                                                                                               \
+    }                                                                                                               \
+    static Factors factors_of(const Arguments<Op>&) { return {}; }                                                  \
+    static void record_call(Recorder& recorder, const Arguments<Op>& call) {                                        \
+      record_tokens(recorder, any_f64<Op>(call), [&]([[maybe_unused]] auto d) {                                     \
+        using D [[maybe_unused]] = decltype(d);                                                                     \
+        using V [[maybe_unused]] = Value;                                                                           \
+        [[maybe_unused]] const Reader<decltype(d)> in{recorder};                                                    \
+        [[maybe_unused]] const Writer out{recorder};                                                                \
+        __VA_ARGS__                                                                                                 \
+      });                                                                                                           \
+    }                                                                                                               \
+  };                                                                                                                \
+  }                                                                                                                 \
   RLK_COMPOSED_LISTED(OP##Tokens)

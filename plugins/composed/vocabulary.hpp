@@ -121,6 +121,9 @@ inline Value Abs(Value a) {
 inline Value Sqrt(Value a) {
   return detail::made(Word::root, a);
 }
+inline Value Floor(Value a) {
+  return detail::made(Word::floor, a);
+}
 inline Value MulAdd(Value a, Value b, Value c) {
   return Add(Mul(a, b), c);
 }

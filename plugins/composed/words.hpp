@@ -11,6 +11,7 @@ enum class Word : uint8_t {
   part,       // places of a value along one dimension; no step
   reshape,    // the same numbers in other sizes; no step
   transpose,  // a dimension and the next exchanged; no step
+  bits,       // a piece of each number's memory, as a number of another dtype; no step
   rows,       // some rows of a tensor [sequences, tokens, columns], of which each token is one
   join,       // columns put beside those that a value has so far
   cast,
@@ -27,6 +28,9 @@ enum class Word : uint8_t {
   exp,
   log,
   tanh,  // where the vendor has it (Abilities), else formulas make it of exp
+  floor,
+  bit_and,
+  bit_xor,
   less,
   less_equal,
   greater,  // with a number only: two tensors are swapped
@@ -58,6 +62,7 @@ struct Abilities {
   bool has_tanh = false;
   bool rounds_products = false;  // matrices of 16 bits are multiplied in fp32, rounded once; else they are cast before
   int64_t block_bytes = int64_t{1} << 62;  // half of the workspace, for what a formula cuts into blocks by itself
+  bool has_integers = false;               // sums, products and bits of i64 (integers.hpp)
 };
 
 // As it stands in a reason to decline.

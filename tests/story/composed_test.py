@@ -17,7 +17,7 @@ BRIEF = {"max": "N=5,D=37", "sum": "N=5,D=37", "mean": "N=5,D=37", "softmax": "N
          "scaled_softmax_backward": "N=5,D=37", "rms_norm": "N=5,H=37", "layer_norm": "N=5,H=37",
          "rms_norm_backward": "N=5,H=37", "layer_norm_backward": "N=5,H=37", "add_rms_norm": "N=5,H=37",
          "add_rms_norm_backward": "N=5,H=37", "token_rewards": "B=9,L=33",
-         "attention_backward": "B=2,Sq=7,Sk=7,Hq=2,Hkv=2,D=16",
+         "sample": "N=5,V=38", "attention_backward": "B=2,Sq=7,Sk=7,Hq=2,Hkv=2,D=16",
          "paged_attention": "B=3,Tq=3,Hq=2,Hkv=2,D=16,NB=5,MB=3,BS=8"}
 # Of the vendors' calls: blocks of 8 tokens are too small for Ascend's.
 OWN_BRIEF = {**BRIEF, "paged_attention": "B=3,Tq=3,Hq=2,Hkv=2,D=16,NB=5,MB=3,BS=64"}
@@ -117,6 +117,14 @@ class Composed(command.Case):
     @unittest.skipUnless("RLK_TEST_CAMBRICON" in os.environ, "built without the cambricon plugin")
     def test_cambricons_own_calls_are_verified_beside_the_programs(self):
         self.expect_own("cambricon", LD_LIBRARY_PATH=os.environ["RLK_TEST_CAMBRICON"])
+
+    @unittest.skipUnless("RLK_TEST_CAMBRICON" in os.environ, "built without the cambricon plugin")
+    def test_draws_are_declined_where_integers_are_not_multiplied(self):
+        found = self.units("cambricon", "sample", "f32", LD_LIBRARY_PATH=os.environ["RLK_TEST_CAMBRICON"])
+        self.assertIn("verified", {unit["verdict"] for unit in found})  # without draws
+        for unit in found:
+            if unit["verdict"] == "declined":
+                self.assertIn("draws are products of integers of 64 bits", unit["reason"])
 
     @unittest.skipUnless("RLK_TEST_CAMBRICON" in os.environ, "built without the cambricon plugin")
     def test_what_cambricon_has_no_primitive_for_is_declined_with_that_reason(self):

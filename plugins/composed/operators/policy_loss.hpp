@@ -163,7 +163,7 @@ inline Value entropy_divisor(const PolicyRules& rules, Value selected) {
 
 }  // namespace rlk::composed
 
-RLK_COMPOSED_TOKENS(PolicyLoss, refuse_policy(call, has_f64), {
+RLK_COMPOSED_TOKENS(PolicyLoss, refuse_policy(call, can.has_f64), {
   const PolicyBatch<D> batch(d, call, in, View(), 0);
   const V active = batch.own.active;
   const V value = batch.active(batch.loss.value);
@@ -182,7 +182,7 @@ RLK_COMPOSED_TOKENS(PolicyLoss, refuse_policy(call, has_f64), {
   metrics.put_sequences(d, call.sequence_metrics, out);
   metrics.put_batch(d, batch.tokens, call.metrics, out);
 })
-RLK_COMPOSED_TOKENS(PolicyLossBackward, refuse_policy(call, has_f64), {
+RLK_COMPOSED_TOKENS(PolicyLossBackward, refuse_policy(call, can.has_f64), {
   const PolicyBatch<D> batch(d, call, in, call.grad_per_token, formula::gradient_at_bound(call.params.clamp_gradient));
   const V active = batch.own.active;
   const TokenWeights<D> weights(d, call.params, batch.tokens, active);

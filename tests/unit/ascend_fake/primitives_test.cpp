@@ -54,6 +54,36 @@ TEST_F(Primitives, unary_functions) {
   EXPECT_EQ(read<float>(memory, 3), (std::vector<float>{-kInf, 0, std::log(8.0F)}));
 }
 
+// Of whole numbers, to the last bit; from FLOAT only those that the vendor speaks of.
+TEST_F(Primitives, integers_of_64_bits) {
+  aclTensor* out = empty_like<int64_t>({3}, &memory);
+  aclTensor* a = tensor<int64_t>({3}, {-6, 0x7fffffffffffffff, 0xff00ff00ff});
+  aclTensor* b = tensor<int64_t>({3}, {0xffffffff, 1, 0x0ff00ff00f});
+  ASSERT_EQ(call(aclnnBitwiseAndTensorGetWorkspaceSize, aclnnBitwiseAndTensor, a, b, out), ACL_SUCCESS);
+  EXPECT_EQ(read<int64_t>(memory, 3), (std::vector<int64_t>{0xfffffffa, 1, 0x0f000f000f}));
+  ASSERT_EQ(call(aclnnBitwiseXorTensorGetWorkspaceSize, aclnnBitwiseXorTensor, a, b, out), ACL_SUCCESS);
+  EXPECT_EQ(read<int64_t>(memory, 3),
+            (std::vector<int64_t>{-6 ^ int64_t{0xffffffff}, 0x7ffffffffffffffe, 0xf0f0f0f0f0}));
+  aclTensor* sum = empty_like<int64_t>({1}, &memory);
+  ASSERT_EQ(call(aclnnReduceSumGetWorkspaceSize, aclnnReduceSum, tensor<int64_t>({3}, {0x7ffffffffffffff0, -5, 6}),
+                 ints({0}), true, int32_t{ACL_INT64}, sum),
+            ACL_SUCCESS);
+  EXPECT_EQ(read<int64_t>(memory, 1), std::vector<int64_t>{0x7ffffffffffffff1});
+
+  out = empty_like<int64_t>({4}, &memory);
+  ASSERT_EQ(call(aclnnCastGetWorkspaceSize, aclnnCast, tensor<float>({4}, {-7, 2147483520, 2147483648.0F, 0.5F}),
+                 int32_t{ACL_INT64}, out),
+            ACL_SUCCESS);
+  const std::vector<int64_t> whole = read<int64_t>(memory, 4);
+  EXPECT_EQ(whole[0], -7);
+  EXPECT_EQ(whole[1], 2147483520);
+  EXPECT_NE(whole[2], 2147483648);
+  EXPECT_NE(whole[3], 0);
+  aclTensor* down = empty_like<float>({3}, &memory);
+  ASSERT_EQ(call(aclnnFloorGetWorkspaceSize, aclnnFloor, tensor<float>({3}, {-0.5F, 7, 7.9F}), down), ACL_SUCCESS);
+  EXPECT_EQ(read<float>(memory, 3), (std::vector<float>{-1, 7, 7}));
+}
+
 TEST_F(Primitives, differences_products_quotients) {
   aclTensor* out = empty_like<float>({2}, &memory);
   aclTensor* a = tensor<float>({2}, {6, 9});

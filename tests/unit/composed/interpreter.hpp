@@ -1,7 +1,8 @@
-// A vendor that computes on the host, in fp32, in two characters: one takes any strides and lets every operand repeat,
-// one wants dense tensors of the output's sizes and no numbers. What is not written yet is NaN.
+// A vendor that computes on the host, in fp32 and in integers, in two characters: one takes any strides and lets every
+// operand repeat, one wants dense tensors of the output's sizes and no numbers. What is not written yet is NaN.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -32,11 +33,33 @@ inline Primitives vendor(bool is_strict, uint64_t workspace_bytes = ~uint64_t{0}
   return all;
 }
 
+// The same with integers, which it casts to and from.
+inline Primitives vendor_of_integers(bool is_strict) {
+  Primitives all = vendor(is_strict);
+  for (Primitive& one : all.table)
+    one.dtypes = one.to = {Dtype::f32, Dtype::boolean, Dtype::i64, Dtype::i32, Dtype::u8};
+  Primitive cast = all.table[0];
+  cast.word = Word::cast;
+  cast.in_place = false;
+  cast.takes_strides = !is_strict;
+  all.table.push_back(cast);
+  return all;
+}
+
 class Interpreter {
 public:
-  Interpreter(const Primitives& primitives, std::vector<std::vector<float>*> inputs,
-              std::vector<std::vector<float>*> outputs)
-      : primitives_(primitives), inputs_(std::move(inputs)), outputs_(std::move(outputs)) {}
+  Interpreter(const Primitives& primitives, const std::vector<std::vector<float>*>& inputs,
+              const std::vector<std::vector<float>*>& outputs)
+      : primitives_(primitives) {
+    for (std::vector<float>* input : inputs) inputs_.push_back(reinterpret_cast<std::byte*>(input->data()));
+    for (std::vector<float>* output : outputs) outputs_.push_back(reinterpret_cast<std::byte*>(output->data()));
+  }
+  // Of tensors of any dtypes.
+  struct Tensors {
+    std::vector<std::byte*> inputs, outputs;
+  };
+  Interpreter(const Primitives& primitives, Tensors tensors)
+      : primitives_(primitives), inputs_(std::move(tensors.inputs)), outputs_(std::move(tensors.outputs)) {}
 
   void run(const Program& program) {
     workspace_.assign(program.workspace_bytes, std::byte{0xff});
@@ -46,9 +69,8 @@ public:
 private:
   std::byte* first(const Operand& operand) {
     std::byte* start = operand.place == Operand::Place::workspace ? workspace_.data()
-                       : operand.place == Operand::Place::input
-                           ? reinterpret_cast<std::byte*>(inputs_[operand.index]->data())
-                           : reinterpret_cast<std::byte*>(outputs_[operand.index]->data());
+                       : operand.place == Operand::Place::input   ? inputs_[operand.index]
+                                                                  : outputs_[operand.index];
     return start + operand.byte_offset;
   }
   // Whose number `at` of the sizes `dims` is; sizes of 1 repeat.
@@ -94,6 +116,8 @@ private:
         return std::log(a);
       case Word::tanh:
         return std::tanh(a);
+      case Word::floor:
+        return std::floor(a);
       case Word::less:
         return a < b;
       case Word::less_equal:
@@ -119,6 +143,8 @@ private:
 
   void run(const Step& step) {
     const Primitive& primitive = primitives_.table[step.primitive];
+    if (primitive.word == Word::gather) return gather(step);
+    if (has_integers(step)) return primitive.word == Word::sum ? sum_integers(step) : run_integers(step);
     if (is_reduction(primitive.word)) return reduce(primitive.word, step);
     if (primitive.word == Word::product) return multiply(step);
     if (primitive.word == Word::put_rows) return put_rows(step);
@@ -134,6 +160,107 @@ private:
       store(step.out, at, computed(primitive.word, operand[0], operand[1], operand[2]));
     }
   }
+
+  // --- integers ------------------------------------------------------------------------------------------------------
+  static bool is_integer(const Operand& operand) {
+    return operand.dtype == Dtype::i64 || operand.dtype == Dtype::i32 || operand.dtype == Dtype::u8;
+  }
+  static bool has_integers(const Step& step) {
+    return is_integer(step.out) || std::any_of(step.in.begin(), step.in.end(), is_integer);
+  }
+  template <class T>
+  T bits_at(const Operand& operand, const Dims& dims, int64_t at) {
+    T value{};
+    std::memcpy(&value, element(operand, dims, at), sizeof(value));
+    return value;
+  }
+  int64_t load_integer(const Operand& operand, const Dims& dims, int64_t at) {
+    if (operand.place == Operand::Place::number) return static_cast<int64_t>(operand.number);
+    if (operand.dtype == Dtype::i64) return bits_at<int64_t>(operand, dims, at);
+    if (operand.dtype == Dtype::i32) return bits_at<int32_t>(operand, dims, at);
+    if (operand.dtype == Dtype::u8) return bits_at<uint8_t>(operand, dims, at);
+    const float number = load(operand, dims, at);
+    EXPECT_TRUE(number == std::floor(number) && std::fabs(number) <= 2147483520.0F) << number;
+    return static_cast<int64_t>(number);
+  }
+  void store_integer(const Operand& operand, int64_t at, int64_t value) {
+    std::byte* const to = element(operand, operand.dims, at);
+    const auto narrow = static_cast<int32_t>(value);
+    if (operand.dtype == Dtype::i64)
+      std::memcpy(to, &value, sizeof(value));
+    else if (operand.dtype == Dtype::i32)
+      std::memcpy(to, &narrow, sizeof(narrow));
+    else if (operand.dtype == Dtype::u8)
+      *to = static_cast<std::byte>(value);
+    else
+      store(operand, at, static_cast<float>(value));
+  }
+  // No program may leave the 63 bits of a number: what is there is documented nowhere.
+  static int64_t computed_integer(Word word, int64_t a, int64_t b, int64_t c) {
+    int64_t result = 0;
+    switch (word) {
+      case Word::add:
+        EXPECT_FALSE(__builtin_add_overflow(a, b, &result)) << a << " + " << b;
+        return result;
+      case Word::subtract:
+        EXPECT_FALSE(__builtin_sub_overflow(a, b, &result)) << a << " - " << b;
+        return result;
+      case Word::multiply:
+        EXPECT_FALSE(__builtin_mul_overflow(a, b, &result)) << a << " * " << b;
+        return result;
+      case Word::bit_and:
+        return a & b;
+      case Word::bit_xor:
+        return a ^ b;
+      case Word::less:
+        return a < b;
+      case Word::less_equal:
+        return a <= b;
+      case Word::greater:
+        return a > b;
+      case Word::greater_equal:
+        return a >= b;
+      case Word::equal:
+        return a == b;
+      case Word::not_equal:
+        return a != b;
+      case Word::select:
+        return a != 0 ? b : c;
+      default:
+        return a;  // casts, copies, expansions, fills
+    }
+  }
+  void run_integers(const Step& step) {
+    const Primitive& primitive = primitives_.table[step.primitive];
+    for (int64_t at = 0; at < element_count(step.out.dims); ++at) {
+      int64_t operand[3] = {};
+      for (size_t k = 0; k < step.in.size(); ++k) operand[k] = load_integer(step.in[k], step.out.dims, at);
+      if (primitive.has_number)
+        operand[step.in.size()] = step.in[0].dtype == Dtype::i64 ? step.whole : static_cast<int64_t>(step.number);
+      if (step.in.empty()) operand[0] = static_cast<int64_t>(step.number);
+      store_integer(step.out, at, computed_integer(primitive.word, operand[0], operand[1], operand[2]));
+    }
+  }
+  void sum_integers(const Step& step) {
+    const int64_t size = step.in[0].dims.back();
+    for (int64_t row = 0; row < element_count(step.out.dims); ++row) {
+      int64_t sum = 0;
+      for (int64_t i = 0; i < size; ++i)
+        sum = computed_integer(Word::add, sum, load_integer(step.in[0], step.in[0].dims, row * size + i), 0);
+      store_integer(step.out, row, sum);
+    }
+  }
+  void gather(const Step& step) {
+    const int64_t columns = step.in[0].dims.back(), places = step.out.dims.back();
+    const auto bytes = static_cast<size_t>(rlk::sdk::bytes_of(step.out.dtype));
+    for (int64_t at = 0; at < element_count(step.out.dims); ++at) {
+      const int64_t place = load_integer(step.in[1], step.out.dims, at);
+      ASSERT_TRUE(place >= 0 && place < columns) << place;
+      std::memcpy(element(step.out, step.out.dims, at),
+                  element(step.in[0], step.in[0].dims, at / places * columns + place), bytes);
+    }
+  }
+
   // In the memory of the table; an index is a number.
   void put_rows(const Step& step) {
     EXPECT_EQ(first(step.in[0]), first(step.out));
@@ -181,7 +308,7 @@ private:
   }
 
   const Primitives& primitives_;
-  std::vector<std::vector<float>*> inputs_, outputs_;
+  std::vector<std::byte*> inputs_, outputs_;
   std::vector<std::byte> workspace_;
 };
 

@@ -27,6 +27,9 @@ FAKE_ASCEND_OP(aclnnLog, const aclTensor* self, aclTensor* out);
 FAKE_ASCEND_OP(aclnnAbs, const aclTensor* self, aclTensor* out);
 FAKE_ASCEND_OP(aclnnSqrt, const aclTensor* self, aclTensor* out);
 FAKE_ASCEND_OP(aclnnTanh, const aclTensor* self, aclTensor* out);
+FAKE_ASCEND_OP(aclnnFloor, const aclTensor* self, aclTensor* out);
+FAKE_ASCEND_OP(aclnnBitwiseAndTensor, const aclTensor* self, const aclTensor* other, aclTensor* out);
+FAKE_ASCEND_OP(aclnnBitwiseXorTensor, const aclTensor* self, const aclTensor* other, aclTensor* out);
 FAKE_ASCEND_OP(aclnnClamp, const aclTensor* self, const aclScalar* clipValueMin, const aclScalar* clipValueMax,
                aclTensor* out);
 FAKE_ASCEND_OP(aclnnClampMin, const aclTensor* self, const aclScalar* clipValueMin, aclTensor* out);

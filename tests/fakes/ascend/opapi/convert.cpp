@@ -17,6 +17,18 @@ void convert(const View& from, const View& to) {
   visit_compute(from.dtype, [&](auto typed) { store(to, load<decltype(typed)>(from, to.dims)); });
 }
 
+// From FLOAT to INT64 CANN speaks for numbers between -2^31 and 2147483583 alone, and not of fractions: those become
+// what no program can use.
+void convert_to_integers(const View& from, const View& to) {
+  std::vector<int64_t> whole;
+  for (const float x : load<float>(from, to.dims)) {
+    const auto number = static_cast<double>(x);
+    const bool is_exact = number > -2147483648.0 && number < 2147483583.0 && number == std::floor(number);
+    whole.push_back(is_exact ? static_cast<int64_t>(x) : -77777777777);
+  }
+  store(to, whole);
+}
+
 void fill(const View& target, const Scalar& value) {
   visit_compute(target.dtype, [&](auto typed) {
     using C = decltype(typed);
@@ -32,8 +44,9 @@ aclnnStatus aclnnCastGetWorkspaceSize(const aclTensor* self, int32_t dtype, aclT
   const Tensor& from = phase.in("self", self, kAll);
   const Tensor& to = phase.out("out", out, kAll);
   phase.require(from.dims == to.dims && to.dtype == dtype, "out of the shape of self and of the dtype named");
-  return phase.finish([](const Operands& operands) {
-    convert(operands.in[0], operands.out[0]);
+  const bool is_to_integers = from.dtype == ACL_FLOAT && to.dtype == ACL_INT64;
+  return phase.finish([is_to_integers](const Operands& operands) {
+    (is_to_integers ? convert_to_integers : convert)(operands.in[0], operands.out[0]);
     return 0;
   });
 }

@@ -18,6 +18,7 @@ constexpr Dtypes kClampable = {ACL_FLOAT, ACL_FLOAT16, ACL_BF16, ACL_INT32, ACL_
 constexpr Dtypes kSelectable = {ACL_FLOAT, ACL_FLOAT16, ACL_BF16, ACL_DOUBLE, ACL_INT32,
                                 ACL_INT64, ACL_UINT8,   ACL_INT8, ACL_BOOL};
 constexpr Dtypes kBool = {ACL_BOOL};
+constexpr Dtypes kIntegersAndBool = {ACL_INT8, ACL_UINT8, ACL_INT32, ACL_INT64, ACL_BOOL};
 
 // out[i] = fn(dtype of the inputs, self[i], other[i]); out may have another dtype than the inputs (comparisons).
 template <typename Function>
@@ -200,6 +201,25 @@ aclnnStatus aclnnTanhGetWorkspaceSize(const aclTensor* self, aclTensor* out, uin
                []<typename C>(int32_t, C x) { return static_cast<C>(std::tanh(x)); });
 }
 FAKE_ASCEND_PHASE2(aclnnTanh)
+
+aclnnStatus aclnnFloorGetWorkspaceSize(const aclTensor* self, aclTensor* out, uint64_t* bytes,
+                                       aclOpExecutor** executor) {
+  return unary(Phase1("aclnnFloor", bytes, executor), self, out, kReals, kReals,
+               []<typename C>(int32_t, C x) { return static_cast<C>(std::floor(x)); });
+}
+FAKE_ASCEND_PHASE2(aclnnFloor)
+
+#define FAKE_ASCEND_BITS(name, operation)                                                                            \
+  aclnnStatus name##GetWorkspaceSize(const aclTensor* self, const aclTensor* other, aclTensor* out, uint64_t* bytes, \
+                                     aclOpExecutor** executor) {                                                     \
+    return binary(Phase1(#name, bytes, executor), self, other, out, kIntegersAndBool,                                \
+                  []<typename C>(int32_t, C x, C y) {                                                                \
+                    return static_cast<C>(static_cast<int64_t>(x) operation static_cast<int64_t>(y));                \
+                  });                                                                                                \
+  }                                                                                                                  \
+  FAKE_ASCEND_PHASE2(name)
+FAKE_ASCEND_BITS(aclnnBitwiseAndTensor, &)
+FAKE_ASCEND_BITS(aclnnBitwiseXorTensor, ^)
 
 aclnnStatus aclnnClampGetWorkspaceSize(const aclTensor* self, const aclScalar* low, const aclScalar* high,
                                        aclTensor* out, uint64_t* bytes, aclOpExecutor** executor) {

@@ -10,6 +10,7 @@ namespace {
 
 constexpr Dtypes kFloats = {ACL_FLOAT, ACL_FLOAT16, ACL_BF16};
 constexpr Dtypes kReals = {ACL_FLOAT, ACL_FLOAT16, ACL_BF16, ACL_DOUBLE};
+constexpr Dtypes kSummable = {ACL_FLOAT, ACL_FLOAT16, ACL_BF16, ACL_DOUBLE, ACL_INT32, ACL_INT64};
 constexpr Dtypes kMovable = {ACL_FLOAT, ACL_FLOAT16, ACL_BF16, ACL_INT32, ACL_INT64, ACL_UINT8, ACL_BOOL};
 constexpr Dtypes kSelectable = {ACL_FLOAT, ACL_FLOAT16, ACL_BF16, ACL_DOUBLE, ACL_INT32,
                                 ACL_INT64, ACL_UINT8,   ACL_INT8, ACL_BOOL};
@@ -57,9 +58,9 @@ int check_index(const char* op, int64_t index, int64_t size) {
 aclnnStatus aclnnReduceSumGetWorkspaceSize(const aclTensor* self, const aclIntArray* dims, bool keep, int32_t dtype,
                                            aclTensor* out, uint64_t* bytes, aclOpExecutor** executor) {
   Phase1 phase("aclnnReduceSum", bytes, executor);
-  const Tensor& from = phase.in("self", self, kReals);
+  const Tensor& from = phase.in("self", self, kSummable);
   const auto over = phase.ints("dims", dims);
-  const Tensor& to = phase.out("out", out, kReals);
+  const Tensor& to = phase.out("out", out, kSummable);
   const int64_t dim = over.size() == 1 ? normalized(over[0], from.dims) : -1;
   phase.require(dim >= 0 && dim < static_cast<int64_t>(from.dims.size()), "one dimension of self (this simulator)");
   phase.require(to.dtype == dtype && to.dims == reduced(from.dims, {dim}, keep),
@@ -77,7 +78,7 @@ aclnnStatus aclnnReduceSumGetWorkspaceSize(const aclTensor* self, const aclIntAr
       }
       store(operands.out[0], sums);
     };
-    operands.in[0].dtype == ACL_DOUBLE ? reduce(double{}) : reduce(float{});
+    visit_compute(operands.in[0].dtype, reduce);
     return 0;
   });
 }
