@@ -49,15 +49,15 @@ private:
 
 }  // namespace rlk::composed
 
-#define RLK_COMPOSED_PARTS(OP, refusal, read_by_host, compose_call)                             \
-  namespace rlk::composed {                                                                     \
-  struct OP##Parts {                                                                            \
-    using Op = sdk::ops::OP;                                                                    \
-    static constexpr uint32_t kNumerics = 0;                                                    \
-    static sdk::Refusal refuse(const Arguments<Op>& call, bool) { return refusal; }             \
-    static Factors factors_of(const Arguments<Op>&) { return {}; }                              \
-    static uint64_t host_inputs(const Arguments<Op>& call) { return read_by_host; }             \
-    static void compose(Parts& parts, const Arguments<Op>& call) { compose_call(parts, call); } \
-  };                                                                                            \
-  }                                                                                             \
+#define RLK_COMPOSED_PARTS(OP, refusal, read_by_host, compose_call)                                  \
+  namespace rlk::composed {                                                                          \
+  struct OP##Parts {                                                                                 \
+    using Op = sdk::ops::OP;                                                                         \
+    static constexpr uint32_t kNumerics = 0;                                                         \
+    static sdk::Refusal refuse(const Arguments<Op>& call, bool) { return refusal; }                  \
+    static Factors factors_of(const Arguments<Op>&) { return {}; }                                   \
+    static uint64_t host_inputs([[maybe_unused]] const Arguments<Op>& call) { return read_by_host; } \
+    static void compose(Parts& parts, const Arguments<Op>& call) { compose_call(parts, call); }      \
+  };                                                                                                 \
+  }                                                                                                  \
   RLK_COMPOSED_LISTED(OP##Parts)
