@@ -176,8 +176,9 @@ def programs():
             if name not in fact["own"]:
                 raise SystemExit(f"support.py: support.toml says nothing of {name} of {vendor}")
             own.setdefault(snake(word.removesuffix("Fused")), []).append(f"`{name}`: {fact['own'][name]}")
-        why = {op: reason for reason, ops in fact["without"].items() for op in ops}
-        for reason in fact["without"]:
+        without = fact.get("without", {})
+        why = {op: reason for reason, ops in without.items() for op in ops}
+        for reason in without:
             reasons.setdefault(reason, chr(ord("a") + len(reasons)))
         for op in known:
             partly = fact.get("partly", {}).get(op)
@@ -191,8 +192,8 @@ def programs():
     lines = [[f"`{op}`", *(row[vendor] for vendor in vendors)] for op, row in sorted(cells.items())
              if any(text != "program" for text in row.values())]
     text = PROGRAMS + table(["operator", *(f"`{vendor}`" for vendor in vendors)], lines) + "\n" + "\n".join(counts) + "\n\n"
-    text += "".join(f"- ({letter}) {reason}\n" for reason, letter in reasons.items())
-    text += "\nCalls of the vendors that are not used, or not always:\n\n"
+    text += "".join(f"- ({letter}) {reason}\n" for reason, letter in reasons.items()) + ("\n" if reasons else "")
+    text += "Calls of the vendors that are not used, or not always:\n\n"
     return text + table(["call", "why"], [[*one] for vendor in vendors for one in facts[vendor]["unused"].items()])
 
 

@@ -49,6 +49,10 @@ View HeadPart::of_keys(const View& tensor) const {
   return permuted(narrowed(view, 2, head, heads), {0, 2, 1, 3});
 }
 
+HeadPart whole_of(const EqualSequences& batch, int64_t heads) {
+  return {0, batch.count, 0, heads, 0, batch.q_length, 0, batch.k_length, 0, batch.samples};
+}
+
 void see_keys(HeadPart& part, const ScoreTerms& terms, int64_t offset, int64_t k_length) {
   const int64_t first = part.query + offset, last = first + part.queries - 1;
   part.key = std::clamp<int64_t>(first - terms.before, 0, k_length);
@@ -58,7 +62,7 @@ void see_keys(HeadPart& part, const ScoreTerms& terms, int64_t offset, int64_t k
 HeadPart largest_part(const EqualSequences& batch, int64_t heads, int64_t group, const ScoreTerms& terms,
                       int64_t offset, const std::function<bool(const HeadPart&)>& fits) {
   constexpr int64_t kRows = 128;  // of a matrix that is not divided further, but for a matrix that still does not fit
-  HeadPart part{0, batch.count, 0, heads, 0, batch.q_length, 0, batch.k_length};
+  HeadPart part = whole_of(batch, heads);
   const auto halve = [](int64_t& size) { size = (size + 1) / 2; };
   const auto widest = [&] {
     HeadPart most = part, one = part;
@@ -70,12 +74,17 @@ HeadPart largest_part(const EqualSequences& batch, int64_t heads, int64_t group,
     return most;
   };
   while (!fits(widest())) {
+    const bool is_large = part.samples * part.queries * group > kRows;
     if (part.sequences > 1)
       halve(part.sequences);
-    else if (part.queries > 1 && part.queries * group > kRows)
+    else if (part.samples > 1 && is_large)
+      halve(part.samples);
+    else if (part.queries > 1 && is_large)
       halve(part.queries);
     else if (part.heads > 1)
       halve(part.heads);
+    else if (part.samples > 1)
+      halve(part.samples);
     else if (part.queries > 1)
       halve(part.queries);
     else

@@ -39,6 +39,7 @@ inline sdk::Refusal refuse_scores(const ScoreTerms& terms) {
 struct EqualSequences {
   int64_t first, count;  // among those of the call
   int64_t q_first, q_length, k_first, k_length;
+  int64_t samples = 1;  // each with as many queries, of which all see some keys (prefix.hpp)
 };
 
 // Of packed sequences the runs of equal lengths, by where each starts and the last ends.
@@ -52,6 +53,7 @@ View as_sequences(const View& packed, int64_t first, int64_t count, int64_t leng
 // Some sequences, key heads and queries of equal sequences, and the keys that those queries see.
 struct HeadPart {
   int64_t sequence, sequences, head, heads, query, queries, key, keys;
+  int64_t sample = 0, samples = 1;
 
   // Of [sequences, tokens, query heads, D]: [sequences, key heads, group, queries, D]; without D of what is one for
   // each query.
@@ -60,27 +62,30 @@ struct HeadPart {
   View of_keys(const View& tensor) const;
 };
 
+HeadPart whole_of(const EqualSequences& batch, int64_t heads);
+
 // The keys that queries from `query` on see, of the sequence's; offset: the key at which its first query stands.
 void see_keys(HeadPart& part, const ScoreTerms& terms, int64_t offset, int64_t k_length);
 
 // The part of a batch that is repeated to cover it, as large as `fits` lets it be of those queries that see the most
-// keys. Queries are divided before heads while their matrices stay large, because a part reads all keys that it sees.
+// keys. Samples and queries are divided before heads while their matrices stay large, because a part reads all keys
+// that it sees; samples first, so that a sample's own keys are read once.
 HeadPart largest_part(const EqualSequences& batch, int64_t heads, int64_t group, const ScoreTerms& terms,
                       int64_t offset, const std::function<bool(const HeadPart&)>& fits);
-// Visits the parts: sequences and heads outside (their keys are those of `begin`), queries inside.
-template <class Begin, class Visit>
-void each_part(const EqualSequences& batch, int64_t heads, const HeadPart& size, const Begin& begin,
-               const Visit& visit) {
+// Visits the parts: sequences and heads outside, their samples and queries inside.
+template <class Visit>
+void each_part(const EqualSequences& batch, int64_t heads, const HeadPart& size, const Visit& visit) {
   for (int64_t b = 0; b < batch.count; b += size.sequences) {
     for (int64_t h = 0; h < heads; h += size.heads) {
       HeadPart own = size;
       own.sequence = b, own.sequences = std::min(size.sequences, batch.count - b);
       own.head = h, own.heads = std::min(size.heads, heads - h);
-      own.key = 0, own.keys = batch.k_length;
-      begin(own);
-      for (int64_t i = 0; i < batch.q_length; i += size.queries) {
-        own.query = i, own.queries = std::min(size.queries, batch.q_length - i);
-        visit(own);
+      for (int64_t s = 0; s < batch.samples; s += size.samples) {
+        own.sample = s, own.samples = std::min(size.samples, batch.samples - s);
+        for (int64_t i = 0; i < batch.q_length; i += size.queries) {
+          own.query = i, own.queries = std::min(size.queries, batch.q_length - i);
+          visit(own);
+        }
       }
     }
   }

@@ -23,14 +23,13 @@ inline void compose_attention(Parts& parts, const Arguments<sdk::ops::Attention>
             return part.of_queries(queries_of(call, batch, view), group);
           };
           const auto of_keys = [&](const View& view) { return heads.read(part.of_keys(keys_of(call, batch, view))); };
-          attend(heads, {of_queries(call.q), of_queries(call.out), of_queries(call.lse)}, of_keys(call.k),
-                 of_keys(call.v));
+          attend(d, one_set(heads, of_keys(call.k), of_keys(call.v)),
+                 {of_queries(call.q), of_queries(call.out), of_queries(call.lse)});
         });
       };
     };
     const HeadPart size = part_size(parts, batch, call.Hkv, group, terms, offset, record);
-    each_part(
-        batch, call.Hkv, size, [](const HeadPart&) {}, [&](const HeadPart& part) { parts.add(record(part)); });
+    each_part(batch, call.Hkv, size, [&](const HeadPart& part) { parts.add(record(part)); });
   }
 }
 

@@ -117,14 +117,13 @@ inline void compose_paged(Parts& parts, const PagedCall& call, const EqualSequen
           return part.of_queries(as_sequences(view, batch.q_first, batch.count, batch.q_length), group);
         };
         const BlockReader blocks(recorder, call, batch, part);
-        attend(heads, {of_queries(call.q), of_queries(call.out), of_queries(call.lse)}, heads.cast(blocks.keys()),
-               heads.cast(blocks.values()));
+        attend(d, one_set(heads, heads.cast(blocks.keys()), heads.cast(blocks.values())),
+               {of_queries(call.q), of_queries(call.out), of_queries(call.lse)});
       });
     };
   };
   const HeadPart size = part_size(parts, batch, call.Hkv, group, terms, offset, record);
-  each_part(
-      batch, call.Hkv, size, [](const HeadPart&) {}, [&](const HeadPart& part) { parts.add(record(part)); });
+  each_part(batch, call.Hkv, size, [&](const HeadPart& part) { parts.add(record(part)); });
 }
 
 inline void compose_paged_attention(Parts& parts, const PagedCall& call) {

@@ -1,10 +1,6 @@
 // Attention as a program: the same numbers whatever is cut into parts, dense and packed, forward and backward, and
 // sequences that are wrong.
-#include <gtest/gtest.h>
-
-#include "interpreter.hpp"
-
-#include <rlk/sdk/ops.hpp>
+#include "attention_calls.hpp"
 
 #include <cmath>
 
@@ -16,36 +12,10 @@
 namespace {
 
 using namespace composed_test;
-using Numbers = std::vector<float>;
-
-constexpr int64_t kHeads = 4, kKeyHeads = 2, kColumns = 3;
-
-Numbers numbers(int64_t count, int64_t seed) {
-  Numbers made(static_cast<size_t>(count));
-  for (size_t i = 0; i < made.size(); ++i)
-    made[i] = static_cast<float>((static_cast<int64_t>(i) * 37 + seed * 11) % 29) / 10 - 1.4F;
-  return made;
-}
-
-View view(View::Place place, uint32_t index, const Dims& dims) {
-  View made;
-  made.place = place;
-  made.index = index;
-  made.dtype = Dtype::f32;
-  made.dims = dims;
-  made.strides = dense_strides(dims);
-  return made;
-}
 
 // One sequence: rows of its first query and first key, and how many of each.
 struct Lengths {
   int64_t q_first, queries, k_first, keys;
-};
-
-struct Options {
-  bool causal = false, top_left = false;
-  int64_t left = -1, right = -1;
-  double softcap = 0;
 };
 
 // All tensors of a call and of its gradient, rows of tokens.
@@ -153,11 +123,7 @@ Arguments<Op> described(const Batch& batch, const Options& options) {
   Arguments<Op> call;
   using Params = std::decay_t<decltype(call.params)>;
   call.params.layout = batch.is_packed() ? decltype(Params::layout)::packed : decltype(Params::layout)::dense;
-  call.params.causal = options.causal ? decltype(Params::causal)::on : decltype(Params::causal)::off;
-  call.params.causal_alignment = options.top_left ? decltype(Params::causal_alignment)::top_left
-                                                  : decltype(Params::causal_alignment)::bottom_right;
-  call.params.window_left = options.left, call.params.window_right = options.right;
-  call.params.softcap = options.softcap;
+  set(call.params, options);
   call.B = batch.sequences, call.Hq = kHeads, call.Hkv = kKeyHeads, call.D = kColumns;
   call.Sq = batch.queries, call.Sk = batch.keys;
   if (batch.is_packed()) call.Tq = batch.all_queries(), call.Tk = batch.all_keys();
@@ -179,16 +145,6 @@ Dims token_dims(const Batch& batch, bool is_query, int64_t heads, int64_t column
   dims.push_back(heads);
   if (columns > 0) dims.push_back(columns);
   return dims;
-}
-
-void expect_near(const Numbers& seen, const Numbers& wanted, const char* which) {
-  ASSERT_EQ(seen.size(), wanted.size());
-  for (size_t i = 0; i < seen.size(); ++i) {
-    if (std::isinf(wanted[i]))
-      EXPECT_EQ(seen[i], wanted[i]) << which << " " << i;
-    else
-      EXPECT_NEAR(seen[i], wanted[i], 2e-5F) << which << " " << i;
-  }
 }
 
 // On a vendor with so much workspace; answers how many steps it took.
