@@ -134,13 +134,15 @@ void GraphState::launch(Stream& on) {
     const auto create =
         r.aclrtCreateEventExWithFlag != nullptr ? r.aclrtCreateEventExWithFlag : r.aclrtCreateEventWithFlag;
     check(create(&end_, kEventSync | kEventProgress), "aclrtCreateEventExWithFlag");
-  } else if (last_on_ != on.native()) {
+  }
+  if (is_recorded_ && last_on_ != on.native()) {
     check(r.aclrtStreamWaitEvent(on.native(), end_), "aclrtStreamWaitEvent");
   }
   check(r.aclmdlRIExecuteAsync(model, on.native()), "aclmdlRIExecuteAsync");
   is_unread_ = is_written_;
-  last_on_ = on.native();
   check(r.aclrtRecordEvent(end_, on.native()), "aclrtRecordEvent");
+  is_recorded_ = true;
+  last_on_ = on.native();
 }
 
 bool GraphState::take(rlk_data_error& out, bool& is_idle) {
@@ -148,7 +150,7 @@ bool GraphState::take(rlk_data_error& out, bool& is_idle) {
   const std::lock_guard lock(mutex_);
   is_idle = true;
   if (!is_unread_) return false;
-  if (end_ != nullptr) {
+  if (is_recorded_) {
     int32_t status = kReached;
     check(runtime().aclrtQueryEventStatus(end_, &status), "aclrtQueryEventStatus");
     is_idle = status == kReached;
@@ -162,10 +164,8 @@ bool GraphState::take(rlk_data_error& out, bool& is_idle) {
 void GraphState::finish() {
   const Runtime& r = runtime();
   const std::lock_guard lock(mutex_);
-  if (end_ != nullptr) {
-    r.aclrtSynchronizeEvent(end_);
-    r.aclrtDestroyEvent(std::exchange(end_, nullptr));
-  }
+  if (std::exchange(is_recorded_, false)) r.aclrtSynchronizeEvent(end_);
+  if (end_ != nullptr) r.aclrtDestroyEvent(std::exchange(end_, nullptr));
   if (!std::exchange(is_captured, false)) return;
   captures().end(model, capture);  // while the handle cannot be another's
   r.aclmdlRIDestroy(model);

@@ -38,6 +38,7 @@ private:
   bool is_written_ = false;
   bool is_unread_ = false;  // launched since it was last read
   AclEvent end_ = nullptr;  // of the last launch
+  bool is_recorded_ = false;
   AclStream last_on_ = nullptr;
 };
 
