@@ -1,11 +1,11 @@
 // Each entry of the SDK in terms of AscendCL: memory, streams, events, records of data errors.
-#include "device.hpp"
-
 #include <rlk/sdk/memory.hpp>
 #include <rlk/sdk/numa.hpp>
 
 #include <algorithm>
 #include <limits>
+
+#include "capture.hpp"
 
 namespace rlk::ascend {
 namespace {
@@ -16,8 +16,7 @@ constexpr uint32_t kEventOrder = 3;                         // wait between stre
 constexpr uint32_t kEventTiming = 8;                        // time stamps
 constexpr int32_t kStreamComplete = 0, kEventComplete = 1;  // status numbers differ
 constexpr int32_t kInfoMemoryBytes = 301;                   // ACL_DEV_ATTR_TOTAL_GLOBAL_MEM_SIZE
-constexpr int32_t kCopyToDevice = 1, kCopyToHost = 2, kCopyOnDevice = 3;
-constexpr uint64_t kMillisecond = 1000000;  // AscendCL's deadlines count them
+constexpr uint64_t kMillisecond = 1000000;                  // AscendCL's deadlines count them
 constexpr uint64_t kForever = std::numeric_limits<uint64_t>::max();
 constexpr int64_t kMaskSize = 2048;  // rows and columns
 
@@ -31,7 +30,47 @@ void copy_name(char* to, size_t size, const std::string& from) {
   std::snprintf(to, size, "%s", from.c_str());
 }
 
+class RelaxedScope {
+public:
+  RelaxedScope() : exchanged_(exchange()) {}
+  ~RelaxedScope() {
+    if (exchanged_) exchange();
+  }
+  RelaxedScope(const RelaxedScope&) = delete;
+  RelaxedScope& operator=(const RelaxedScope&) = delete;
+
+private:
+  bool exchange() {
+    const auto function = runtime().aclmdlRICaptureThreadExchangeMode;
+    return function != nullptr && function(&mode_) == 0;
+  }
+  int32_t mode_ = kAclCaptureRelaxed;
+  const bool exchanged_;
+};
+
 }  // namespace
+
+int copy_now(void* to, const void* from, size_t bytes, int32_t kind) {
+  const RelaxedScope scope;
+  return runtime().aclrtMemcpy(to, bytes, from, bytes, kind);
+}
+
+int clear_now(void* memory, size_t bytes) {
+  const RelaxedScope scope;
+  return runtime().aclrtMemset(memory, bytes, 0, bytes);
+}
+
+bool take_error(DeviceErrorRecord* record, rlk_data_error& out) {
+  DeviceErrorRecord seen{};
+  check(copy_now(&seen, record, sizeof(seen), kCopyToHost), "aclrtMemcpy");
+  if (seen.state == 0) return false;
+  check(clear_now(record, sizeof(seen)), "aclrtMemset");
+  out.kind = static_cast<int32_t>(seen.kind);
+  out.tag = static_cast<uint32_t>(seen.state - 1);
+  out.row = seen.row;
+  out.value = seen.value;
+  return true;
+}
 
 AclContext ThreadContext::current() {
   AclContext context = nullptr;
@@ -56,15 +95,20 @@ Device::Device(int32_t ordinal) : ordinal_(ordinal) {
   if (callers != nullptr && callers != context_)
     check(runtime().aclrtSetCurrentContext(callers), "aclrtSetCurrentContext");
   soc_ = soc_name();
+  captures_ = captures_graphs(soc_);
 }
 
 Device::~Device() {
   try {
     const CurrentContext current(context_);
-    // A wrapped stream may have left while its work still writes to the record that it had.
-    runtime().aclrtSynchronizeDevice();
+    foreign_records_.close();
+    // A wrapped stream may have left while its work still writes to the record that it had. The device is not waited
+    // for: that would break a capture.
     records_.drain([](DeviceErrorRecord* record, AclEvent busy_until) {
-      if (busy_until != nullptr) runtime().aclrtDestroyEvent(busy_until);
+      if (busy_until != nullptr) {
+        runtime().aclrtSynchronizeEvent(busy_until);
+        runtime().aclrtDestroyEvent(busy_until);
+      }
       runtime().aclrtFree(record);
     });
     if (attention_mask_ != nullptr) runtime().aclrtFree(attention_mask_);
@@ -187,7 +231,7 @@ void* Device::attention_mask() {
   void* memory = nullptr;
   check(runtime().aclrtMalloc(&memory, hidden.size(), kHugeFirst), "aclrtMalloc");
   try {
-    check(runtime().aclrtMemcpy(memory, hidden.size(), hidden.data(), hidden.size(), kCopyToDevice), "aclrtMemcpy");
+    check(copy_now(memory, hidden.data(), hidden.size(), kCopyToDevice), "aclrtMemcpy");
   } catch (...) {
     runtime().aclrtFree(memory);
     throw;
@@ -211,7 +255,7 @@ DeviceErrorRecord* Device::take_record() {
     check(runtime().aclrtMalloc(&memory, kBytes, kHugeFirst), "aclrtMalloc");
     return static_cast<DeviceErrorRecord*>(memory);
   });
-  const int code = runtime().aclrtMemset(record, kBytes, 0, kBytes);
+  const int code = clear_now(record, kBytes);
   if (code != 0) records_.give_back(record, nullptr);
   check(code, "aclrtMemset");
   return record;
@@ -232,9 +276,11 @@ Stream::~Stream() {
     const Runtime& r = runtime();
     AclEvent busy_until = nullptr;
     if (owned_) {
+      abandon_capture();
       r.aclrtSynchronizeStream(native_);
       r.aclrtDestroyStream(native_);
     } else if (record_in_use_) {
+      if (capture_status() != kAclCaptureNone) return;  // an event would be part of the graph: the record is lost
       check(r.aclrtCreateEventWithFlag(&busy_until, kEventOrder), "aclrtCreateEventWithFlag");
       check(r.aclrtRecordEvent(busy_until, native_), "aclrtRecordEvent");
     }
@@ -244,36 +290,42 @@ Stream::~Stream() {
   }
 }
 
-rlk_status Stream::read_record(rlk_data_error& data_error) {
-  if (!record_in_use_) return RLK_OK;
-  DeviceErrorRecord seen{};
-  check(runtime().aclrtMemcpy(&seen, sizeof(seen), record_, sizeof(seen), kCopyToHost), "aclrtMemcpy");
-  record_in_use_ = false;
-  if (seen.state == 0) return RLK_OK;
-  check(runtime().aclrtMemset(record_, sizeof(seen), 0, sizeof(seen)), "aclrtMemset");
-  data_error.kind = static_cast<int32_t>(seen.kind);
-  data_error.tag = static_cast<uint32_t>(seen.state - 1);
-  data_error.row = seen.row;
-  data_error.value = seen.value;
-  return RLK_DATA_ERROR;
+rlk_status Stream::read_records(rlk_data_error& data_error) {
+  if (record_in_use_) {
+    const bool found = take_error(record_, data_error);
+    record_in_use_ = false;
+    if (found) return RLK_DATA_ERROR;
+  }
+  for (size_t i = 0; i < launched_.size();) {
+    bool is_idle = false;
+    const bool found = launched_[i]->take(data_error, is_idle);
+    if (is_idle)
+      launched_.erase(launched_.begin() + static_cast<std::ptrdiff_t>(i));
+    else
+      ++i;
+    if (found) return RLK_DATA_ERROR;
+  }
+  return device_.foreign_records().take(data_error) ? RLK_DATA_ERROR : RLK_OK;
 }
 
 rlk_status Stream::query(rlk_data_error& data_error) {
   const CurrentContext current(context_);
+  refuse_while_capturing("a query");
   int32_t status = kStreamComplete;
   check(runtime().aclrtStreamQuery(native_, &status), "aclrtStreamQuery");
-  return status == kStreamComplete ? read_record(data_error) : RLK_NOT_READY;
+  return status == kStreamComplete ? read_records(data_error) : RLK_NOT_READY;
 }
 
 rlk_status Stream::synchronize(uint64_t timeout_ns, rlk_data_error& data_error) {
   if (timeout_ns < kMillisecond) return sdk::poll(timeout_ns, [&] { return query(data_error); });
   const CurrentContext current(context_);
+  refuse_while_capturing("a synchronization");
   const int code = timeout_ns == kForever
                        ? runtime().aclrtSynchronizeStream(native_)
                        : runtime().aclrtSynchronizeStreamWithTimeout(native_, milliseconds(timeout_ns));
   if (code == kAclStreamSyncTimeout) return RLK_TIMEOUT;
   check(code, "aclrtSynchronizeStream");
-  return read_record(data_error);
+  return read_records(data_error);
 }
 
 void Stream::wait(sdk::Event& event) {

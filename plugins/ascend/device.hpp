@@ -3,7 +3,11 @@
 #pragma once
 
 #include <atomic>
+#include <memory>
 #include <mutex>
+#include <vector>
+
+#include <rlk/sdk/graph.hpp>
 
 #include "runtime.hpp"
 
@@ -27,6 +31,44 @@ struct DeviceErrorRecord {
   int64_t value;
 };
 
+// On no stream: done when they return, with AscendCL's code. A capture forbids that to a thread, and is broken by it;
+// not so in relaxed mode, which is the thread's meanwhile.
+int copy_now(void* to, const void* from, size_t bytes, int32_t kind);
+int clear_now(void* memory, size_t bytes);
+constexpr int32_t kCopyToDevice = 1, kCopyToHost = 2, kCopyOnDevice = 3;  // aclrtMemcpyKind
+
+// The error in the record, which is empty afterwards. False where there is none.
+bool take_error(DeviceErrorRecord* record, rlk_data_error& out);
+
+// Whether a process with this chip captures graphs, by the functions that CANN has and the chips that it captures on.
+bool captures_graphs(const std::string& soc);
+
+class Device;
+class GraphState;
+
+// The records of captures that the vendor's own calls began. When such a graph runs is not seen: every stream of the
+// device tells of it. [thread-safe]
+class ForeignRecords {
+public:
+  explicit ForeignRecords(Device& device) : device_(device) {}
+  DeviceErrorRecord* of(uint64_t capture, AclModel model);
+  bool take(rlk_data_error& out);
+  // The device ends: gives back the records that nothing can write to any more. The others are lost.
+  void close();
+
+private:
+  void forget(size_t i);
+  struct One {
+    uint64_t capture = 0;
+    DeviceErrorRecord* record = nullptr;
+    std::shared_ptr<std::atomic<bool>> is_over;  // nothing writes it any more
+  };
+  Device& device_;
+  std::mutex mutex_;
+  std::vector<One> all_;
+  std::atomic<bool> any_{false};
+};
+
 // Everything that AscendCL tells of a device without aclrtSetDevice. The runtime must be initialised.
 void describe(int32_t ordinal, rlk_device_properties& out);
 
@@ -48,6 +90,7 @@ public:
   int32_t ordinal() const { return ordinal_; }
   AclContext context() const { return context_; }
   const std::string& soc() const { return soc_; }
+  bool captures() const { return captures_; }
 
   // The compressed causal mask of the fused attention: 2048 x 2048 bytes, 1 above the diagonal. Made on the first call.
   // [thread-safe]
@@ -56,14 +99,17 @@ public:
   // A cleared record. A record whose stream may still write to it is given back with an event behind that work.
   DeviceErrorRecord* take_record();
   void give_back_record(DeviceErrorRecord* record, AclEvent busy_until);
+  ForeignRecords& foreign_records() { return foreign_records_; }
 
 private:
   const int32_t ordinal_;
   AclContext context_ = nullptr;
   std::string soc_;
+  bool captures_ = false;
   std::mutex mutex_;
   void* attention_mask_ = nullptr;
   sdk::Pool<DeviceErrorRecord*, AclEvent> records_;  // a null event: not in use
+  ForeignRecords foreign_records_{*this};
 };
 
 class Stream final : public sdk::Stream {
@@ -80,23 +126,34 @@ public:
   void fill(void* memory, uint8_t value, uint64_t bytes) override;
   // Needs aclrtLaunchHostFunc, which came with CANN 9.
   void enqueue_host_function(rlk_host_function function, void* user) override;
+  // Of captures: capture.cpp.
+  uint64_t capture_id() override;
+  void capture_retain(rlk_host_function release, void* user) override;
+  void begin_capture();
+  std::unique_ptr<sdk::Graph> end_capture();
 
   AclContext context() const { return context_; }
-  // For operators that can meet data errors: the host's record needs a compare-and-swap.
-  DeviceErrorRecord* error_record() {
-    record_in_use_ = true;
-    return record_;
-  }
+  // For operators that can meet data errors: the host's record needs a compare-and-swap. Work that is captured writes
+  // to its capture's.
+  DeviceErrorRecord* error_record(bool capturing);
+  // aclmdlRICaptureStatus, and the model that the work becomes.
+  int32_t capture_status(AclModel* model = nullptr) const;
+  void refuse_while_capturing(const char* what) const;
+  // The stream tells of the graph's data errors.
+  void note_launch(const std::shared_ptr<GraphState>& graph);
 
 private:
-  rlk_status read_record(rlk_data_error& data_error);
+  rlk_status read_records(rlk_data_error& data_error);
+  void abandon_capture() noexcept;
 
   Device& device_;
   const AclStream native_;
   const AclContext context_;
   const bool owned_;
   DeviceErrorRecord* record_;
-  bool record_in_use_ = false;  // an operator may have written since it was last read
+  bool record_in_use_ = false;           // an operator may have written since it was last read
+  std::shared_ptr<GraphState> capture_;  // that begin_capture began
+  std::vector<std::shared_ptr<GraphState>> launched_;
 };
 
 class Event final : public sdk::Event {

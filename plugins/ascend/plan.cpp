@@ -97,8 +97,7 @@ Operand Constants::add(const void* value, size_t bytes, int32_t dtype) {
   if (memory_ == nullptr) memory_ = static_cast<std::byte*>(device_.allocate(RLK_MEMORY_DEVICE, kCapacity));
   if (used_ + kTensorAlignment > kCapacity) throw sdk::Error(RLK_INTERNAL, "too many constants in a plan");
   const CurrentContext current(device_.context());
-  constexpr int32_t kCopyToDevice = 1;
-  check(runtime().aclrtMemcpy(memory_ + used_, bytes, value, bytes, kCopyToDevice), "aclrtMemcpy");
+  check(copy_now(memory_ + used_, value, bytes, kCopyToDevice), "aclrtMemcpy");
   Operand operand;
   operand.place = Place::fixed;
   operand.fixed = memory_ + used_;
@@ -111,8 +110,9 @@ Operand Constants::add(const void* value, size_t bytes, int32_t dtype) {
 
 ProgramPlan::ProgramPlan(Device& device, uint32_t n_inputs, uint32_t n_outputs, uint32_t n_symbols)
     : device_(device), n_inputs_(n_inputs), n_outputs_(n_outputs), n_symbols_(n_symbols) {
-  // Executors carry addresses from prepare to enqueue, so one execution at a time, each with its own prepare.
-  flags = RLK_PLAN_PREPARE;
+  // Executors carry addresses from prepare to enqueue, so one execution at a time, each with its own prepare. Captured
+  // steps have executors of their own: the graph needs no more of the plan than its constants.
+  flags = RLK_PLAN_PREPARE | RLK_PLAN_CAPTURABLE | RLK_PLAN_CAPTURED_APART;
   workspace_bound = std::numeric_limits<uint64_t>::max();
 }
 

@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "attention.hpp"
+#include "capture.hpp"
 #include "composed.hpp"
 #include "fused.hpp"
 #include "paged_attention.hpp"
@@ -103,6 +104,11 @@ public:
     }
     evidence.supports("device_name", name);
     return sdk::Verdict::mine("acl " + version + " driver " + driver_version() + " " + name);
+  }
+
+  const void* extension(const char* id) override {
+    const bool captures = runtime().loaded() && captures_graphs(soc_name());
+    return captures && std::strcmp(id, RLK_EXT_GRAPH) == 0 ? &sdk::graph_api<Stream> : nullptr;
   }
 
   uint32_t device_count() override {

@@ -287,12 +287,21 @@ void Program::prepare(Prepared& prepared, const sdk::Run& run) {
 
 void Program::enqueue(Stream& stream, const sdk::Run& run) {
   const CurrentContext current(stream.context());
-  const Addresses addresses{run.workspace(), &run, writes_record ? stream.error_record() : nullptr};
-  for (const auto& prepared : steps_) {
-    if (prepared->repeatable)
-      run_repeatable(*prepared, addresses, stream.native());
-    else
-      run_once(*prepared, addresses, stream.native(), run.tag());
+  const bool capturing = run.is_capturing();
+  const Addresses addresses{run.workspace(), &run, writes_record ? stream.error_record(capturing) : nullptr};
+  try {
+    for (const auto& prepared : steps_) {
+      if (prepared->repeatable && !capturing)
+        run_repeatable(*prepared, addresses, stream.native());
+      else
+        run_once(*prepared, addresses, stream.native(), run.tag());
+    }
+  } catch (const sdk::Error& error) {
+    // aclnn has one code for all that AscendCL refuses. Of a broken capture nothing is left that could run.
+    if (!capturing || stream.capture_status() == kAclCaptureActive) throw;
+    throw sdk::Error(RLK_CAPTURE_FORBIDS,
+                     error.what() + std::string("; it has broken the capture: end it and begin again"),
+                     error.native_code(), error.domain());
   }
 }
 
@@ -326,7 +335,8 @@ void Program::run_once(Prepared& prepared, const Addresses& addresses, AclStream
   Descriptors tensors;
   AclExecutor* executor = nullptr;
   uint64_t bytes = prepared.workspace_bytes;
-  if (prepared.executor != nullptr && prepared.final_addresses == addresses_of(step, addresses)) {
+  const bool is_made = prepared.executor != nullptr && !prepared.repeatable;
+  if (is_made && prepared.final_addresses == addresses_of(step, addresses)) {
     tensors = std::move(prepared.tensors);
     executor = std::exchange(prepared.executor, nullptr);
   } else {

@@ -5,6 +5,9 @@
 // Not so where rebinding is not documented to work (arguments updated in place, the fused attention) or refused: there
 // phase 1 is given the final addresses and its executor runs once. Where an address lies in the workspace, and is thus
 // unknown in plan_prepare, that phase 1 is repeated in plan_enqueue.
+//
+// In a capture every step is of that second kind, as in the vendor's example: the graph has the addresses of this one
+// execution, and refers to no executor that another one rebinds.
 #pragma once
 
 #include <functional>

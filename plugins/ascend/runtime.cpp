@@ -37,6 +37,7 @@ Runtime* load() {
 #define RLK_ASCEND_REQUIRE_BASE(name, result, arguments) symbols.require(base, #name, r->name);
   RLK_ASCEND_ACL_REQUIRED(RLK_ASCEND_REQUIRE)
   RLK_ASCEND_ACL_OPTIONAL(RLK_ASCEND_FIND)
+  RLK_ASCEND_ACL_CAPTURE(RLK_ASCEND_FIND)
   RLK_ASCEND_NNOPBASE_REQUIRED(RLK_ASCEND_REQUIRE_BASE)
 #undef RLK_ASCEND_REQUIRE
 #undef RLK_ASCEND_FIND
@@ -68,6 +69,30 @@ const char* meaning(int code) {
       return "no context on this thread";
     case 107003:
       return "the stream belongs to another context";
+    case 107024:
+      return "an event of outside the capture";
+    case 107025:
+      return "a stream that joined the capture has not come back";
+    case 107026:
+      return "the graph is still being captured";
+    case 107027:
+      return "the stream is part of a capture";
+    case 107028:
+      return "the event is part of a capture";
+    case 107029:
+    case 107036:
+      return "the stream has begun no capture";
+    case 107030:
+    case 107041:
+      return "a capture forbids the call";
+    case 107031:
+      return "the default stream is never captured";
+    case 107032:
+      return "the event is part of another capture";
+    case 107037:
+      return "the graph still runs";
+    case 107038:
+      return "the capture was begun by another thread";
     case 161001:
       return "a required argument of an operator is null";
     case 161002:
@@ -90,6 +115,8 @@ const char* meaning(int code) {
     case kAclStreamSyncTimeout:
     case kAclEventSyncTimeout:
       return "a deadline passed";
+    case 507903:
+      return "an earlier call has broken the capture";
     case 561003:
       return "the operator has no kernel for this device";
     default:
@@ -108,6 +135,21 @@ rlk_status status_of(int code) {
       return RLK_TIMEOUT;
     case 507010:
       return RLK_DEVICE_LOST;
+    // What a capture forbids, and what is left of one that it broke.
+    case 107024:
+    case 107025:
+    case 107026:
+    case 107027:
+    case 107028:
+    case 107029:
+    case 107030:
+    case 107031:
+    case 107032:
+    case 107036:
+    case 107038:
+    case 107041:
+    case 507903:
+      return RLK_CAPTURE_FORBIDS;
     default:
       return RLK_BACKEND_ERROR;
   }

@@ -20,6 +20,7 @@ struct AclExecutor;
 using AclStream = void*;
 using AclEvent = void*;
 using AclContext = void*;
+using AclModel = void*;  // aclmdlRI: what a capture becomes
 
 enum AclDtype : int32_t {
   kAclFloat = 0,
@@ -38,6 +39,8 @@ constexpr int kAclStreamSyncTimeout = 507046;
 constexpr int kAclEventSyncTimeout = 507047;
 constexpr int32_t kAclFormatNd = 2;
 constexpr int32_t kAclHbm = 1;
+constexpr int32_t kAclCaptureThreadLocal = 1, kAclCaptureRelaxed = 2;  // aclmdlRICaptureMode
+constexpr int32_t kAclCaptureNone = 0, kAclCaptureActive = 1;          // aclmdlRICaptureStatus
 constexpr uint64_t kTensorAlignment = 32;  // bytes; of the storage address of every aclTensor
 
 // X(name, result, arguments)
@@ -74,14 +77,24 @@ constexpr uint64_t kTensorAlignment = 32;  // bytes; of the storage address of e
   X(aclrtSynchronizeEventWithTimeout, int, (AclEvent, int32_t))                      \
   X(aclrtEventElapsedTime, int, (float*, AclEvent, AclEvent))
 
-#define RLK_ASCEND_ACL_OPTIONAL(X)                               \
-  X(aclrtGetVersion, int, (int32_t*, int32_t*, int32_t*))        \
-  X(aclGetDeviceCapability, int, (uint32_t, int32_t, int64_t*))  \
-  X(aclrtGetDeviceInfo, int, (uint32_t, int32_t, int64_t*))      \
-  X(aclrtDeviceCanAccessPeer, int, (int32_t*, int32_t, int32_t)) \
-  X(aclrtDeviceGetPCIBusId, int, (int32_t, char*, int32_t))      \
-  X(aclrtCreateEventExWithFlag, int, (AclEvent*, uint32_t))      \
-  X(aclrtLaunchHostFunc, int, (AclStream, void (*)(void*), void*)) /* since 9 */
+#define RLK_ASCEND_ACL_OPTIONAL(X)                                                          \
+  X(aclrtGetVersion, int, (int32_t*, int32_t*, int32_t*))                                   \
+  X(aclGetDeviceCapability, int, (uint32_t, int32_t, int64_t*))                             \
+  X(aclrtGetDeviceInfo, int, (uint32_t, int32_t, int64_t*))                                 \
+  X(aclrtDeviceCanAccessPeer, int, (int32_t*, int32_t, int32_t))                            \
+  X(aclrtDeviceGetPCIBusId, int, (int32_t, char*, int32_t))                                 \
+  X(aclrtCreateEventExWithFlag, int, (AclEvent*, uint32_t))                                 \
+  X(aclrtLaunchHostFunc, int, (AclStream, void (*)(void*), void*))            /* since 9 */ \
+  X(aclmdlRIDestroyRegisterCallback, int, (AclModel, void (*)(void*), void*)) /* since 9 */
+
+// Captures: all of them, or nothing is captured.
+#define RLK_ASCEND_ACL_CAPTURE(X)                                  \
+  X(aclmdlRICaptureBegin, int, (AclStream, int32_t))               \
+  X(aclmdlRICaptureGetInfo, int, (AclStream, int32_t*, AclModel*)) \
+  X(aclmdlRICaptureEnd, int, (AclStream, AclModel*))               \
+  X(aclmdlRICaptureThreadExchangeMode, int, (int32_t*))            \
+  X(aclmdlRIExecuteAsync, int, (AclModel, AclStream))              \
+  X(aclmdlRIDestroy, int, (AclModel))
 
 #define RLK_ASCEND_NNOPBASE_REQUIRED(X)                                                                     \
   X(aclCreateTensor, AclTensor*,                                                                            \
@@ -180,6 +193,7 @@ struct Runtime {
 #define RLK_ASCEND_MEMBER(name, result, arguments) result(*name) arguments = nullptr;
   RLK_ASCEND_ACL_REQUIRED(RLK_ASCEND_MEMBER)
   RLK_ASCEND_ACL_OPTIONAL(RLK_ASCEND_MEMBER)
+  RLK_ASCEND_ACL_CAPTURE(RLK_ASCEND_MEMBER)
   RLK_ASCEND_NNOPBASE_REQUIRED(RLK_ASCEND_MEMBER)
 #undef RLK_ASCEND_MEMBER
 #define RLK_ASCEND_MEMBER(name, ...) Operator<__VA_ARGS__> name{"aclnn" #name};

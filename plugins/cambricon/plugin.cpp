@@ -1,6 +1,5 @@
 // The Cambricon plugin: what it concludes from this machine, its devices and its operators. Creating it opens the
-// vendor's libraries; CNDRV is initialised by probe and device_count. Graphs (CNRT's task topologies) are not offered:
-// how one is instantiated is in no public source but a call in one framework.
+// vendor's libraries; CNDRV is initialised by probe and device_count. Graphs (CNRT's task topologies) are not bound yet.
 #include <dirent.h>
 #include <unistd.h>
 

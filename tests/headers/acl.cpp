@@ -8,12 +8,14 @@
 #define RLK_SAME(name, result, arguments) \
   static_assert(rlk::headers::is_same_call<decltype(rlk::ascend::Runtime::name), decltype(&::name)>, #name);
 RLK_ASCEND_ACL_REQUIRED(RLK_SAME)
+RLK_ASCEND_ACL_CAPTURE(RLK_SAME)
 RLK_SAME(aclrtGetVersion, , )
 RLK_SAME(aclGetDeviceCapability, , )
 RLK_SAME(aclrtGetDeviceInfo, , )
 RLK_SAME(aclrtDeviceCanAccessPeer, , )
 RLK_SAME(aclrtCreateEventExWithFlag, , )
 RLK_SAME(aclrtLaunchHostFunc, , )
+RLK_SAME(aclmdlRIDestroyRegisterCallback, , )
 
 using namespace rlk::ascend;
 static_assert(ACL_FLOAT == static_cast<int>(kAclFloat) && ACL_FLOAT16 == static_cast<int>(kAclFloat16));
@@ -24,3 +26,7 @@ static_assert(ACL_FORMAT_ND == kAclFormatNd && ACL_HBM_MEM == kAclHbm);
 static_assert(ACL_ERROR_REPEAT_INITIALIZE == kAclRepeatInitialize);
 static_assert(ACL_ERROR_RT_STREAM_SYNC_TIMEOUT == kAclStreamSyncTimeout);
 static_assert(ACL_ERROR_RT_EVENT_SYNC_TIMEOUT == kAclEventSyncTimeout);
+static_assert(ACL_MODEL_RI_CAPTURE_MODE_THREAD_LOCAL == static_cast<int>(kAclCaptureThreadLocal));
+static_assert(ACL_MODEL_RI_CAPTURE_MODE_RELAXED == static_cast<int>(kAclCaptureRelaxed));
+static_assert(ACL_MODEL_RI_CAPTURE_STATUS_NONE == static_cast<int>(kAclCaptureNone));
+static_assert(ACL_MODEL_RI_CAPTURE_STATUS_ACTIVE == static_cast<int>(kAclCaptureActive));

@@ -123,7 +123,8 @@ rlk_status execute(const Call& call, const Candidate& candidate, const std::shar
     if (persistent.is_new()) run.flags |= RLK_RUN_NEW_PERSISTENT;
   }
   // Even an enqueue that fails may have left a part of its work in the stream.
-  lease.set_enqueued();
+  const bool is_apart = call.capturing && plan->has(RLK_PLAN_CAPTURED_APART);
+  if (!is_apart) lease.set_enqueued();
   {
     const Watchdog::Inside inside(stream.device().watchdog, place);
     status = call_plugin(candidate.implementation->plan_enqueue, lease.handle(), handle, &run, error);
@@ -131,7 +132,7 @@ rlk_status execute(const Call& call, const Candidate& candidate, const std::shar
   *implementation_failed = status != RLK_OK;
   if (status != RLK_OK) return status;
   persistent.set_filled();
-  if (call.capturing) stream.keep_for_graph(plan, lease.release());
+  if (call.capturing) stream.keep_for_graph(plan, is_apart ? nullptr : lease.release());
   return RLK_OK;
 }
 

@@ -18,6 +18,7 @@ typedef int32_t aclnnStatus;
 typedef void* aclrtContext;
 typedef void* aclrtStream;
 typedef void* aclrtEvent;
+typedef void* aclmdlRI;
 typedef struct aclTensor aclTensor;
 typedef struct aclScalar aclScalar;
 typedef struct aclIntArray aclIntArray;
@@ -39,6 +40,19 @@ enum {
   ACL_ERROR_RT_CONTEXT_NULL = 107002,
   ACL_ERROR_RT_STREAM_CONTEXT = 107003,
   ACL_ERROR_RT_INVALID_HANDLE = 107017,
+  ACL_ERROR_RT_CAPTURE_DEPENDENCY = 107024,
+  ACL_ERROR_RT_STREAM_UNJOINED = 107025,
+  ACL_ERROR_RT_MODEL_CAPTURED = 107026,
+  ACL_ERROR_RT_STREAM_CAPTURED = 107027,
+  ACL_ERROR_RT_EVENT_CAPTURED = 107028,
+  ACL_ERROR_RT_STREAM_NOT_CAPTURED = 107029,
+  ACL_ERROR_RT_CAPTURE_MODE_NOT_SUPPORT = 107030,
+  ACL_ERROR_RT_STREAM_CAPTURE_IMPLICIT = 107031,
+  ACL_ERROR_STREAM_CAPTURE_CONFLICT = 107032,
+  ACL_ERROR_RT_STREAM_CAPTURE_UNMATCHED = 107036,
+  ACL_ERROR_RT_MODEL_RUNNING = 107037,
+  ACL_ERROR_RT_STREAM_CAPTURE_WRONG_THREAD = 107038,
+  ACL_ERROR_RT_FEATURE_NOT_SUPPORT = 207000,
   ACL_ERROR_RT_MEMORY_ALLOCATION = 207001,
   ACL_ERROR_RT_NO_DEVICE = 207004,
   ACL_ERROR_RT_REPORT_TIMEOUT = 107020,
@@ -46,8 +60,10 @@ enum {
   ACL_ERROR_RT_AICORE_EXCEPTION = 507015,
   ACL_ERROR_RT_STREAM_SYNC_TIMEOUT = 507046,
   ACL_ERROR_RT_EVENT_SYNC_TIMEOUT = 507047,
+  ACL_ERROR_RT_STREAM_CAPTURE_INVALIDATED = 507903,
   ACLNN_ERR_PARAM_NULLPTR = 161001,
   ACLNN_ERR_PARAM_INVALID = 161002,
+  ACLNN_ERR_RUNTIME_ERROR = 361001,
   ACLNN_ERR_INNER_FIND_KERNEL_ERROR = 561003
 };
 
@@ -56,6 +72,16 @@ enum { ACL_DDR_MEM = 0, ACL_HBM_MEM = 1 };
 enum { ACL_STREAM_STATUS_COMPLETE = 0, ACL_STREAM_STATUS_NOT_READY = 1 };
 enum { ACL_EVENT_RECORDED_STATUS_NOT_READY = 0, ACL_EVENT_RECORDED_STATUS_COMPLETE = 1 };
 enum { ACL_EVENT_SYNC = 1, ACL_EVENT_CAPTURE_STREAM_PROGRESS = 2, ACL_EVENT_TIME_LINE = 8 };
+enum {
+  ACL_MODEL_RI_CAPTURE_MODE_GLOBAL = 0,
+  ACL_MODEL_RI_CAPTURE_MODE_THREAD_LOCAL = 1,
+  ACL_MODEL_RI_CAPTURE_MODE_RELAXED = 2
+};
+enum {
+  ACL_MODEL_RI_CAPTURE_STATUS_NONE = 0,
+  ACL_MODEL_RI_CAPTURE_STATUS_ACTIVE = 1,
+  ACL_MODEL_RI_CAPTURE_STATUS_INVALIDATED = 2
+};
 enum { ACL_CALLBACK_NO_BLOCK = 0, ACL_CALLBACK_BLOCK = 1 };
 enum { ACL_DEVICE = 0, ACL_HOST = 1 };
 enum { ACL_FORMAT_ND = 2 };
@@ -128,6 +154,16 @@ FAKE_ASCEND_API aclError aclrtProcessReport(int32_t timeout_ms);
 /* 9.x only: dlsym finds it when RLK_FAKE_ASCEND_VERSION begins with 9, and finds nothing otherwise. */
 typedef aclError (*aclrtGetDeviceInfoType)(uint32_t device, int32_t attribute, int64_t* value);
 typedef aclError (*aclrtLaunchHostFuncType)(aclrtStream stream, void (*fn)(void*), void* user_data);
+
+/* --- captures: dlsym finds nothing of them when RLK_FAKE_ASCEND_VERSION begins with 8.0 --------------------------- */
+FAKE_ASCEND_API aclError aclmdlRICaptureBegin(aclrtStream stream, int32_t mode);
+FAKE_ASCEND_API aclError aclmdlRICaptureGetInfo(aclrtStream stream, int32_t* status, aclmdlRI* model);
+FAKE_ASCEND_API aclError aclmdlRICaptureEnd(aclrtStream stream, aclmdlRI* model);
+FAKE_ASCEND_API aclError aclmdlRICaptureThreadExchangeMode(int32_t* mode);
+FAKE_ASCEND_API aclError aclmdlRIExecuteAsync(aclmdlRI model, aclrtStream stream);
+FAKE_ASCEND_API aclError aclmdlRIDestroy(aclmdlRI model);
+/* 9.x only; of a function once per model */
+FAKE_ASCEND_API aclError aclmdlRIDestroyRegisterCallback(aclmdlRI model, aclrtCallback fn, void* user_data);
 
 /* --- libnnopbase.so: descriptors and executors -------------------------------------------------------------------- */
 FAKE_ASCEND_API aclTensor* aclCreateTensor(const int64_t* view_dims, uint64_t view_dims_num, int32_t dtype,

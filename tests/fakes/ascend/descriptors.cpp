@@ -65,12 +65,6 @@ bool is_contiguous(const Tensor& tensor) {
   return true;
 }
 
-bool is_atlas_a2_or_a3(const std::string& soc) {
-  const std::string a2 = "Ascend910B";
-  const bool is_a2 = soc.compare(0, a2.size(), a2) == 0 && soc.find_first_of("0123456789", a2.size()) == a2.size();
-  return is_a2 || soc.rfind("Ascend910_93", 0) == 0;
-}
-
 std::string shape_text(const std::vector<int64_t>& dims) {
   std::string text = "[";
   for (const int64_t dim : dims) text += (text.size() > 1 ? ", " : "") + std::to_string(dim);

@@ -2,8 +2,6 @@
 // has: a stream hands them to a thread that the program has subscribed, and that waits in aclrtProcessReport.
 #include <pthread.h>
 
-#include <cstdlib>
-
 #include "state.h"
 
 using namespace fake;
@@ -28,6 +26,9 @@ Reports& reports() {
   return *instance;
 }
 
+// Of the Ex kind, the only one that a capture takes.
+constexpr unsigned kEx = 8;
+
 unsigned uses_of(uint32_t flags) {
   return ((flags & ACL_EVENT_SYNC) != 0 ? kOrder : 0u) |
          ((flags & ACL_EVENT_CAPTURE_STREAM_PROGRESS) != 0 ? kQuery : 0u) |
@@ -37,8 +38,15 @@ unsigned uses_of(uint32_t flags) {
 }  // namespace
 
 aclError aclrtStreamWaitEvent(aclrtStream stream, aclrtEvent event) {
-  return call("aclrtStreamWaitEvent", Needs::kDevice,
-              [&] { return wait_for_event(stream, event, "aclrtStreamWaitEvent"); });
+  constexpr const char* kName = "aclrtStreamWaitEvent";
+  return call(kName, Needs::kDevice, [&] {
+    const auto waited = events().get(event, kName);
+    const auto capture = stream_of(stream, kName)->capture;
+    if (capture == nullptr || waited->capture == capture) return wait_for_event(stream, event, kName);
+    if (waited->capture != nullptr) return fail(ACL_ERROR_STREAM_CAPTURE_CONFLICT, "the event is another capture's");
+    if ((waited->uses & kEx) == 0) return fail(ACL_ERROR_RT_FEATURE_NOT_SUPPORT, "a capture takes Ex events only");
+    return fail(ACL_ERROR_RT_CAPTURE_DEPENDENCY, "aclrtStreamWaitEvent: the event was recorded outside the capture");
+  });
 }
 
 aclError aclrtCreateEvent(aclrtEvent* event) {
@@ -50,7 +58,7 @@ aclError aclrtCreateEventWithFlag(aclrtEvent* event, uint32_t flag) {
 }
 
 aclError aclrtCreateEventExWithFlag(aclrtEvent* event, uint32_t flag) {
-  return call("aclrtCreateEventExWithFlag", Needs::kDevice, [&] { return create_event(event, uses_of(flag)); });
+  return call("aclrtCreateEventExWithFlag", Needs::kDevice, [&] { return create_event(event, uses_of(flag) | kEx); });
 }
 
 aclError aclrtDestroyEvent(aclrtEvent event) {
@@ -58,7 +66,13 @@ aclError aclrtDestroyEvent(aclrtEvent event) {
 }
 
 aclError aclrtRecordEvent(aclrtEvent event, aclrtStream stream) {
-  return call("aclrtRecordEvent", Needs::kDevice, [&] { return record_event(event, stream, "aclrtRecordEvent"); });
+  return call("aclrtRecordEvent", Needs::kDevice, [&] {
+    const bool captures = stream_of(stream, "aclrtRecordEvent")->capture != nullptr;
+    if (captures && (events().get(event, "aclrtRecordEvent")->uses & kEx) == 0) {
+      return fail(ACL_ERROR_RT_FEATURE_NOT_SUPPORT, "aclrtRecordEvent: a capture takes Ex events only");
+    }
+    return record_event(event, stream, "aclrtRecordEvent");
+  });
 }
 
 aclError aclrtQueryEventStatus(aclrtEvent event, int32_t* status) {
@@ -161,12 +175,5 @@ static aclError launch_host_func(aclrtStream stream, void (*fn)(void*), void* us
               [&] { return call_host(stream, fn, user_data, "aclrtLaunchHostFunc"); });
 }
 
-// An indirect function: dlsym runs the resolver and returns null for runtimes before 9.x, where the symbol is absent.
-extern "C" {
-aclrtLaunchHostFuncType resolve_launch_host_func() {
-  const char* version = std::getenv("RLK_FAKE_ASCEND_VERSION");
-  return version != nullptr && version[0] == '9' ? launch_host_func : nullptr;
-}
-FAKE_ASCEND_API aclError aclrtLaunchHostFunc(aclrtStream stream, void (*fn)(void*), void* user_data)
-    __attribute__((ifunc("resolve_launch_host_func")));
-}
+FAKE_ASCEND_OF_VERSION(aclrtLaunchHostFunc, (aclrtStream stream, void (*fn)(void*), void* user_data), launch_host_func,
+                       version[0] == '9')

@@ -342,13 +342,14 @@ aclnnStatus phase2(const char* op, void* workspace, uint64_t workspace_bytes, ac
     if (scratch != nullptr) std::memset(scratch, 0x5a, scratch_bytes);
     return kernel(*operands);
   };
-  if ((code = submit(stream, call.c_str(), {op, run, std::move(uses)})) != 0) return code;
-  if (!executor->repeatable) {
+  code = submit(stream, call.c_str(), {op, run, std::move(uses)});
+  if (!executor->repeatable) {  // a launch that fails consumes it too
     const std::lock_guard lock(consumed().mutex);
     consumed().handles.insert(handle);
     executors().remove(handle);
   }
-  return ACL_SUCCESS;
+  if (code == 0) return ACL_SUCCESS;
+  return fail(ACLNN_ERR_RUNTIME_ERROR, call + ": AscendCL returned " + std::to_string(code));
 }
 
 }  // namespace fake_ascend

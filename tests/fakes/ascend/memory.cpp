@@ -51,6 +51,7 @@ aclError aclrtFreeHost(void* pointer) {
 aclError aclrtMemcpy(void* dst, size_t dest_max, const void* src, size_t count, int32_t kind) {
   return call("aclrtMemcpy", Needs::kDevice, [&] {
     if (const int code = checked(count, kind, dst, src, "aclrtMemcpy")) return code;
+    if (const int code = fake_ascend::refuse_beside_capture("aclrtMemcpy")) return code;
     return copy_now(dst, dest_max, src, count, static_cast<Direction>(kind), "aclrtMemcpy");
   });
 }
@@ -65,6 +66,7 @@ aclError aclrtMemcpyAsync(void* dst, size_t dest_max, const void* src, size_t co
 aclError aclrtMemset(void* pointer, size_t max_count, int32_t value, size_t count) {
   return call("aclrtMemset", Needs::kDevice, [&] {
     if (count == 0) return fail(ACL_ERROR_RT_PARAM_INVALID, "aclrtMemset: count is 0");
+    if (const int code = fake_ascend::refuse_beside_capture("aclrtMemset")) return code;
     return fill_now(pointer, max_count, value, count, "aclrtMemset");
   });
 }

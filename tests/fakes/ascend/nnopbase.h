@@ -51,8 +51,6 @@ FAKE_ASCEND_INTERNAL const char* dtype_name(int32_t dtype);
 FAKE_ASCEND_INTERNAL int64_t element_count(const std::vector<int64_t>& dims);
 FAKE_ASCEND_INTERNAL bool is_contiguous(const Tensor& tensor);
 FAKE_ASCEND_INTERNAL std::string shape_text(const std::vector<int64_t>& dims);
-// Atlas A2 is Ascend910B and a digit (Ascend910B alone is a training device), A3 Ascend910_93.
-FAKE_ASCEND_INTERNAL bool is_atlas_a2_or_a3(const std::string& soc);
 
 using Dtypes = std::initializer_list<int32_t>;
 

@@ -109,7 +109,14 @@ aclError aclrtGetDevice(int32_t* device) {
 }
 
 aclError aclrtSynchronizeDevice() {
-  return call("aclrtSynchronizeDevice", Needs::kDevice, synchronize_device);
+  return call("aclrtSynchronizeDevice", Needs::kDevice, [] {
+    for (const auto& stream : streams().all()) {
+      if (stream->capture == nullptr || stream->device != current_device()) continue;
+      stream->capture->broken = true;
+      return fail(ACL_ERROR_RT_STREAM_CAPTURED, "aclrtSynchronizeDevice: a stream of the device captures");
+    }
+    return synchronize_device();
+  });
 }
 
 aclError aclrtGetRunMode(int32_t* run_mode) {
@@ -163,7 +170,6 @@ aclError aclrtGetCurrentContext(aclrtContext* context) {
   return *context = current_context(), 0;
 }
 
-// An indirect function, as in events.cpp: absent before 9.x.
 static aclError device_info(uint32_t device, int32_t attribute, int64_t* value) {
   return call("aclrtGetDeviceInfo", Needs::kRuntime, [&] {
     if (const int code = check_device(static_cast<int32_t>(device), "aclrtGetDeviceInfo")) return code;
@@ -171,12 +177,5 @@ static aclError device_info(uint32_t device, int32_t attribute, int64_t* value) 
     return *value = static_cast<int64_t>(memory_bytes()), 0;
   });
 }
-
-extern "C" {
-aclrtGetDeviceInfoType resolve_device_info() {
-  const char* version = std::getenv("RLK_FAKE_ASCEND_VERSION");
-  return version != nullptr && version[0] == '9' ? device_info : nullptr;
-}
-FAKE_ASCEND_API aclError aclrtGetDeviceInfo(uint32_t device, int32_t attribute, int64_t* value)
-    __attribute__((ifunc("resolve_device_info")));
-}
+FAKE_ASCEND_OF_VERSION(aclrtGetDeviceInfo, (uint32_t device, int32_t attribute, int64_t* value), device_info,
+                       version[0] == '9')

@@ -16,11 +16,16 @@ const fake::Runtime& fake::runtime() {
     numbers.stream_timeout = ACL_ERROR_RT_STREAM_SYNC_TIMEOUT;
     numbers.event_timeout = ACL_ERROR_RT_EVENT_SYNC_TIMEOUT;
     numbers.broken_rule = ACL_ERROR_RT_PARAM_INVALID;
+    numbers.capture_forbids = ACL_ERROR_RT_STREAM_CAPTURED;
+    numbers.capture_broken = ACL_ERROR_RT_STREAM_CAPTURE_INVALIDATED;
+    numbers.event_in_capture = ACL_ERROR_RT_EVENT_CAPTURED;
+    numbers.unjoined = ACL_ERROR_RT_STREAM_UNJOINED;
     // An exception of an AI core is its stream's; a device that has stopped answering is lost.
     numbers.is_sticky = [](int code) { return code == ACL_ERROR_RT_LOST_HEARTBEAT; };
     numbers.must_initialize = true;
     numbers.must_set_device = true;
     numbers.free_waits = false;
+    numbers.graphs_hold_memory = true;
     numbers.destroy_waits = false;
     numbers.pageable_waits = true;
     numbers.events_are_strict = true;
@@ -82,6 +87,12 @@ int check_stream(aclrtStream stream, const char* call) {
 
 int submit(aclrtStream stream, const char* call, fake::Command command) {
   return guarded([&] { return fake::enqueue(stream, call, std::move(command)); });
+}
+
+bool is_atlas_a2_or_a3(const std::string& soc) {
+  const std::string a2 = "Ascend910B";
+  const bool is_a2 = soc.compare(0, a2.size(), a2) == 0 && soc.find_first_of("0123456789", a2.size()) == a2.size();
+  return is_a2 || soc.rfind("Ascend910_93", 0) == 0;
 }
 
 void set_nnopbase_hooks(NnopbaseHooks given) {

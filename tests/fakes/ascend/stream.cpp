@@ -7,7 +7,10 @@ namespace {
 
 // Null is a context's default stream where work is concerned; no caller may destroy it.
 int destroy(aclrtStream stream, const char* name, int (*how)(void*, const char*)) {
-  return call(name, Needs::kDevice, [&] { return streams().get(stream, name), how(stream, name); });
+  return call(name, Needs::kDevice, [&] {
+    if (streams().get(stream, name)->capture == nullptr) return how(stream, name);
+    return fail(ACL_ERROR_RT_STREAM_CAPTURED, std::string(name) + ": the stream captures");
+  });
 }
 
 }  // namespace

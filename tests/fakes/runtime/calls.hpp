@@ -19,16 +19,18 @@ struct Runtime {
   int stream_timeout, event_timeout;  // a deadline passed
   int broken_rule;                    // what call() returns when a rule was broken and the process goes on
   int capture_forbids, capture_broken, event_in_capture;  // answers in and around a capture
-  bool (*is_sticky)(int code);                            // after such an error every call and every command returns it
+  int unjoined = 0;             // a stream that joined it has not come back at its end; 0: that is not looked for
+  bool (*is_sticky)(int code);  // after such an error every call and every command returns it
 
-  bool must_initialize = false;    // a call that needs a device before initialize() breaks a rule
-  bool must_set_device = false;    // and so does a thread before set_device(); otherwise device 0 is current
-  bool free_waits = true;          // for commands that use the memory; otherwise freeing it breaks a rule
-  bool destroy_waits = true;       // for what is in the stream; otherwise destroying it then breaks a rule
-  bool pageable_waits = false;     // a copy from host memory that is not pinned; otherwise that is copied away at once
-  bool events_are_strict = false;  // using an event before it is recorded, or for what it was not made, breaks a rule
-  size_t alignment = 256;          // of device memory
-  int64_t memory_mb = 2048;        // of each device, unless ..._MEMORY_MB says otherwise
+  bool must_initialize = false;     // a call that needs a device before initialize() breaks a rule
+  bool must_set_device = false;     // and so does a thread before set_device(); otherwise device 0 is current
+  bool free_waits = true;           // for commands that use the memory; otherwise freeing it breaks a rule
+  bool graphs_hold_memory = false;  // freeing what a live graph uses breaks a rule
+  bool destroy_waits = true;        // for what is in the stream; otherwise destroying it then breaks a rule
+  bool pageable_waits = false;      // a copy from host memory that is not pinned; otherwise that is copied away at once
+  bool events_are_strict = false;   // using an event before it is recorded, or for what it was not made, breaks a rule
+  size_t alignment = 256;           // of device memory
+  int64_t memory_mb = 2048;         // of each device, unless ..._MEMORY_MB says otherwise
 };
 const Runtime& runtime();
 

@@ -1,6 +1,8 @@
 // Events, captures and graphs.
 #include "streams.hpp"
 
+#include <algorithm>
+
 namespace fake {
 
 FAKE_HANDLES(Event, events, 2, "event")
@@ -60,7 +62,11 @@ int record_event(void* handle, void* stream_handle, const char* call) {
                                   " on a stream of device " + std::to_string(stream->device));
   }
   const std::lock_guard lock(event->mutex);
-  if ((event->capture = stream->capture) != nullptr) return 0;
+  if ((event->capture = stream->capture) != nullptr) {
+    event->covers = stream->covers;
+    event->covers[stream.get()] = event->capture->captured[stream.get()];
+    return 0;
+  }
   event->mark = std::make_shared<Mark>();
   stream->submit({call,
                   [mark = event->mark, stream] { return mark->finish(lost() != 0 ? lost() : stream->error()), 0; },
@@ -75,7 +81,11 @@ int wait_for_event(void* stream_handle, void* handle, const char* call) {
   const std::lock_guard lock(event->mutex);
   if (event->capture != nullptr) {
     if (event->capture->graph == nullptr) return runtime().event_in_capture;  // one that has ended
-    return stream->capture = event->capture, 0;                               // joins it
+    for (const auto& [other, work] : event->covers) {
+      if (other != stream.get()) stream->covers[other] = std::max(stream->covers[other], work);
+    }
+    ++event->capture->captured[stream.get()];
+    return stream->capture = event->capture, 0;  // joins it
   }
   const auto mark = mark_of(*event, kOrder, call);
   if (mark == nullptr) return 0;
@@ -154,7 +164,7 @@ bool is_safe() {
   bool safe = true;
   for (const auto& weak : captures().all) {
     const auto capture = weak.lock();
-    if (capture == nullptr || capture->mode == 2) continue;
+    if (capture == nullptr || capture->graph == nullptr || capture->mode == 2) continue;  // graph: until it ends
     if (capture->thread != std::this_thread::get_id() && (capture->mode == 1 || capture_mode() == 1)) continue;
     capture->broken = true;
     safe = false;
@@ -170,6 +180,7 @@ int begin_capture(void* handle, int mode, const char* call) {
   const std::lock_guard lock(captures().mutex);
   stream->capture = std::make_shared<Capture>();
   stream->capture->id = ++captures().last_id;
+  stream->capture->origin = stream.get();
   stream->capture->mode = mode;
   stream->capture->thread = std::this_thread::get_id();
   captures().all.push_back(stream->capture);
@@ -180,13 +191,19 @@ int end_capture(void* handle, void** graph, const char* call) {
   const auto stream = stream_of(handle, call);
   const std::shared_ptr<Capture> capture = stream->capture;
   if (capture == nullptr) return runtime().capture_forbids;
-  for (const auto& other : streams().all()) {
-    if (other->capture == capture) other->capture = nullptr;
+  int code = capture->broken ? runtime().capture_broken : 0;
+  for (const auto& [member, work] : capture->captured) {
+    if (code == 0 && member != capture->origin && stream->covers[member] < work) code = runtime().unjoined;
   }
-  *graph = capture->broken ? nullptr : handle_of(*capture);
-  if (capture->broken && capture->handle != nullptr) graphs().remove(capture->handle);
+  for (const auto& other : streams().all()) {
+    if (other->capture != capture) continue;
+    other->capture = nullptr;
+    other->covers.clear();
+  }
+  *graph = code != 0 ? nullptr : handle_of(*capture);
+  if (code != 0 && capture->handle != nullptr) graphs().remove(capture->handle);
   capture->graph = nullptr;  // an event may still know the capture
-  return capture->broken ? runtime().capture_broken : 0;
+  return code;
 }
 
 int capture_info(void* handle, int* status, uint64_t* id, const char* call, void** graph) {
@@ -195,6 +212,17 @@ int capture_info(void* handle, int* status, uint64_t* id, const char* call, void
   if (*status == 1 && id != nullptr) *id = stream->capture->id;
   if (*status == 1 && graph != nullptr) *graph = handle_of(*stream->capture);
   return 0;
+}
+
+std::string recorded_use(const Range& range) {
+  for (const auto& graph : graphs().all()) {
+    for (const Command& command : graph->work) {
+      for (const Range& use : command.uses) {
+        if (use.overlaps(range)) return command.name;
+      }
+    }
+  }
+  return {};
 }
 
 int instantiate(void* graph, void** out, const char* call) {

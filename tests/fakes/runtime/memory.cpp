@@ -163,6 +163,9 @@ void release(void* pointer, bool pinned, const char* call) {
     if (!runtime().free_waits) violation("FREED_IN_USE", std::string(call) + " of memory that " + user + " still uses");
     std::this_thread::sleep_for(std::chrono::microseconds(50));
   }
+  if (runtime().graphs_hold_memory && !(user = recorded_use(range)).empty()) {
+    violation("FREED_IN_USE", std::string(call) + " of memory that " + user + " of a live graph uses");
+  }
   lock.lock();
   std::byte* const bytes = pinned ? static_cast<std::byte*>(pointer) : arena->at(at);
   if (!pinned) require_red(bytes - kRedZone, call);

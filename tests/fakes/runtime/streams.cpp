@@ -161,6 +161,7 @@ int enqueue(void* handle, const char* call, Command command) {
   if (stream->capture != nullptr) {
     if (stream->capture->broken) return runtime().capture_broken;
     stream->capture->graph->work.push_back(std::move(command));
+    ++stream->capture->captured[stream.get()];
     return 0;
   }
   stream->submit(std::move(command));

@@ -10,6 +10,7 @@
 #include <condition_variable>
 #include <deque>
 #include <functional>
+#include <map>
 #include <thread>
 
 namespace fake {
@@ -39,8 +40,12 @@ struct Graph {
   std::vector<Command> work;
   std::vector<std::shared_ptr<Held>> held;
 };
+// How much of the work that was captured on each stream one place knows to be before it.
+using Covered = std::map<const void*, uint64_t>;
 struct Capture {
   uint64_t id = 0;
+  const void* origin = nullptr;  // the stream that began it
+  Covered captured;
   bool broken = false;
   std::thread::id thread;
   int mode = 0;                                              // 0 global, 1 of the thread, 2 relaxed
@@ -56,6 +61,7 @@ struct Event {
   std::mutex mutex;
   std::shared_ptr<Mark> mark;        // of the last record outside a capture
   std::shared_ptr<Capture> capture;  // that the last record was part of
+  Covered covers;                    // in it
 };
 
 class Stream {
@@ -76,6 +82,7 @@ public:
   const int device;
   void* const context;
   std::shared_ptr<Capture> capture;
+  Covered covers;  // in its capture, of other streams
 
 private:
   void work();
@@ -99,8 +106,9 @@ Handles<Graph>& executables();
 // violation.
 std::shared_ptr<Stream> stream_of(void* handle, const char* call);
 int enqueue(void* handle, const char* call, Command command);
-// The name of a command that uses the memory; empty: none does.
+// The name of a command that uses the memory; empty: none does. Of what is in a stream, and of what a graph holds.
 std::string pending_use(const Range& range);
+std::string recorded_use(const Range& range);
 
 int create_stream(void** out);
 int destroy_stream(void* handle, const char* call);  // see Runtime::destroy_waits

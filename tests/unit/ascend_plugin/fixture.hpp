@@ -154,6 +154,7 @@ public:
     if (plan_ != nullptr) implementation_->plan_destroy(plan_, nullptr);
     plan_ = nullptr;
   }
+  void set_capturing(bool capturing) { run_.flags = capturing ? RLK_RUN_CAPTURING : 0; }
   void host_input(uint32_t index, const void* values) { host_inputs_[index] = values; }
 
   rlk_support query() {

@@ -1,5 +1,5 @@
-// The Ascend plugin when any call of CANN fails (framework/walk.hpp): devices, streams and events, then the operator
-// add in both of its phases.
+// The Ascend plugin when any call of CANN fails (framework/walk.hpp): devices, streams and events, a captured graph,
+// then the operator add in both of its phases.
 #include "framework/walk.hpp"
 #include "acl_api.h"
 
@@ -17,6 +17,7 @@ protected:
       EXPECT_EQ(fakeAscendLiveDescriptors() + fakeAscendLiveExecutors(), live) << n;
     };
     rlk::test::walk(*api, instance, {nullptr, false}, "RLK_FAKE_ASCEND_FAIL", code, expected);
+    rlk::test::walk(*api, instance, {&graphs(), false}, "RLK_FAKE_ASCEND_FAIL", code, expected);
     rlk::test::walk(*api, instance, {nullptr, true}, "RLK_FAKE_ASCEND_FAIL", code, expected,
                     expected == RLK_DEVICE_LOST ? nullptr : +after);
   }
@@ -34,7 +35,8 @@ TEST_F(Walk, AnyOtherCodeIsAnErrorOfTheBackend) {
 
 // An exception of an AI core is its stream's alone; a device that stops answering is lost.
 TEST_F(Walk, EveryCommandThatFailsOnItsStreamSaysSo) {
-  for (const rlk::test::Tour::Kind kind : {rlk::test::Tour::Kind{nullptr, false}, {nullptr, true}}) {
+  for (const rlk::test::Tour::Kind kind :
+       {rlk::test::Tour::Kind{nullptr, false}, {&graphs(), false}, {nullptr, true}}) {
     rlk::test::walk_commands(*api, instance, kind, "RLK_FAKE_ASCEND_ASYNC_FAIL", 507015, RLK_BACKEND_ERROR);
     rlk::test::walk_commands(*api, instance, kind, "RLK_FAKE_ASCEND_ASYNC_FAIL", 507010, RLK_DEVICE_LOST);
   }

@@ -119,6 +119,53 @@ TEST_F(GraphTest, KeepsItsPlansAlive) {
   EXPECT_EQ(fake_log().violations, 0);
 }
 
+TEST_F(GraphTest, AnInstanceIsOneCapturesUnlessCapturesAreApart) {
+  Script& script = fake_script<Add>();
+  for (const bool apart : {false, true}) {
+    OpCall& captured = world.make("add");
+    captured.set_f64(0, apart ? 0.5 : -0.5);  // a plan of its own
+    script.plan_flags = RLK_PLAN_CAPTURABLE | (apart ? RLK_PLAN_CAPTURED_APART : 0u);
+    ASSERT_EQ(world.call(*stream, captured), RLK_OK);
+    ASSERT_EQ(world.synchronize(*stream), RLK_OK);
+    const int plans = script.plans;
+    begin();
+    ASSERT_EQ(world.call(*stream, captured), RLK_OK) << world.text();
+    EXPECT_EQ(world.call(*stream, captured), apart ? RLK_OK : RLK_CAPTURE_FORBIDS) << world.text();
+    EXPECT_EQ(world.text().find("every instance of its plan") == std::string::npos, apart) << world.text();
+    std::unique_ptr<Graph> graph = end();
+    auto other = world.stream();
+    EXPECT_EQ(world.call(*other, captured), RLK_OK) << world.text();
+    ASSERT_EQ(world.synchronize(*other), RLK_OK);
+    EXPECT_EQ(script.plans - plans, apart ? 0 : 1) << "the graph has the only other one";
+    const int runs = script.runs;
+    ASSERT_EQ(graph->launch(*stream, nullptr), RLK_OK);
+    ASSERT_EQ(world.synchronize(*stream), RLK_OK);
+    EXPECT_EQ(script.runs - runs, apart ? 2 : 1);
+  }
+  EXPECT_EQ(fake_log().violations, 0);
+}
+
+TEST_F(GraphTest, KeepsPlansWhoseCapturesAreApartAlive) {
+  stream.reset();
+  world.make_dispatcher({}, {}, /*max_plans=*/1);
+  stream = world.stream();
+  Script& script = fake_script<Add>();
+  script.plan_flags = RLK_PLAN_CAPTURABLE | RLK_PLAN_CAPTURED_APART;
+  ASSERT_EQ(world.call(*stream, call), RLK_OK);
+  ASSERT_EQ(world.synchronize(*stream), RLK_OK);
+  begin();
+  ASSERT_EQ(world.call(*stream, call), RLK_OK) << world.text();
+  std::unique_ptr<Graph> graph = end();
+  OpCall& other = world.make("add");
+  other.set_f64(0, -0.5);
+  ASSERT_EQ(world.call(*stream, other), RLK_OK) << world.text();
+  ASSERT_EQ(world.synchronize(*stream), RLK_OK);
+  EXPECT_EQ(script.destroyed, 0) << "dropped from the cache, but its constants are the graph's";
+  graph.reset();
+  ASSERT_EQ(world.synchronize(*stream), RLK_OK);
+  EXPECT_EQ(script.destroyed, 1);
+}
+
 TEST_F(GraphTest, KeepsAPlanThatIsDroppedWhileItIsCaptured) {
   stream.reset();
   world.make_dispatcher({}, {}, /*max_plans=*/1);

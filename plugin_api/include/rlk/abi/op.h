@@ -58,6 +58,9 @@ typedef struct rlk_support {
 #define RLK_PLAN_SHAREABLE 1u  /* prepare and enqueue may run on several streams at once; otherwise one in flight */
 #define RLK_PLAN_CAPTURABLE 2u /* enqueue may be captured into a graph */
 #define RLK_PLAN_PREPARE 4u    /* prepare must be called before every enqueue, not only for its workspace */
+/* What was captured uses nothing of the plan that another execution changes: of a plan that is not shareable, too, a
+   graph may hold many executions, beside those in flight. */
+#define RLK_PLAN_CAPTURED_APART 8u
 
 /* What a plan is. Filled by the plugin; pointers live as long as the plan. */
 typedef struct rlk_plan_info {
