@@ -70,6 +70,25 @@ void gather_wide_ids(Calls& c, const Operand& ids, const Operand& places, const 
   take(words.high, sizeof(int32_t));
 }
 
+// The bits of 2^23 with others in their lower half are 2^23 and those: no integer is counted with.
+void numbers_of(Calls& c, const Operand& integers, const Operand& out) {
+  constexpr float kUnit = 0x1p23F, kHalf = 0x1p16F;
+  const int n = static_cast<int>(count(integers.dims));
+  const auto half = [&](size_t at) {
+    const Operand number = c.scratch(kFloat, {n});
+    c.fill(number, kUnit);
+    c.copy({static_cast<std::byte*>(integers.data) + at * sizeof(int16_t), kInt16, {n}, {2}},
+           {number.data, kInt16, {n}, {2}});
+    c.affine(number, 1.0F, -kUnit, number);
+    return number;
+  };
+  const Operand low = half(0), high = half(1), below = c.scratch(kFloat, {n}), chosen = c.scratch(kFloat, {n});
+  c.affine(high, 1.0F, -kHalf, below);
+  c.select(compared(c, kLess, reshaped(integers, {n}), constant(c, n, 0)), below, high, chosen);
+  c.scale(chosen, kHalf, high);
+  c.add(high, 1, low, 1, reshaped(out, {n}));
+}
+
 void record_first_error(Calls& c, const FirstError& error) {
   const Operand best = c.scratch(kFloat, {1}), at = c.scratch(kInt32, {1});
   c.max(error.score, 0, best, &at);

@@ -250,6 +250,10 @@ std::vector<Row> rows() {
          c.copy(words.low, {s.out.data, kInt32, {n}, {2}});
          c.copy(words.high, {static_cast<std::byte*>(s.out.data) + sizeof(int32_t), kInt32, {n}, {2}});
        });
+  const bool halves_are_numbers = copy.present && select.present && compares() && op_tensor.present &&
+                                  r.cnnlTransform_v2 != nullptr && r.cnnlFill_v3 != nullptr;
+  cast({Dtype::i32}, kFloats, {"cnnlCopy", halves_are_numbers},
+       [](Calls& c, const ComposedStep& s) { numbers_of(c, s.in[0], s.out); });
   const Needed narrow{"cnnlCopy", copy.present && select.present && compares() && op_tensor.present &&
                                       r.cnnlTransform_v2 != nullptr && r.cnnlAbs != nullptr &&
                                       r.cnnlFill_v3 != nullptr};

@@ -350,7 +350,7 @@ TEST_F(AttentionTest, what_the_vendor_cannot_do_is_declined_with_a_reason) {
 }
 
 // In a process of its own, which has another chip: "" of what serves, else the reason code.
-void expect_codes(const char* soc, const std::string& attention, const std::string& linear) {
+void expect_codes(const char* soc, const std::string& attention, const std::string& linear, const std::string& sample) {
   setenv("RLK_FAKE_ASCEND_SOC", soc, 1);
   const auto run = [&] {
     Loaded plugin;
@@ -377,20 +377,29 @@ void expect_codes(const char* soc, const std::string& attention, const std::stri
     const auto x = described(kBf16, {16, 16}, {16, 1});
     rlk_linear_params of_linear = RLK_LINEAR_PARAMS_INIT;
     Call linear_call(plugin, device, "linear", &of_linear, {x.get(), x.get(), nullptr}, {x.get()}, {16, 16, 16});
-    fprintf(stderr, "[%s] [%s]", of_attention.query().reason_code, linear_call.query().reason_code);
+    const auto logits = described(kF32, {2, 16}, {16, 1}), ids = described(kI64, {2}, {1});
+    rlk_sample_params of_sample = RLK_SAMPLE_PARAMS_INIT;
+    std::vector<Tensor*> inputs(15, nullptr), outputs(6, nullptr);
+    inputs[0] = logits.get();
+    inputs[1] = outputs[0] = ids.get();
+    Call sample_call(plugin, device, "sample", &of_sample, inputs, outputs, {2, 16, -1});
+    fprintf(stderr, "[%s] [%s] [%s]", of_attention.query().reason_code, linear_call.query().reason_code,
+            sample_call.query().reason_code);
     _exit(0);
   };
-  EXPECT_EXIT(run(), ::testing::ExitedWithCode(0), "\\[" + attention + "\\] \\[" + linear + "\\]") << soc;
+  EXPECT_EXIT(run(), ::testing::ExitedWithCode(0), "\\[" + attention + "\\] \\[" + linear + "\\] \\[" + sample + "\\]")
+      << soc;
   unsetenv("RLK_FAKE_ASCEND_SOC");
 }
 
 TEST(ChipsTest, what_a_chip_takes_follows_its_family) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
-  for (const char* soc : {"Ascend910B1", "Ascend910B2C", "Ascend910B4-1", "Ascend910_9391"}) expect_codes(soc, "", "");
+  for (const char* soc : {"Ascend910B1", "Ascend910B2C", "Ascend910B4-1", "Ascend910_9391"})
+    expect_codes(soc, "", "", "");
   // Ascend910B without a digit is a training device.
-  for (const char* soc : {"Ascend910A", "Ascend910B", "Ascend910ProB", "Ascend310P3"})
-    expect_codes(soc, "DEVICE", "PRIMITIVE");
-  expect_codes("Ascend950DT", "DEVICE", "");
+  for (const char* soc : {"Ascend910A", "Ascend910B", "Ascend910ProB"}) expect_codes(soc, "DEVICE", "PRIMITIVE", "");
+  expect_codes("Ascend310P3", "DEVICE", "PRIMITIVE", "PRIMITIVE");
+  expect_codes("Ascend950DT", "DEVICE", "", "");
 }
 
 }  // namespace
