@@ -231,6 +231,13 @@ std::optional<Failure> Harness::replay(const OwnedPlan& plan, DeviceCall& device
   } else if (status != RLK_OK) {
     failure = failed(status, "GRAPH_REPLAY", "end_capture", end_error);
   }
+  if (!failure && (plan.info().flags & RLK_PLAN_CAPTURED_APART) != 0) {
+    // What was captured needs nothing that another execution, elsewhere, changes.
+    RunSettings beside = device_call.settings;
+    beside.capture = false;
+    beside.shift = beside.shift == kUsualShift ? 0 : kUsualShift;
+    failure = run(plan, device_call.call, beside).failure;
+  }
   for (int launch = 0; launch < 2 && !failure; ++launch) {
     if ((failure = send(device_call))) break;
     status = call_plugin(graph_->launch, graph, stream_, &error);

@@ -1,5 +1,6 @@
 // The Cambricon plugin: what it concludes from this machine, its devices and its operators. Creating it opens the
-// vendor's libraries; CNDRV is initialised by probe and device_count. Graphs (CNRT's task topologies) are not bound yet.
+// vendor's libraries; CNDRV is initialised by probe and device_count. Graphs (CNRT's task topologies) are not bound
+// yet.
 #include <dirent.h>
 #include <unistd.h>
 

@@ -51,6 +51,21 @@ TEST_F(EnginePaths, ReplayFromAGraphIsTriedWhenAsked) {
   EXPECT_GT(failed, 0);
 }
 
+TEST_F(EnginePaths, AReplayComesAfterAnotherExecutionWhereCapturesAreSaidToBeApart) {
+  simple::set_mutant("captures_apart");
+  for (const UnitResult& r : run(open_.target(), "add", true)) EXPECT_EQ(r.verdict, Verdict::verified) << words(r);
+
+  simple::set_mutant("captures_share_the_plan");
+  for (const UnitResult& r : run(open_.target(), "add", false)) EXPECT_EQ(r.verdict, Verdict::verified) << words(r);
+  int failed = 0;
+  for (const UnitResult& r : run(open_.target(), "add", true)) {
+    if (r.verdict != Verdict::failed) continue;
+    ++failed;
+    EXPECT_NE(r.reason.find("replayed from a graph"), std::string::npos) << words(r);
+  }
+  EXPECT_GT(failed, 0);
+}
+
 TEST_F(EnginePaths, OperatorsOnlyPluginRunsOnItsOwnersMemoryAndStream) {
   rlk_plugin operators = *plugin_;  // the same code as a guest: no device table, streams only by wrapping
   operators.flags = RLK_PLUGIN_OPERATORS_ONLY;

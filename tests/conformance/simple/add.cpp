@@ -3,6 +3,8 @@
 #include "conformance/simple/element.hpp"
 #include "conformance/simple/implementations.hpp"
 
+#include <memory>
+#include <utility>
 #include <vector>
 
 namespace rlk::simple {
@@ -14,13 +16,20 @@ public:
     numerics = kAllClasses;
     variant = "serial";
     flags = RLK_PLAN_SHAREABLE | RLK_PLAN_CAPTURABLE;
+    if (mutant("captures_apart") || mutant("captures_share_the_plan")) {
+      flags = RLK_PLAN_CAPTURABLE | RLK_PLAN_CAPTURED_APART;
+    }
   }
 
   void enqueue(sdk::Stream& stream, const sdk::Run& run) override {
     if (mutant("device_lost")) throw sdk::Error(RLK_DEVICE_LOST, "it fell off the bus");
     // The run is borrowed for the call: a graph keeps the tensors themselves.
-    const Operand a(*run.input(RLK_ADD_IN_A)), b(*run.input(RLK_ADD_IN_B)), out(*run.output(RLK_ADD_OUT_OUT));
-    static_cast<SimpleStream&>(stream).submit([alpha = alpha_, a, b, out] {
+    const bool shared = mutant("captures_share_the_plan");
+    auto mine = std::make_shared<const Operands>(Operands{
+        Operand(*run.input(RLK_ADD_IN_A)), Operand(*run.input(RLK_ADD_IN_B)), Operand(*run.output(RLK_ADD_OUT_OUT))});
+    if (shared) last_ = std::exchange(mine, nullptr);
+    static_cast<SimpleStream&>(stream).submit([this, alpha = alpha_, mine] {
+      const auto& [a, b, out] = mine != nullptr ? *mine : *last_;
       if (sdk::dtype_of(out.tensor()) == Dtype::f64 && !mutant("f64_in_f32")) return add<double>(alpha, a, b, out);
       add<float>(alpha, a, b, out);
     });
@@ -43,6 +52,9 @@ private:
   private:
     rlk_tensor tensor_;
     std::vector<int64_t> shape_, strides_;
+  };
+  struct Operands {
+    Operand a, b, out;
   };
 
   // Where the element of `out` with the given index comes from: dimensions of size 1, and missing ones, repeat.
@@ -82,6 +94,7 @@ private:
   }
 
   double alpha_;
+  std::shared_ptr<const Operands> last_;  // of the last execution, with that defect
 };
 
 }  // namespace

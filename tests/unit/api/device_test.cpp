@@ -275,6 +275,53 @@ TEST_F(DeviceTest, CallsWhoseTokenCountsChangeEveryStepReuseTheirPlans) {
   });
 }
 
+// As the layers of a model are.
+void capture_many_equal_calls(const Stream& stream) {
+  constexpr int kCalls = 24;
+  Array<float> sum(stream, ramp(1000, 0)), b(stream, ramp(1000, 0.25f));
+  const Tensor to(sum.data(), kF32, {1000});
+  const auto add_once = [&](const Stream& s) { call(s, "add", nullptr, {to, Tensor(b.data(), kF32, {1000})}, {to}); };
+  add_once(stream);
+  stream.synchronize();
+  const Graph graph = capture(stream, [&](const Stream& s) {
+    for (int i = 0; i < kCalls; ++i) add_once(s);
+  });
+  add_once(stream);
+  const std::vector<float> before = sum.fetch();
+  graph.launch(stream);
+  sum.fetch();
+  for (size_t i = 0; i < before.size(); ++i) ASSERT_EQ(sum.host[i], before[i] + kCalls * b.host[i]) << i;
+}
+
+void expect_data_errors_of_replays(const Stream& stream) {
+  Array<float> logits(stream, ramp(231, 0.1f)), logp(stream, std::vector<float>(7, 0));
+  Array<int64_t> ids(stream, {1, 2, 3, 4, 4711, 6, 7});
+  const auto call_logp = [&](const Stream& s) {
+    call(s, "logp", nullptr, {Tensor(logits.data(), kF32, {7, 33}), Tensor(ids.data(), kI64, {7})},
+         {Tensor(logp.data(), kF32, {7})});
+  };
+  const auto expect_told = [](const Stream& by) {
+    try {
+      by.synchronize();
+      ADD_FAILURE();
+    } catch (const Exception& e) {
+      EXPECT_EQ(e.status(), RLK_DATA_ERROR) << e.what();
+      for (const char* part : {"logp", "row 4", "4711"})
+        EXPECT_NE(std::string(e.what()).find(part), std::string::npos) << e.what();
+    }
+    EXPECT_NO_THROW(by.synchronize());
+  };
+  call_logp(stream);
+  expect_told(stream);
+  const Graph graph = capture(stream, call_logp);
+  EXPECT_NO_THROW(stream.synchronize());
+  const Stream other = runtime().stream(backends().front().c_str());
+  for (const Stream* on : {&stream, &other}) {
+    graph.launch(*on);
+    expect_told(*on);
+  }
+}
+
 TEST_F(DeviceTest, Graphs) {
   on_each([](const Stream& stream) {
     if (rlk_graph_begin(stream.get(), nullptr) == RLK_UNSUPPORTED) {
@@ -316,6 +363,8 @@ TEST_F(DeviceTest, Graphs) {
     }
     add(stream, a, b, out);
     stream.synchronize();
+    capture_many_equal_calls(stream);
+    expect_data_errors_of_replays(stream);
   });
 }
 
