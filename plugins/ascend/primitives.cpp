@@ -6,6 +6,8 @@
 // before an implementation serves. 16-bit sums are never asked for: programs compute in fp32.
 #include "primitives.hpp"
 
+#include <cmath>
+
 #include "plan.hpp"
 #include "plugins/composed/recorder.hpp"
 #include "report.hpp"
@@ -35,9 +37,17 @@ struct Row {
   Emit emit;
 };
 
+// As an integer of so many bits and a sign, the nearest that there is.
+int64_t nearest(double number, int bits) {
+  const int64_t most = bits == 63 ? INT64_MAX : (int64_t{1} << bits) - 1;
+  const double end = std::ldexp(1.0, bits);
+  return number >= end ? most : number < -end ? -most - 1 : static_cast<int64_t>(number);
+}
+
 AclScalar* scalar_of(Builder& b, double number, int32_t dtype) {
   if (dtype == kAclDouble) return b.program().scalar(number);
-  if (dtype == kAclInt32 || dtype == kAclInt64) return b.program().scalar(static_cast<int64_t>(number));
+  if (dtype == kAclInt32 || dtype == kAclInt64)
+    return b.program().scalar(nearest(number, dtype == kAclInt32 ? 31 : 63));
   return b.program().scalar(static_cast<float>(number));
 }
 
@@ -69,8 +79,9 @@ Row row(Word word, const Op& op, Dtypes dtypes, Call call) {
   return {row_of(word, op, dtypes), call};
 }
 
-// From fp32 to INT64 whole numbers between -2^31 and 2147483583 are said to be exact, and nothing of fractions:
-// programs cast no others. Every fp64 becomes fp32, which may double the rounding to 16 bits, so that one is left out.
+// From floating dtypes to integers nothing is said of fractions, nor of what is out of range; of whole fp32 numbers
+// between -2^31 and 2147483583 to INT64 it is said that they are exact. Those casts are left out but for Word::whole.
+// Every fp64 becomes fp32, which may double the rounding to 16 bits, so that one is left out too.
 Row cast(Dtypes from, Dtypes to) {
   Row cast = row(Word::cast, runtime().Cast, from, [](Builder& b, const ComposedStep& s) { b.cast(s.in[0], s.out); });
   cast.primitive.to = to;
@@ -156,6 +167,9 @@ std::vector<Row> rows() {
   Row index = cast({Dtype::i64}, {});
   index.primitive.word = Word::index;
   rows.push_back(index);
+  Row whole = cast({Dtype::f32}, {});
+  whole.primitive.word = Word::whole;
+  rows.push_back(whole);
   const size_t lookups = rows.size();
   rows.push_back(row(Word::gather, r.Gather, kAny,
                      [](Builder& b, const ComposedStep& s) { b.gather(s.in[0], 1, s.in[1], s.out); }));
@@ -183,7 +197,6 @@ std::vector<Row> rows() {
 
   rows.push_back(cast({Dtype::f32, Dtype::bf16, Dtype::f16}, {Dtype::f32, Dtype::bf16, Dtype::f16, Dtype::f64}));
   rows.push_back(cast({Dtype::f64}, {Dtype::f32}));
-  rows.push_back(cast({Dtype::f32}, {Dtype::i64}));
   rows.push_back(cast({Dtype::u8, Dtype::i8, Dtype::boolean}, {Dtype::f32, Dtype::bf16, Dtype::f16, Dtype::f64}));
   rows.push_back(cast({Dtype::i32}, {Dtype::f32, Dtype::f64}));
   rows.push_back(cast({Dtype::u8, Dtype::i8, Dtype::i32, Dtype::boolean}, {Dtype::i32, Dtype::i64}));

@@ -12,9 +12,9 @@ namespace rlk::composed {
 inline Value integer(Recorder& recorder, int64_t x) {
   return {&recorder, recorder.id_number(x)};
 }
-// A whole number of fp32 between -2^31 and 2147483583, and as a place in a row.
+// A whole number of fp32 (Word::whole), and as a place in a row.
 inline Value as_integer(Value whole) {
-  return {whole.recorder, whole.recorder->cast(whole.node, sdk::Dtype::i64)};
+  return {whole.recorder, whole.recorder->whole(whole.node)};
 }
 inline Value as_place(Value whole) {
   return index_of(as_integer(whole));

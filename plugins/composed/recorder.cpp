@@ -155,7 +155,7 @@ int Recorder::number(double value, Dtype dtype) {
   node.word = Word::number;
   node.dtype = dtype;
   node.number = as_kept(value, dtype);
-  if (dtype == Dtype::i64) node.by = static_cast<int64_t>(value);
+  if (dtype == Dtype::i64 && std::fabs(value) < 0x1p63) node.by = static_cast<int64_t>(value);
   has_lost_number_ = has_lost_number_ || (std::isfinite(value) && !std::isfinite(node.number));
   return add(std::move(node));
 }
@@ -284,6 +284,11 @@ int Recorder::select(int mask, int chosen, int other) {
 int Recorder::index(int id) {
   if (at(id).dtype == Dtype::i32) return id;
   return add(node_of(Word::index, Dtype::i32, {id, -1, -1}, at(id).dims));
+}
+
+int Recorder::whole(int value) {
+  if (is_number(value)) return number(at(value).number, Dtype::i64);
+  return add(node_of(Word::whole, Dtype::i64, {value, -1, -1}, at(value).dims));
 }
 
 int Recorder::gather(int rows, int index) {

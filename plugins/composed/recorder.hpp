@@ -93,6 +93,7 @@ public:
   // Piece `piece`, the lowest being 0, of each number's memory.
   int bits(int value, sdk::Dtype dtype, int64_t piece);
   int index(int id);
+  int whole(int value);
   int gather(int rows, int index);
   int take_rows(int table, int index);
   int take_columns(int rows, int index);

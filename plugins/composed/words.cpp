@@ -41,6 +41,7 @@ const char* name_of(Word word) {
                                     "or",
                                     "a selection",
                                     "an index",
+                                    "an integer",
                                     "a gather",
                                     "rows by an index",
                                     "columns by an index",

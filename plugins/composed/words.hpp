@@ -41,6 +41,7 @@ enum class Word : uint8_t {
   either,
   select,        // a mask, what it chooses, what it does not
   index,         // an id as i32; one that i32 does not hold may become any number
+  whole,         // a whole number of fp32 as i64; one outside [-2147483520, 2147483520] may become any number
   gather,        // of each row the column that an index of one column names
   take_rows,     // rows of a table, by an index of one column
   take_columns,  // the same columns of every row, by an index without rows
