@@ -114,11 +114,12 @@ std::vector<std::string> AcceptedCases::ask(size_t i, size_t w) {
   } else {
     asked_[i][w] = true;
     Claim claim;
+    const Question question(work.call);
     for (const uint32_t demand : kDemands) {
       if ((demand & RLK_NUMERICS_PORTABLE) != 0 && !decl_.portable) continue;
       // The suite asks no implementation for what needs no claim: dispatch does not pass it on either.
       if ((demand & implied_numerics(decl_, work.call.dtypes[0])) != 0) continue;
-      claim = harness_.query(*implementations_[i], work.call, demand);
+      claim = harness_.query(*implementations_[i], question, demand);
       if (claim.kind != Claim::Kind::accepted) continue;
       if ((demand & ~RLK_NUMERICS_TOLERANCE & ~claim.support.numerics) != 0) continue;
       if (!taken.emplace(claim.variant, claim.support.numerics).second) continue;

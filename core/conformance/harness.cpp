@@ -26,26 +26,6 @@ bool ends_everything(rlk_status status) {
   return status == RLK_TIMEOUT || status == RLK_DEVICE_LOST;
 }
 
-// The description of a call, with the arrays that it points to.
-struct Description {
-  explicit Description(const ConcreteCall& call, uint32_t numerics) : tensors(call) {
-    desc.struct_size = sizeof(desc);
-    desc.op_revision = call.decl->revision;
-    desc.op = call.decl->name;
-    desc.params = call.params.data();
-    desc.n_inputs = static_cast<uint32_t>(tensors.inputs().size());
-    desc.n_outputs = static_cast<uint32_t>(tensors.outputs().size());
-    desc.inputs = tensors.inputs().data();
-    desc.outputs = tensors.outputs().data();
-    desc.output_alias = call.output_alias.data();
-    desc.symbols = call.symbols.data();
-    desc.n_symbols = static_cast<uint32_t>(call.decl->symbols.size());
-    desc.numerics = numerics;
-  }
-  Descriptors tensors;
-  rlk_call_desc desc{};
-};
-
 // What the host must decline because the implementation was built before it existed; empty when there is nothing.
 std::string newer_than(const rlk_implementation& implementation, const ConcreteCall& call) {
   const OpDecl& decl = *call.decl;
@@ -66,6 +46,20 @@ std::string newer_than(const rlk_implementation& implementation, const ConcreteC
 }
 
 }  // namespace
+
+Question::Question(const ConcreteCall& of) : call(of), tensors_(of) {
+  desc_.struct_size = sizeof(desc_);
+  desc_.op_revision = call.decl->revision;
+  desc_.op = call.decl->name;
+  desc_.params = call.params.data();
+  desc_.n_inputs = static_cast<uint32_t>(tensors_.inputs().size());
+  desc_.n_outputs = static_cast<uint32_t>(tensors_.outputs().size());
+  desc_.inputs = tensors_.inputs().data();
+  desc_.outputs = tensors_.outputs().data();
+  desc_.output_alias = call.output_alias.data();
+  desc_.symbols = call.symbols.data();
+  desc_.n_symbols = static_cast<uint32_t>(call.decl->symbols.size());
+}
 
 OwnedPlan::~OwnedPlan() {
   if (plan_ != nullptr) releases_->call("plan_destroy", implementation_->plan_destroy, plan_);
@@ -140,18 +134,18 @@ std::optional<Failure> Harness::make_record() {
   return std::nullopt;
 }
 
-Claim Harness::query(const rlk_implementation& implementation, const ConcreteCall& call, uint32_t numerics) const {
+Claim Harness::query(const rlk_implementation& implementation, const Question& question, uint32_t numerics) const {
   Claim claim;
-  if (const std::string newer = newer_than(implementation, call); !newer.empty()) {
+  if (const std::string newer = newer_than(implementation, question.call); !newer.empty()) {
     claim.reason_code = "OLDER_REVISION";
     claim.reason = newer + " is newer than the declaration that the implementation was built with";
     return claim;
   }
-  const Description description(call, numerics);
+  const rlk_call_desc desc = question.demanding(numerics);
   rlk_error error = no_error();
   claim.support.struct_size = sizeof(claim.support);
   const rlk_status status =
-      call_plugin(implementation.query, &implementation, target_.device, &description.desc, &claim.support, &error);
+      call_plugin(implementation.query, &implementation, target_.device, &desc, &claim.support, &error);
   claim.variant = text_of(claim.support.variant);
   claim.reason_code = text_of(claim.support.reason_code);
   claim.reason = text_of(claim.support.reason);
@@ -194,7 +188,8 @@ private:
 
 std::optional<Failure> Harness::make_plan(const rlk_implementation& implementation, const ConcreteCall& call,
                                           uint32_t numerics, const Claim& claim, OwnedPlan& out) {
-  const Description description(call, numerics);
+  const Question question(call);
+  const rlk_call_desc desc = question.demanding(numerics);
   rlk_error error = no_error();
   out.implementation_ = &implementation;
   out.releases_ = releases_;
@@ -202,8 +197,8 @@ std::optional<Failure> Harness::make_plan(const rlk_implementation& implementati
   out.info_.struct_size = sizeof(out.info_);
   const auto make = [&] {
     const Planning told(target_.planning);
-    return call_plugin(implementation.plan_create, &implementation, target_.device, &description.desc, &out.plan_,
-                       &out.info_, &error);
+    return call_plugin(implementation.plan_create, &implementation, target_.device, &desc, &out.plan_, &out.info_,
+                       &error);
   };
   rlk_status status = make();
   // Compiled in the background: what is tested is the plan, so it is waited for.

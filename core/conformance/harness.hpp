@@ -23,6 +23,25 @@ struct Claim {
   std::string reason_code, reason;  // declined, failed
 };
 
+// A call as implementations are asked about it. The call must stay where it is.
+class Question {
+public:
+  explicit Question(const ConcreteCall& of);
+  Question(const Question&) = delete;
+  Question& operator=(const Question&) = delete;
+  rlk_call_desc demanding(uint32_t numerics) const {
+    rlk_call_desc desc = desc_;
+    desc.numerics = numerics;
+    return desc;
+  }
+
+  const ConcreteCall& call;
+
+private:
+  Descriptors tensors_;
+  rlk_call_desc desc_{};
+};
+
 class Harness;
 
 // A plan, destroyed with the object.
@@ -119,7 +138,10 @@ public:
   const std::optional<Failure>& broken() const { return broken_; }
   bool can_capture() const { return graph_ != nullptr; }
 
-  Claim query(const rlk_implementation& implementation, const ConcreteCall& call, uint32_t numerics) const;
+  Claim query(const rlk_implementation& implementation, const Question& question, uint32_t numerics) const;
+  Claim query(const rlk_implementation& implementation, const ConcreteCall& call, uint32_t numerics) const {
+    return query(implementation, Question(call), numerics);
+  }
   std::optional<Failure> make_plan(const rlk_implementation& implementation, const ConcreteCall& call,
                                    uint32_t numerics, const Claim& claim, OwnedPlan& out);
   Outcome run(const OwnedPlan& plan, const ConcreteCall& call, const RunSettings& settings);

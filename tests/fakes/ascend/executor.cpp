@@ -14,20 +14,21 @@ namespace {
 struct Slot {
   const aclTensor* handle = nullptr;  // null: absent
   std::shared_ptr<Tensor> tensor;
-  std::string name;
+  const char* name = "";
   void* bound = nullptr;  // set by aclSet*TensorAddr
   bool rebound = false;
 };
 
-struct Argument {
+// A tensor, or a list of one.
+struct Operand {
   const aclTensorList* list = nullptr;
-  std::vector<Slot> slots;
+  Slot slot;
 };
 
 struct Executor {
-  std::string op;
-  std::vector<Argument> inputs;
-  std::vector<Argument> outputs;
+  const char* op = "";
+  std::vector<Operand> inputs;
+  std::vector<Operand> outputs;
   uint64_t workspace_bytes = 0;
   bool repeatable = false;
   Kernel kernel;
@@ -35,10 +36,8 @@ struct Executor {
   template <typename Visit>
   void for_each_slot(Visit visit) {
     for (auto* arguments : {&inputs, &outputs}) {
-      for (Argument& argument : *arguments) {
-        for (Slot& slot : argument.slots) {
-          if (slot.handle != nullptr) visit(slot);
-        }
+      for (Operand& argument : *arguments) {
+        if (argument.slot.handle != nullptr) visit(argument.slot);
       }
     }
   }
@@ -72,7 +71,7 @@ const Tensor& stand_in() {
 
 // A tensor argument of one phase 2.
 struct Bound {
-  std::string name;
+  const char* name;
   Range range;
   bool output;
   bool gapless;
@@ -83,10 +82,10 @@ uint64_t round_up(uint64_t bytes) {
 }
 
 // Address, alignment and bounds of a slot at phase 2; fills the view and the range it uses.
-int bind_slot(const std::string& op, const Slot& slot, View* view, Range* use) {
-  const std::string what = op + ": " + slot.name;
+int bind_slot(const char* op, const Slot& slot, View* view, Range* use) {
+  const fake::Argument what(op, slot.name);
   if (tensors().find(slot.handle) == nullptr) {
-    return violation("TENSOR_DESTROYED", what + " was destroyed before phase 2");
+    return violation("TENSOR_DESTROYED", what.text() + " was destroyed before phase 2");
   }
   const Tensor& tensor = *slot.tensor;
   view->present = true;
@@ -101,7 +100,7 @@ int bind_slot(const std::string& op, const Slot& slot, View* view, Range* use) {
   if (const int code = check_device_range(storage, storage_bytes, what)) return code;
   if (address % 32 != 0) {
     return violation("MISALIGNED_TENSOR",
-                     what + " data is at " + std::to_string(address % 32) + " bytes past a 32-byte boundary");
+                     what.text() + " data is at " + std::to_string(address % 32) + " bytes past a 32-byte boundary");
   }
   view->data = device_bytes(storage) + tensor.offset * width;
   int64_t extent = 1;
@@ -113,14 +112,14 @@ int bind_slot(const std::string& op, const Slot& slot, View* view, Range* use) {
 
 // An output may be exactly an input's memory, never part of it, and outputs never share memory. Views with gaps may
 // interleave, so only gapless ones are judged.
-int check_overlap(const std::string& op, const std::vector<Bound>& bound) {
+int check_overlap(const char* op, const std::vector<Bound>& bound) {
   for (const Bound& written : bound) {
     if (!written.output || !written.gapless) continue;
     for (const Bound& other : bound) {
       if (&other == &written || !other.gapless || !written.range.overlaps(other.range)) continue;
       const bool same = written.range.begin == other.range.begin && written.range.end == other.range.end;
       if (same && !other.output) continue;
-      return violation("OVERLAP", op + ": " + written.name + " overlaps " + other.name);
+      return violation("OVERLAP", std::string(op) + ": " + written.name + " overlaps " + other.name);
     }
   }
   return 0;
@@ -129,14 +128,14 @@ int check_overlap(const std::string& op, const std::vector<Bound>& bound) {
 int check_workspace(const Executor& executor, void* workspace, uint64_t bytes) {
   if (executor.workspace_bytes == 0) return 0;
   if (bytes < executor.workspace_bytes || workspace == nullptr) {
-    return violation("WORKSPACE_TOO_SMALL", executor.op + ": phase 1 asked for " +
+    return violation("WORKSPACE_TOO_SMALL", std::string(executor.op) + ": phase 1 asked for " +
                                                 std::to_string(executor.workspace_bytes) + " bytes, phase 2 got " +
                                                 (workspace == nullptr ? "null" : std::to_string(bytes)));
   }
   if (reinterpret_cast<uintptr_t>(workspace) % 32 != 0) {
-    return violation("MISALIGNED_TENSOR", executor.op + ": workspace is not 32-byte aligned");
+    return violation("MISALIGNED_TENSOR", std::string(executor.op) + ": workspace is not 32-byte aligned");
   }
-  return check_device_range(workspace, bytes, executor.op + ": workspace");
+  return check_device_range(workspace, bytes, {executor.op, "workspace"});
 }
 
 // Phase 2 rebinding: `tensor` must be what phase 1 was given at that place.
@@ -148,19 +147,17 @@ int rebind(aclOpExecutor* handle, size_t index, const aclTensor* tensor, void* a
     return violation("NOT_REPEATABLE", std::string(call) + " on an executor of " + executor->op +
                                            " without aclSetAclOpExecutorRepeatable");
   }
-  std::vector<Argument*> arguments;
-  if (direction != 1) {
-    for (Argument& argument : executor->inputs) arguments.push_back(&argument);
-  }
-  if (direction != 0) {
-    for (Argument& argument : executor->outputs) arguments.push_back(&argument);
-  }
-  if (index >= arguments.size() || arguments[index]->list != nullptr ||
-      arguments[index]->slots.front().handle != tensor) {
+  std::vector<Operand>& inputs = executor->inputs;
+  std::vector<Operand>& outputs = executor->outputs;
+  const size_t n_inputs = direction != 1 ? inputs.size() : 0, n_outputs = direction != 0 ? outputs.size() : 0;
+  Operand* const argument = index < n_inputs               ? &inputs[index]
+                            : index < n_inputs + n_outputs ? &outputs[index - n_inputs]
+                                                           : nullptr;
+  if (argument == nullptr || argument->list != nullptr || argument->slot.handle != tensor) {
     return violation("WRONG_BINDING", std::string(call) + ": index " + std::to_string(index) + " of " + executor->op +
                                           " is not the tensor that phase 1 was given there");
   }
-  Slot& slot = arguments[index]->slots.front();
+  Slot& slot = argument->slot;
   slot.bound = address;
   slot.rebound = true;
   return ACL_SUCCESS;
@@ -196,14 +193,13 @@ Phase1::~Phase1() {
 const Tensor& Phase1::add(const char* name, const aclTensor* tensor, Dtypes dtypes, bool output) {
   auto& arguments = output ? build_->executor->outputs : build_->executor->inputs;
   arguments.emplace_back();
-  arguments.back().slots.emplace_back();
   if (failed()) return stand_in();
-  const std::string& op = build_->executor->op;
+  const char* const op = build_->executor->op;
   if (tensor == nullptr) {
-    code_ = fail(ACLNN_ERR_PARAM_NULLPTR, op + ": " + name + " is null");
+    code_ = fail(ACLNN_ERR_PARAM_NULLPTR, std::string(op) + ": " + name + " is null");
     return stand_in();
   }
-  const auto found = tensors().get(tensor, op.c_str());
+  const auto found = tensors().get(tensor, op);
   if (found == nullptr) {
     code_ = ACLNN_ERR_PARAM_INVALID;
     return stand_in();
@@ -211,10 +207,10 @@ const Tensor& Phase1::add(const char* name, const aclTensor* tensor, Dtypes dtyp
   bool known = false;
   for (const int32_t dtype : dtypes) known = known || dtype == found->dtype;
   if (!known) {
-    code_ = violation("UNSUPPORTED_DTYPE", op + ": " + name + " is " + dtype_name(found->dtype));
+    code_ = violation("UNSUPPORTED_DTYPE", std::string(op) + ": " + name + " is " + dtype_name(found->dtype));
     return stand_in();
   }
-  arguments.back().slots.front() = {tensor, found, name, nullptr, false};
+  arguments.back().slot = {tensor, found, name, nullptr, false};
   return *found;
 }
 
@@ -231,12 +227,11 @@ const Tensor& Phase1::out(const char* name, const aclTensor* tensor, Dtypes dtyp
 const Tensor* Phase1::optional_in(const char* name, const aclTensor* tensor, Dtypes dtypes) {
   if (tensor != nullptr) return &add(name, tensor, dtypes, false);
   build_->executor->inputs.emplace_back();
-  build_->executor->inputs.back().slots.emplace_back();
   return nullptr;
 }
 
 const Tensor& Phase1::in_list(const char* name, const aclTensorList* list, Dtypes dtypes) {
-  const auto found = failed() || list == nullptr ? nullptr : tensor_lists().get(list, build_->executor->op.c_str());
+  const auto found = failed() || list == nullptr ? nullptr : tensor_lists().get(list, build_->executor->op);
   require(found != nullptr && found->members.size() == 1, std::string(name) + " is a list of exactly one tensor");
   const Tensor& tensor = add(name, found == nullptr ? nullptr : found->members.front(), dtypes, false);
   build_->executor->inputs.back().list = list;
@@ -246,10 +241,10 @@ const Tensor& Phase1::in_list(const char* name, const aclTensorList* list, Dtype
 Scalar Phase1::scalar(const char* name, const aclScalar* scalar) {
   if (failed()) return {};
   if (scalar == nullptr) {
-    code_ = fail(ACLNN_ERR_PARAM_NULLPTR, build_->executor->op + ": " + name + " is null");
+    code_ = fail(ACLNN_ERR_PARAM_NULLPTR, std::string(build_->executor->op) + ": " + name + " is null");
     return {};
   }
-  const auto found = scalars().get(scalar, build_->executor->op.c_str());
+  const auto found = scalars().get(scalar, build_->executor->op);
   if (found == nullptr) {
     code_ = ACLNN_ERR_PARAM_INVALID;
     return {};
@@ -264,7 +259,7 @@ std::vector<int64_t> Phase1::ints(const char* name, const aclIntArray* array) {
 
 std::vector<int64_t> Phase1::optional_ints(const aclIntArray* array) {
   if (failed() || array == nullptr) return {};
-  const auto found = int_arrays().get(array, build_->executor->op.c_str());
+  const auto found = int_arrays().get(array, build_->executor->op);
   if (found == nullptr) {
     code_ = ACLNN_ERR_PARAM_INVALID;
     return {};
@@ -274,7 +269,7 @@ std::vector<int64_t> Phase1::optional_ints(const aclIntArray* array) {
 
 void Phase1::require(bool holds, const std::string& text) {
   if (failed() || holds) return;
-  code_ = fail(ACLNN_ERR_PARAM_INVALID, build_->executor->op + ": expected: " + text);
+  code_ = fail(ACLNN_ERR_PARAM_INVALID, std::string(build_->executor->op) + ": expected: " + text);
 }
 
 aclnnStatus Phase1::finish(Kernel kernel) {
@@ -306,7 +301,7 @@ aclnnStatus phase2(const char* op, void* workspace, uint64_t workspace_bytes, ac
   }
   const auto executor = executors().get(handle, call.c_str());
   if (executor == nullptr) return ACLNN_ERR_PARAM_INVALID;
-  if (executor->op != op) {
+  if (std::strcmp(executor->op, op) != 0) {
     return violation("WRONG_EXECUTOR", call + " with an executor made by " + executor->op);
   }
   int code = check_stream(stream, call.c_str());
@@ -315,21 +310,23 @@ aclnnStatus phase2(const char* op, void* workspace, uint64_t workspace_bytes, ac
 
   auto operands = std::make_shared<Operands>();
   std::vector<Bound> bound;
+  bound.reserve(executor->inputs.size() + executor->outputs.size());
   for (auto* arguments : {&executor->inputs, &executor->outputs}) {
     const bool output = arguments == &executor->outputs;
     auto& views = output ? operands->out : operands->in;
-    for (const Argument& argument : *arguments) {
-      for (const Slot& slot : argument.slots) {
-        views.emplace_back();
-        if (slot.handle == nullptr) continue;
-        Range range;
-        if ((code = bind_slot(op, slot, &views.back(), &range)) != 0) return code;
-        if (range.begin != range.end) bound.push_back({slot.name, range, output, is_contiguous(*slot.tensor)});
-      }
+    views.reserve(arguments->size());
+    for (const Operand& argument : *arguments) {
+      const Slot& slot = argument.slot;
+      views.emplace_back();
+      if (slot.handle == nullptr) continue;
+      Range range;
+      if ((code = bind_slot(op, slot, &views.back(), &range)) != 0) return code;
+      if (range.begin != range.end) bound.push_back({slot.name, range, output, is_contiguous(*slot.tensor)});
     }
   }
   if ((code = check_overlap(op, bound)) != 0) return code;
   std::vector<Range> uses;
+  uses.reserve(bound.size() + 1);
   for (const Bound& argument : bound) uses.push_back(argument.range);
   std::byte* const scratch = executor->workspace_bytes == 0 ? nullptr : device_bytes(workspace);
   const uint64_t scratch_bytes = executor->workspace_bytes;
@@ -361,7 +358,7 @@ aclnnStatus aclSetAclOpExecutorRepeatable(aclOpExecutor* handle) {
   const auto executor = executors().get(handle, __func__);
   if (executor == nullptr) return ACLNN_ERR_PARAM_INVALID;
   // Not every operator can be repeated: RLK_FAKE_ASCEND_FAIL="repeatable aclnnXxx" makes one refuse.
-  if (const int code = begin(("repeatable " + executor->op).c_str(), Needs::kNothing)) return code;
+  if (const int code = begin((std::string("repeatable ") + executor->op).c_str(), Needs::kNothing)) return code;
   if (executor->repeatable) return ACL_SUCCESS;
   executor->repeatable = true;
   executor->for_each_slot([](const Slot& slot) { ++slot.tensor->held; });
@@ -377,7 +374,7 @@ aclnnStatus aclDestroyAclOpExecutor(aclOpExecutor* handle) {
   executor->for_each_slot([](const Slot& slot) {
     if (--slot.tensor->held == 0) tensors().remove(slot.handle);
   });
-  for (const Argument& argument : executor->inputs) {
+  for (const Operand& argument : executor->inputs) {
     if (argument.list != nullptr) tensor_lists().remove(argument.list);
   }
   return ACL_SUCCESS;
@@ -404,15 +401,15 @@ aclnnStatus aclSetDynamicInputTensorAddr(aclOpExecutor* handle, size_t ir_index,
   const auto executor = executors().get(handle, __func__);
   if (executor == nullptr) return ACLNN_ERR_PARAM_INVALID;
   if (!executor->repeatable) {
-    return violation("NOT_REPEATABLE", "aclSetDynamicInputTensorAddr on an executor of " + executor->op +
+    return violation("NOT_REPEATABLE", std::string("aclSetDynamicInputTensorAddr on an executor of ") + executor->op +
                                            " without aclSetAclOpExecutorRepeatable");
   }
   if (ir_index >= executor->inputs.size() || executor->inputs[ir_index].list != list || list == nullptr ||
-      relative_index >= executor->inputs[ir_index].slots.size()) {
+      relative_index > 0) {
     return violation("WRONG_BINDING", "aclSetDynamicInputTensorAddr: index " + std::to_string(ir_index) + " of " +
                                           executor->op + " is not the list that phase 1 was given there");
   }
-  Slot& slot = executor->inputs[ir_index].slots[relative_index];
+  Slot& slot = executor->inputs[ir_index].slot;
   slot.bound = address;
   slot.rebound = true;
   return ACL_SUCCESS;

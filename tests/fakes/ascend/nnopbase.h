@@ -74,6 +74,9 @@ public:
   std::vector<int64_t> optional_ints(const aclIntArray* array);
 
   // A documented condition; when it does not hold the phase returns 161002.
+  void require(bool holds, const char* text) {
+    if (!holds) require(false, std::string(text));
+  }
   void require(bool holds, const std::string& text);
   bool failed() const { return code_ != 0; }
   // Makes the executor unless something failed. The status to return.

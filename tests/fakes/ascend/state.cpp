@@ -73,7 +73,7 @@ int fail(int code, const std::string& text) {
   return fake::fail(code, text);
 }
 
-int check_device_range(const void* address, size_t bytes, const std::string& what) {
+int check_device_range(const void* address, size_t bytes, const fake::Argument& what) {
   return guarded([&] { return fake::require_device(address, bytes, what), 0; });
 }
 

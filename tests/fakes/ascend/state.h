@@ -30,8 +30,8 @@ FAKE_ASCEND_INTERNAL int violation(const char* rule, const std::string& text);
 // An error the vendor documents as a returned status: remembered for aclGetRecentErrMsg.
 FAKE_ASCEND_INTERNAL int fail(int code, const std::string& text);
 
-// Checks that `bytes` bytes at `address` lie inside one live device allocation; `what` names the argument.
-FAKE_ASCEND_INTERNAL int check_device_range(const void* address, size_t bytes, const std::string& what);
+// Checks that `bytes` bytes at `address` lie inside one live device allocation.
+FAKE_ASCEND_INTERNAL int check_device_range(const void* address, size_t bytes, const fake::Argument& what);
 // Where simulator code reads and writes device memory.
 FAKE_ASCEND_INTERNAL std::byte* device_bytes(const void* address);
 

@@ -54,8 +54,10 @@ const Tensor& Call::add(void* desc, const void* data, std::initializer_list<int>
   operands_.emplace_back();
   Operand& operand = operands_.back();
   operand.output = output;
-  if (status_ != 0) return operand.view.tensor;
-  const Tensor& tensor = operand.view.tensor = *described(desc, name_);
+  static const Tensor none;
+  if (status_ != 0) return none;
+  operand.view.tensor = described(desc, name_);
+  const Tensor& tensor = *operand.view.tensor;
   bool known = false;
   for (const int dtype : dtypes) known = known || dtype == tensor.dtype;
   if (!known) status_ = kBadParam;
@@ -66,7 +68,7 @@ const Tensor& Call::add(void* desc, const void* data, std::initializer_list<int>
   for (size_t i = 0; i < tensor.dims.size(); ++i)
     extent += static_cast<int64_t>(tensor.dims[i] - 1) * tensor.strides[i];
   const auto bytes = static_cast<size_t>(extent) * static_cast<size_t>(width(tensor.dtype));
-  const std::string what = std::string(name_) + ": operand " + std::to_string(operands_.size());
+  const fake::Argument what(name_, "operand", static_cast<int>(operands_.size()));
   fake::require_device(data, bytes, what);
   fake::require_aligned(data, static_cast<size_t>(width(tensor.dtype)), what);
   const auto begin = reinterpret_cast<uintptr_t>(data);
@@ -81,7 +83,7 @@ void Call::workspace(void* data, size_t bytes) {
   if (bytes < kWorkspace || data == nullptr)
     fake::violation("WORKSPACE_TOO_SMALL", std::string(name_) + ": the query asked for " + std::to_string(kWorkspace) +
                                                " bytes, the call got " + std::to_string(data == nullptr ? 0 : bytes));
-  fake::require_device(data, kWorkspace, std::string(name_) + ": the workspace");
+  fake::require_device(data, kWorkspace, {name_, "the workspace"});
   scratch_ = data;
 }
 
@@ -105,6 +107,8 @@ int Call::run(bool in_place, std::function<void(std::vector<View>&)> compute) {
   fake::Command command;
   command.name = name_;
   auto views = std::make_shared<std::vector<View>>();
+  views->reserve(operands_.size());
+  command.uses.reserve(operands_.size() + 1);
   for (const Operand& operand : operands_) {
     views->push_back(operand.view);
     command.uses.push_back(operand.range);

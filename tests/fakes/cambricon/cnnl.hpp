@@ -40,7 +40,7 @@ int64_t count(const std::vector<int>& dims);
 
 // An operand while the call runs.
 struct View {
-  Tensor tensor;
+  std::shared_ptr<const Tensor> tensor;
   std::byte* data = nullptr;
   const void* address = nullptr;
   template <class T>

@@ -13,10 +13,10 @@ using namespace fake_cnnl;
 namespace {
 
 float read(const View& view, int64_t at) {
-  return view.tensor.dtype == kHalf ? fake::float_of_f16(view.as<uint16_t>()[at]) : view.as<float>()[at];
+  return view.tensor->dtype == kHalf ? fake::float_of_f16(view.as<uint16_t>()[at]) : view.as<float>()[at];
 }
 void write(const View& view, int64_t at, float value) {
-  if (view.tensor.dtype == kHalf)
+  if (view.tensor->dtype == kHalf)
     view.as<uint16_t>()[at] = fake::f16_of_float(value);
   else
     view.as<float>()[at] = value;
@@ -48,9 +48,9 @@ API cnnlLayerNormForward(void* handle, void* xd, const void* x, int axis, void* 
                          void* mean, void* rstd) {
   Call call(handle, "cnnlLayerNormForward");
   const auto floats = {kFloat, kHalf};
-  const Tensor in = call.in(xd, x, floats), factors = call.in(wd, weight, floats);
+  const Tensor &in = call.in(xd, x, floats), &factors = call.in(wd, weight, floats);
   call.in(wd, bias, floats);
-  const Tensor out = call.out(yd, y, floats), numbers = call.out(nd, mean, floats);
+  const Tensor &out = call.out(yd, y, floats), &numbers = call.out(nd, mean, floats);
   call.out(nd, rstd, floats);
   const Rows rows = rows_of(call, in, factors, out, numbers, axis);
   call.workspace(workspace, bytes);
@@ -78,8 +78,8 @@ API cnnlRmsNormForward(void* handle, int axis, void* xd, const void* x, void* wd
   if (bias != nullptr) return kNotSupported;  // what it would do is known of no caller
   Call call(handle, "cnnlRmsNormForward");
   const auto floats = {kFloat, kHalf};
-  const Tensor in = call.in(xd, x, floats), factors = call.in(wd, weight, floats), out = call.out(yd, y, floats),
-               numbers = call.out(nd, rstd, floats);
+  const Tensor &in = call.in(xd, x, floats), &factors = call.in(wd, weight, floats), &out = call.out(yd, y, floats),
+               &numbers = call.out(nd, rstd, floats);
   const Rows rows = rows_of(call, in, factors, out, numbers, axis);
   call.workspace(workspace, bytes);
   return call.run(false, [=](std::vector<View>& v) {

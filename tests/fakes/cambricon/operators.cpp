@@ -45,7 +45,7 @@ bool is_axis(int axis, const Tensor& tensor) {
 
 // Bits of 16 or 32.
 void move_element(const View& to, int64_t at, const View& from, int64_t source) {
-  if (from.tensor.dtype == kHalf)
+  if (from.tensor->dtype == kHalf)
     to.as<uint16_t>()[at] = from.as<uint16_t>()[source];
   else
     to.as<uint32_t>()[at] = from.as<uint32_t>()[source];
@@ -101,13 +101,13 @@ int reduce(void* handle, void* desc, void* xd, const void* x, void* yd, void* y,
   if (call.status() != 0) return call.status();
   const Reduction how = *reductions().get(desc, name);
   call.workspace(workspace, bytes);
-  const Tensor in = call.in(xd, x, {kFloat}), out = call.out(yd, y, {kFloat});
+  const Tensor &in = call.in(xd, x, {kFloat}), &out = call.out(yd, y, {kFloat});
   if (!is_axis(how.axis, in) || (how.indices == 1) != (positions != nullptr)) return kBadParam;
   std::vector<int> expected = in.dims;
   expected[static_cast<size_t>(how.axis)] = 1;
   call.require(out.dims == expected);
   if (positions != nullptr)
-    fake::require_device(positions, static_cast<size_t>(count(out.dims)) * 4, std::string(name) + ": the indices");
+    fake::require_device(positions, static_cast<size_t>(count(out.dims)) * 4, {name, "the indices"});
   return call.run(false, [=](std::vector<View>& v) {
     const Axis axis = axis_of(in.dims, how.axis);
     for (int64_t o = 0; o < axis.outer * axis.inner; ++o) {
@@ -161,7 +161,7 @@ API cnnlTransform_v2(void* handle, int mode, const void* alpha, void* xd, const 
                      void* y) {
   if (mode != 0) return kNotSupported;
   Call call(handle, "cnnlTransform_v2");
-  const Tensor in = call.in(xd, x, {kFloat, kInt32}), out = call.out(yd, y, {kFloat, kInt32});
+  const Tensor &in = call.in(xd, x, {kFloat, kInt32}), &out = call.out(yd, y, {kFloat, kInt32});
   call.require(in.dims == out.dims && in.dtype == out.dtype);
   const int64_t n = count(in.dims);
   // Factors have the tensor's dtype, and are read now.
@@ -213,8 +213,8 @@ API cnnlFill_v3(void* handle, int mode, const void* value, void* yd, void* y) {
 }
 API cnnlCopy(void* handle, void* xd, const void* x, void* yd, void* y) {
   Call call(handle, "cnnlCopy");
-  const Tensor in = call.in(xd, x, {kFloat, kInt16, kInt32}, true),
-               out = call.out(yd, y, {kFloat, kInt16, kInt32}, true);
+  const Tensor &in = call.in(xd, x, {kFloat, kInt16, kInt32}, true),
+               &out = call.out(yd, y, {kFloat, kInt16, kInt32}, true);
   call.require(in.dims == out.dims && in.dtype == out.dtype);
   return call.run(false, [=](std::vector<View>& v) {
     for (int64_t i = 0, n = count(in.dims); i < n; ++i) {
@@ -248,7 +248,7 @@ API cnnlCastDataType(void* handle, void* xd, const void* x, int kind, void* yd, 
 }
 API cnnlExpand(void* handle, void* xd, const void* x, void* yd, void* y) {
   Call call(handle, "cnnlExpand");
-  const Tensor in = call.in(xd, x, {kFloat, kInt32}), out = call.out(yd, y, {kFloat, kInt32});
+  const Tensor &in = call.in(xd, x, {kFloat, kInt32}), &out = call.out(yd, y, {kFloat, kInt32});
   call.require(broadcasts(in.dims, out.dims) && in.dtype == out.dtype);
   return call.run(false, [=](std::vector<View>& v) {
     for (int64_t i = 0, n = count(out.dims); i < n; ++i)
@@ -279,7 +279,7 @@ API cnnlLogicOp(void* handle, int operation, void* ad, const void* a, void* bd, 
                 size_t bytes, void* cd, void* c) {
   Call call(handle, "cnnlLogicOp");
   const auto inputs = {kFloat, kInt32, kUint8, kBool};
-  const Tensor x = call.in(ad, a, inputs), y = call.in(bd, b, inputs), out = call.out(cd, c, {kBool});
+  const Tensor &x = call.in(ad, a, inputs), &y = call.in(bd, b, inputs), &out = call.out(cd, c, {kBool});
   call.require(x.dtype == y.dtype && x.dims == y.dims && x.dims == out.dims && operation >= 0 && operation <= 7);
   call.workspace(workspace, bytes);
   return call.run(false, [=, dtype = x.dtype](std::vector<View>& v) {
@@ -293,8 +293,8 @@ API cnnlLogicOp(void* handle, int operation, void* ad, const void* a, void* bd, 
 API cnnlSelectV2(void* handle, void* cd, const void* condition, void* ad, const void* a, void* bd, const void* b,
                  void* workspace, size_t bytes, void* yd, void* y) {
   Call call(handle, "cnnlSelectV2");
-  const Tensor cond = call.in(cd, condition, {kBool}), x = call.in(ad, a, {kFloat, kInt32}),
-               other = call.in(bd, b, {kFloat, kInt32}), out = call.out(yd, y, {kFloat, kInt32});
+  const Tensor &cond = call.in(cd, condition, {kBool}), &x = call.in(ad, a, {kFloat, kInt32}),
+               &other = call.in(bd, b, {kFloat, kInt32}), &out = call.out(yd, y, {kFloat, kInt32});
   call.require(cond.dims == out.dims && x.dims == out.dims && other.dims == out.dims && x.dtype == out.dtype &&
                other.dtype == out.dtype);
   call.workspace(workspace, bytes);
@@ -305,8 +305,8 @@ API cnnlSelectV2(void* handle, void* cd, const void* condition, void* ad, const 
 }
 API cnnlIndexSelect(void* handle, int axis, void* xd, const void* x, void* id, const void* index, void* yd, void* y) {
   Call call(handle, "cnnlIndexSelect");
-  const Tensor in = call.in(xd, x, {kFloat, kInt32, kHalf}), at = call.in(id, index, {kInt32}),
-               out = call.out(yd, y, {kFloat, kInt32, kHalf});
+  const Tensor &in = call.in(xd, x, {kFloat, kInt32, kHalf}), &at = call.in(id, index, {kInt32}),
+               &out = call.out(yd, y, {kFloat, kInt32, kHalf});
   call.require(is_axis(axis, in) && at.dims.size() == 1 && in.dtype == out.dtype);
   if (call.status() != 0) return call.status();
   std::vector<int> expected = in.dims;
@@ -324,8 +324,8 @@ API cnnlIndexSelect(void* handle, int axis, void* xd, const void* x, void* id, c
 #if !defined(RLK_FAKE_WITHOUT_GATHER)
 API cnnlGather(void* handle, int axis, void* xd, const void* x, void* id, const void* index, void* yd, void* y) {
   Call call(handle, "cnnlGather");
-  const Tensor in = call.in(xd, x, {kFloat, kInt32, kHalf}), at = call.in(id, index, {kInt32}),
-               out = call.out(yd, y, {kFloat, kInt32, kHalf});
+  const Tensor &in = call.in(xd, x, {kFloat, kInt32, kHalf}), &at = call.in(id, index, {kInt32}),
+               &out = call.out(yd, y, {kFloat, kInt32, kHalf});
   call.require(is_axis(axis, in) && at.dims == out.dims && in.dims.size() == 2 && axis == 1 &&
                at.dims[0] == in.dims[0] && in.dtype == out.dtype);
   return call.run(false, [=](std::vector<View>& v) {

@@ -17,8 +17,8 @@ API cnnlScatterNd_v2(void* handle, int mode, void* id, const void* index, void* 
                      const void* table, void* yd, void* y) {
   if (mode != 3 || table != y || td != yd) return kNotSupported;
   Call call(handle, "cnnlScatterNd_v2");
-  const Tensor at = call.in(id, index, {kInt32}), from = call.in(xd, x, {kFloat, kHalf}),
-               to = call.out(yd, y, {kFloat, kHalf});
+  const Tensor &at = call.in(id, index, {kInt32}), &from = call.in(xd, x, {kFloat, kHalf}),
+               &to = call.out(yd, y, {kFloat, kHalf});
   if (call.status() != 0) return call.status();
   call.require(to.dims.size() == 2 && at.dims.size() == 2 && at.dims[1] == 1 && from.dtype == to.dtype &&
                from.dims == std::vector<int>{at.dims[0], to.dims[1]});
@@ -47,7 +47,7 @@ API cnnlGetTopKTensorWorkspaceSize(void* handle, void* xd, int k, int, bool, voi
 API cnnlTopKTensor_v3(void* handle, void* xd, const void* x, int k, int dim, bool largest, bool sorted,
                       bool lower_first, void* workspace, size_t bytes, void* yd, void* y, void* id, void* index) {
   Call call(handle, "cnnlTopKTensor_v3");
-  const Tensor in = call.in(xd, x, {kFloat}), out = call.out(yd, y, {kFloat}), at = call.out(id, index, {kInt32});
+  const Tensor &in = call.in(xd, x, {kFloat}), &out = call.out(yd, y, {kFloat}), &at = call.out(id, index, {kInt32});
   if (call.status() != 0) return call.status();
   call.workspace(workspace, bytes);
   const int rank = static_cast<int>(in.dims.size());

@@ -109,7 +109,7 @@ int multiply(void* handle, void* desc, void* algorithm, const void* alpha, void*
   std::memcpy(&factor, alpha, sizeof(factor));
   std::memcpy(&kept, beta, sizeof(kept));
   if (factor != 1 || kept != 0 || product.compute != kFloat) return kNotSupported;
-  const Tensor x = call.in(ad, a, {kFloat}), y = call.in(bd, b, {kFloat}), out = call.out(cd, c, {kFloat});
+  const Tensor &x = call.in(ad, a, {kFloat}), &y = call.in(bd, b, {kFloat}), &out = call.out(cd, c, {kFloat});
   const Sizes sizes = sizes_of(call, product, x, y, out);
   call.workspace(workspace, bytes);
   return call.run(false, [=](std::vector<View>& v) {

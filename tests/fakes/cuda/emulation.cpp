@@ -1,10 +1,12 @@
 // The scheduler: fibers that run until they wait, waves of them, blocks of waves.
 #include "emulation.hpp"
 
+#include <sys/mman.h>
+
 #include <cstdio>
 #include <cstdlib>
-#include <deque>
-#include <memory>
+#include <iterator>
+#include <new>
 #include <vector>
 
 #if !defined(__x86_64__)
@@ -13,8 +15,6 @@
 
 namespace rlk::emulation {
 namespace {
-
-constexpr size_t kStackBytes = 128 * 1024;
 
 // Switching between stacks. On x86-64 by hand, because swapcontext enters the kernel twice; blocks switch a lot.
 #if defined(__x86_64__)
@@ -46,8 +46,8 @@ rlk_emulation_switch:
 void switch_to(Context& from, Context& to) {
   rlk_emulation_switch(&from, to);
 }
-void start_at(Context& context, char* stack, void (*entry)()) {
-  void** top = reinterpret_cast<void**>(stack + kStackBytes);
+void start_at(Context& context, Seat& seat, void (*entry)()) {
+  void** top = reinterpret_cast<void**>(&seat);
   *--top = nullptr;  // as if entry had been called: keeps the alignment that functions expect
   *--top = reinterpret_cast<void*>(entry);
   for (int i = 0; i < 6; ++i) *--top = nullptr;
@@ -58,16 +58,17 @@ using Context = ucontext_t;
 void switch_to(Context& from, Context& to) {
   swapcontext(&from, &to);
 }
-void start_at(Context& context, char* stack, void (*entry)()) {
+void start_at(Context& context, Seat& seat, void (*entry)()) {
+  const uintptr_t end = reinterpret_cast<uintptr_t>(&seat), begin = end / kStackBytes * kStackBytes;
   getcontext(&context);
-  context.uc_stack.ss_sp = stack;
-  context.uc_stack.ss_size = kStackBytes;
+  context.uc_stack.ss_sp = reinterpret_cast<void*>(begin);
+  context.uc_stack.ss_size = end - begin;
   context.uc_link = nullptr;
   makecontext(&context, entry, 0);
 }
 #endif
 
-enum class State { ready, in_wave, in_block, done };
+enum class State : uint8_t { ready, in_wave, in_block, done };
 
 struct Copy {
   void* to;
@@ -75,28 +76,16 @@ struct Copy {
   size_t bytes;
 };
 
-struct Wave;
-
-struct Fiber {
-  Context context{};
-  State state = State::ready;
-  unsigned lane = 0;
-  Wave* wave = nullptr;
-  Thread where;
-  bool vote = true;
-  std::vector<Copy> open;
-  std::deque<std::vector<Copy>> committed;
-};
-
 struct Wave {
   alignas(kSlotBytes) unsigned char slots[2][kWave][kSlotBytes];
-  unsigned turn[kWave];
-  Fiber *first, *end;
-  unsigned arrived, gone;  // lanes that wait for the others, and that have returned
+  Context contexts[kWave];
+  State states[kWave];
+  bool votes[kWave];
+  unsigned lanes;  // there are, of which so many wait for the others, wait for the block, have returned
+  unsigned in_wave, in_block, done;
 };
 
-struct Block {
-  std::vector<Fiber> fibers;
+struct Block : Place {
   std::vector<Wave> waves;
   std::vector<unsigned char> shared;
   const std::function<void()>* body = nullptr;
@@ -104,177 +93,210 @@ struct Block {
   bool all = true;
 };
 
-thread_local Block* block = nullptr;
-thread_local Fiber* running = nullptr;
+struct Fiber : Seat {
+  Block* block = nullptr;
+  Wave* wave = nullptr;
+  std::vector<Copy> copies;        // that have not happened
+  std::vector<size_t> group_ends;  // of those, in copies: what was committed together
+};
+static_assert(sizeof(Fiber) <= kSeatBytes);
+
+// Of the calling thread, kept for its next launch: there are many small ones.
+class Fibers {
+public:
+  Fibers() = default;
+  ~Fibers() {
+    for (Fiber* fiber : fibers_) fiber->~Fiber();
+    for (void* stacks : mapped_) munmap(stacks, kMapped);
+  }
+  Fibers(const Fibers&) = delete;
+  Fibers& operator=(const Fibers&) = delete;
+  Fiber& operator[](size_t i) {
+    while (fibers_.size() <= i) add();
+    return *fibers_[i];
+  }
+
+private:
+  static constexpr size_t kAtOnce = 64, kMapped = (kAtOnce + 1) * kStackBytes;  // one for the alignment
+
+  void add() {
+    void* const stacks =
+        mmap(nullptr, kMapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (stacks == MAP_FAILED) std::abort();
+    madvise(stacks, kMapped, MADV_NOHUGEPAGE);  // little of each is used
+    mapped_.push_back(stacks);
+    const uintptr_t first = (reinterpret_cast<uintptr_t>(stacks) + kStackBytes - 1) / kStackBytes;
+    for (size_t i = 0; i < kAtOnce; ++i) fibers_.push_back(new (reinterpret_cast<void*>(seat_at(first + i))) Fiber);
+  }
+
+  std::vector<Fiber*> fibers_;
+  std::vector<void*> mapped_;
+};
+
+Fiber& running() {
+  return static_cast<Fiber&>(seat());
+}
 
 // When every lane of the wave waits or has returned, those that wait may go on.
 bool release(Wave& wave) {
-  if (wave.arrived == 0 || wave.first + wave.arrived + wave.gone < wave.end) return false;
-  for (Fiber* fiber = wave.first; fiber < wave.end; ++fiber) {
-    if (fiber->state == State::in_wave) fiber->state = State::ready;
+  if (wave.in_wave == 0 || wave.in_wave + wave.done < wave.lanes) return false;
+  for (unsigned lane = 0; lane < wave.lanes; ++lane) {
+    if (wave.states[lane] == State::in_wave) wave.states[lane] = State::ready;
   }
-  return wave.arrived = 0, true;
+  return wave.in_wave = 0, true;
 }
 
 // To the next lane of the wave that is ready, and to the scheduler when there is none.
 void yield(Fiber& fiber, State state) {
   Wave& wave = *fiber.wave;
-  fiber.state = state;
-  if (state == State::in_wave) ++wave.arrived;
-  if (state == State::done) ++wave.gone;
+  const auto own = static_cast<unsigned>(fiber.lane);
+  wave.states[own] = state;
+  ++(state == State::in_wave ? wave.in_wave : state == State::in_block ? wave.in_block : wave.done);
   if (release(wave) && state == State::in_wave) return;  // the last to come goes on at once
-  Fiber* next = &fiber;
-  do {
-    if (++next == wave.end) next = wave.first;
-    if (next->state != State::ready) continue;
-    running = next;
-    return switch_to(fiber.context, next->context);
-  } while (next != &fiber);
-  switch_to(fiber.context, block->scheduler);
+  for (unsigned step = 1; step < wave.lanes; ++step) {
+    const unsigned next = own + step < wave.lanes ? own + step : own + step - wave.lanes;
+    if (wave.states[next] == State::ready) return switch_to(wave.contexts[own], wave.contexts[next]);
+  }
+  switch_to(wave.contexts[own], fiber.block->scheduler);
 }
 
 void fiber_main() {
-  (*block->body)();
-  yield(*running, State::done);
+  (*running().block->body)();
+  yield(running(), State::done);
   std::abort();
 }
 
-// Of the calling thread, kept for its next launch: there are many small ones.
-char* stack_of(size_t fiber) {
-  thread_local std::vector<std::unique_ptr<char[]>> stacks;
-  while (stacks.size() <= fiber) stacks.emplace_back(new char[kStackBytes]);
-  return stacks[fiber].get();
-}
-
 // The kernel's threads wait for each other: some left out a barrier or a shuffle that others reached.
-[[noreturn]] void abort_deadlock() {
-  int counts[4] = {};
-  for (const Fiber& fiber : block->fibers) ++counts[static_cast<int>(fiber.state)];
-  std::fprintf(stderr, "emulated kernel: of %zu threads %d wait for their wave, %d for their block, %d have returned\n",
-               block->fibers.size(), counts[1], counts[2], counts[3]);
+[[noreturn]] void abort_deadlock(const Block& block) {
+  unsigned lanes = 0, in_wave = 0, in_block = 0, done = 0;
+  for (const Wave& wave : block.waves) {
+    lanes += wave.lanes, in_wave += wave.in_wave, in_block += wave.in_block, done += wave.done;
+  }
+  std::fprintf(stderr, "emulated kernel: of %u threads %u wait for their wave, %u for their block, %u have returned\n",
+               lanes, in_wave, in_block, done);
   std::abort();
 }
 
 // Runs the fibers of a wave until none is ready. True when any ran.
-bool run_wave(const Wave& wave) {
+bool run_wave(Block& block, Wave& wave) {
   bool any = false;
-  for (Fiber* fiber = wave.first; fiber < wave.end; ++fiber) {
-    if (fiber->state != State::ready) continue;
-    running = fiber;
-    switch_to(block->scheduler, fiber->context);  // the others' turns come there
+  for (unsigned lane = 0; lane < wave.lanes; ++lane) {
+    if (wave.states[lane] != State::ready) continue;
+    switch_to(block.scheduler, wave.contexts[lane]);  // the others' turns come there
     any = true;
   }
   return any;
 }
 
-void run_block() {
-  const size_t count = block->fibers.size();
+// Past the barrier that all who have not returned wait at.
+void open_barrier(Block& block) {
+  block.all = true;
+  for (Wave& wave : block.waves) {
+    for (unsigned lane = 0; lane < wave.lanes; ++lane) {
+      if (wave.states[lane] != State::in_block) continue;
+      block.all = block.all && wave.votes[lane];
+      wave.states[lane] = State::ready;
+    }
+    wave.in_block = 0;
+  }
+}
+
+void run_block(Block& block) {
   for (;;) {
     bool any = false;
-    for (size_t w = block->waves.size(); w-- > 0;) any = run_wave(block->waves[w]) || any;
-    size_t done = 0, waiting = 0;
-    for (const Fiber& fiber : block->fibers) {
-      done += fiber.state == State::done ? 1 : 0;
-      waiting += fiber.state == State::in_block ? 1 : 0;
-    }
-    if (done == count) return;
-    if (waiting > 0 && done + waiting == count) {
-      block->all = true;
-      for (Fiber& fiber : block->fibers) {
-        if (fiber.state == State::in_block) block->all = block->all && fiber.vote, fiber.state = State::ready;
-      }
+    for (size_t w = block.waves.size(); w-- > 0;) any = run_wave(block, block.waves[w]) || any;
+    size_t lanes = 0, done = 0, waiting = 0;
+    for (const Wave& wave : block.waves) lanes += wave.lanes, done += wave.done, waiting += wave.in_block;
+    if (done == lanes) return;
+    if (waiting > 0 && done + waiting == lanes) {
+      open_barrier(block);
     } else if (!any) {
-      abort_deadlock();
+      abort_deadlock(block);
     }
   }
 }
 
 }  // namespace
 
-const Thread& current() {
-  return running->where;
-}
-
-int lane() {
-  return static_cast<int>(running->lane);
-}
-
 void wait_for_block() {
-  running->vote = true;
-  yield(*running, State::in_block);
+  block_and(true);
 }
 
 bool block_and(bool vote) {
-  running->vote = vote;
-  yield(*running, State::in_block);
-  return block->all;
-}
-
-Slots next_slots() {
-  Wave& wave = *running->wave;
-  const unsigned lane = running->lane, turn = wave.turn[lane]++ % 2;
-  return {wave.slots[turn][lane], &wave.slots[turn][0][0]};
+  Fiber& fiber = running();
+  fiber.wave->votes[fiber.lane] = vote;
+  yield(fiber, State::in_block);
+  return fiber.block->all;
 }
 
 void wait_for_wave() {
-  yield(*running, State::in_wave);
-}
-
-unsigned char* dynamic_shared() {
-  const auto address = reinterpret_cast<uintptr_t>(block->shared.data());
-  return block->shared.data() + (128 - address % 128) % 128;
+  yield(running(), State::in_wave);
 }
 
 void copy_later(void* to, const void* from, size_t bytes) {
-  running->open.push_back({to, from, bytes});
+  running().copies.push_back({to, from, bytes});
 }
 void commit_copies() {
-  running->committed.push_back(std::move(running->open));
-  running->open.clear();
+  Fiber& fiber = running();
+  fiber.group_ends.push_back(fiber.copies.size());
 }
 void wait_copies(int pending) {
-  std::deque<std::vector<Copy>>& groups = running->committed;
-  while (static_cast<int>(groups.size()) > pending) {
-    for (const Copy& copy : groups.front()) {
-      if (copy.from != nullptr) {
-        std::memcpy(copy.to, copy.from, copy.bytes);
-      } else {
-        std::memset(copy.to, 0, copy.bytes);
-      }
+  std::vector<Copy>& copies = running().copies;
+  std::vector<size_t>& ends = running().group_ends;
+  if (static_cast<int>(ends.size()) <= pending) return;
+  const size_t groups = ends.size() - static_cast<size_t>(pending), count = ends[groups - 1];
+  for (size_t i = 0; i < count; ++i) {
+    const Copy& copy = copies[i];
+    if (copy.from != nullptr) {
+      std::memcpy(copy.to, copy.from, copy.bytes);
+    } else {
+      std::memset(copy.to, 0, copy.bytes);
     }
-    groups.pop_front();
   }
+  copies.erase(copies.begin(), copies.begin() + static_cast<std::ptrdiff_t>(count));
+  ends.erase(ends.begin(), ends.begin() + static_cast<std::ptrdiff_t>(groups));
+  for (size_t& end : ends) end -= count;
 }
 
 // Blocks from the last to the first, and so a block's waves: a device may take them in any order, and what counts on
 // that of their numbers is to be seen here.
 void run_grid(const Dim& grid, const Dim& size, size_t shared_bytes, const std::function<void()>& body) {
-  Block own;
-  Block* const outer_block = block;
-  Fiber* const outer_fiber = running;
-  block = &own;
-  own.fibers = std::vector<Fiber>(static_cast<size_t>(size.x) * size.y * size.z);
-  own.waves.resize((own.fibers.size() + kWave - 1) / kWave);
-  own.body = &body;
-  for (unsigned b = grid.x; b-- > 0;) {
-    own.shared.assign(shared_bytes + 128, 0xee);  // no kernel may count on what it finds
-    std::memset(static_cast<void*>(own.waves.data()), 0, own.waves.size() * sizeof(Wave));
-    for (size_t i = 0; i < own.fibers.size(); ++i) {
-      Fiber& fiber = own.fibers[i];
-      fiber.state = State::ready;
-      fiber.where = Thread{{static_cast<unsigned>(i), 0, 0}, {b, 0, 0}, size, grid};
-      fiber.lane = static_cast<unsigned>(i % kWave);
-      fiber.wave = &own.waves[i / kWave];
-      if (fiber.lane == 0) fiber.wave->first = &fiber;
-      fiber.wave->end = &fiber + 1;
-      fiber.open.clear();
-      fiber.committed.clear();
-      start_at(fiber.context, stack_of(i), &fiber_main);
-    }
-    run_block();
+  thread_local Fibers fibers;
+  Fibers& own = fibers;
+  const size_t count = static_cast<size_t>(size.x) * size.y * size.z;
+  Block block;
+  block.block_size = size;
+  block.grid = grid;
+  block.waves.resize((count + kWave - 1) / kWave);
+  block.body = &body;
+  block.shared.resize(shared_bytes + 128);
+  block.dynamic_shared = block.shared.data() + (128 - reinterpret_cast<uintptr_t>(block.shared.data()) % 128) % 128;
+  for (size_t i = 0; i < count; ++i) {
+    Fiber& fiber = own[i];
+    Wave& wave = block.waves[i / kWave];
+    static_cast<Seat&>(fiber) = {
+        {static_cast<unsigned>(i), 0, 0}, static_cast<int>(i % kWave), 0, &block, &wave.slots[0][0][0]};
+    fiber.block = &block;
+    fiber.wave = &wave;
+    ++wave.lanes;
   }
-  block = outer_block;
-  running = outer_fiber;
+  for (unsigned b = grid.x; b-- > 0;) {
+    block.block = {b, 0, 0};
+    std::memset(block.shared.data(), 0xee, block.shared.size());  // no kernel may count on what it finds
+    for (Wave& wave : block.waves) {
+      std::memset(wave.slots, 0, sizeof(wave.slots));
+      std::fill(std::begin(wave.states), std::end(wave.states), State::ready);
+      wave.in_wave = wave.in_block = wave.done = 0;
+    }
+    for (size_t i = 0; i < count; ++i) {
+      Fiber& fiber = own[i];
+      fiber.turn = 0;
+      fiber.copies.clear();
+      fiber.group_ends.clear();
+      start_at(fiber.wave->contexts[fiber.lane], fiber, &fiber_main);
+    }
+    run_block(block);
+  }
 }
 
 }  // namespace rlk::emulation

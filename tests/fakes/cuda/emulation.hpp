@@ -12,37 +12,61 @@
 
 namespace rlk::emulation {
 
-struct Dim {
-  unsigned x = 0, y = 0, z = 0;
-};
-struct Thread {
-  Dim thread, block, block_size, grid;
-};
-
-const Thread& current();
-void wait_for_block();
-bool block_and(bool vote);  // over all threads
 // Threads that exchange values directly, as on NVIDIA's devices unless the build says otherwise.
 #if !defined(RLK_EMULATED_WAVE)
 #define RLK_EMULATED_WAVE 32
 #endif
 constexpr int kWave = RLK_EMULATED_WAVE;
-// Every lane of the wave gives 64 bytes at most; the pointer is valid until the exchange after the next one.
+// Every lane of the wave gives 64 bytes at most; they are there until the exchange after the next one.
 constexpr int kSlotBytes = 64;
-struct Slots {
-  unsigned char* mine;
-  const unsigned char* all;  // [kWave][kSlotBytes]
+
+struct Dim {
+  unsigned x = 0, y = 0, z = 0;
 };
-Slots next_slots();
-void wait_for_wave();
-inline const unsigned char* exchange(const void* value, size_t bytes) {
-  const Slots slots = next_slots();
-  if (bytes > 0) std::memcpy(slots.mine, value, bytes);
-  wait_for_wave();
-  return slots.all;
+// What the threads of a block share.
+struct Place {
+  Dim block, block_size, grid;
+  unsigned char* dynamic_shared = nullptr;
+};
+// What a thread knows of itself.
+struct Seat {
+  Dim thread;
+  int lane = 0;
+  unsigned turn = 0;  // which half of the slots is its next exchange's
+  const Place* place = nullptr;
+  unsigned char* slots = nullptr;  // [2][kWave][kSlotBytes], of its wave
+};
+
+// A thread's stack is aligned, and above it its seat lies: so the seat follows from the address of any frame, without
+// a thread-local variable, which takes a call in a library. Of stacks that begin as far into a page as each other a
+// cache keeps few: each begins at other lines.
+constexpr uintptr_t kStackBytes = 256 * 1024, kSeatBytes = 128, kApart = 13 * 64, kSpread = 64 * 1024;
+inline uintptr_t seat_at(uintptr_t number_of_stack) {
+  return (number_of_stack + 1) * kStackBytes - kSeatBytes - number_of_stack * kApart % kSpread;
 }
-int lane();
-unsigned char* dynamic_shared();
+inline Seat& seat() {
+  const auto frame = reinterpret_cast<uintptr_t>(__builtin_frame_address(0));
+  return *reinterpret_cast<Seat*>(seat_at(frame / kStackBytes));
+}
+
+void wait_for_block();
+bool block_and(bool vote);  // over all threads
+void wait_for_wave();
+// The pointer to what each lane gave, [kWave][kSlotBytes].
+inline const unsigned char* exchange(const void* value, size_t bytes) {
+  Seat& own = seat();
+  unsigned char* const all = own.slots + own.turn * (kWave * kSlotBytes);
+  own.turn ^= 1;
+  if (bytes > 0) std::memcpy(all + own.lane * kSlotBytes, value, bytes);
+  wait_for_wave();
+  return all;
+}
+inline int lane() {
+  return seat().lane;
+}
+inline unsigned char* dynamic_shared() {
+  return seat().place->dynamic_shared;
+}
 
 // Copies that happen when they are waited for, and not before: what reads too early reads old bytes.
 void copy_later(void* to, const void* from, size_t bytes);
@@ -61,10 +85,10 @@ void run_grid(const Dim& grid, const Dim& size, size_t shared_bytes, const std::
 #define __shared__ static thread_local
 #define RLK_SIMT_KERNEL(...) extern "C" __attribute__((visibility("default"))) void  // found by name
 #define RLK_SIMT_ARGUMENT(Args) const Args
-#define threadIdx (::rlk::emulation::current().thread)
-#define blockIdx (::rlk::emulation::current().block)
-#define blockDim (::rlk::emulation::current().block_size)
-#define gridDim (::rlk::emulation::current().grid)
+#define threadIdx (::rlk::emulation::seat().thread)
+#define blockIdx (::rlk::emulation::seat().place->block)
+#define blockDim (::rlk::emulation::seat().place->block_size)
+#define gridDim (::rlk::emulation::seat().place->grid)
 
 struct alignas(16) uint4 {
   uint32_t x, y, z, w;

@@ -9,8 +9,8 @@ struct FakeBridge {
   int (*enter)(const char* call, fake::Needs needs);
   void (*violation)(const char* rule, const std::string& text);
   int (*enqueue)(void* stream, const char* call, fake::Command command);
-  void (*require_device)(const void* pointer, size_t bytes, const std::string& what);
-  void (*require_aligned)(const void* pointer, size_t alignment, const std::string& what);
+  void (*require_device)(const void* pointer, size_t bytes, const fake::Argument& what);
+  void (*require_aligned)(const void* pointer, size_t alignment, const fake::Argument& what);
   std::byte* (*bytes_at)(const void* pointer);
   int (*current_device)();
   int (*device_count)();

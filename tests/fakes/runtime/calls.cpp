@@ -4,17 +4,35 @@
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
-#include <map>
 #include <mutex>
+#include <string_view>
+#include <unordered_map>
 #include <utility>
+
+extern char** environ;
 
 namespace fake {
 namespace {
 
 // Never destroyed, here and in the other parts: workers outlive static destructors.
+struct Hash {
+  using is_transparent = void;
+  size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
+};
+class Counts {
+public:
+  uint64_t& operator[](std::string_view name) {
+    const auto found = counts_.find(name);
+    return found != counts_.end() ? found->second : counts_[std::string(name)];
+  }
+  void clear() { counts_.clear(); }
+
+private:
+  std::unordered_map<std::string, uint64_t, Hash, std::equal_to<>> counts_;
+};
 struct Calls {
   std::mutex mutex;
-  std::map<std::string, uint64_t> count, async_count;
+  Counts count, async_count;
   uint64_t all = 0, violations = 0;
   std::string last_violation;
   std::atomic<int> lost{0};
@@ -25,12 +43,25 @@ Calls& calls() {
   return *only;
 }
 
+// The end of the text if it begins so.
+const char* behind(const char* text, const char* beginning) {
+  while (*beginning != '\0') {
+    if (*text++ != *beginning++) return nullptr;
+  }
+  return text;
+}
+// As getenv, whose name would have to be put together: each call of a runtime asks.
 const char* variable(const char* name) {
-  return std::getenv((std::string(runtime().variable) + name).c_str());
+  for (char** at = environ; at != nullptr && *at != nullptr; ++at) {
+    const char* const own = behind(*at, runtime().variable);
+    const char* const value = own != nullptr ? behind(own, name) : nullptr;
+    if (value != nullptr && *value == '=') return value + 1;
+  }
+  return nullptr;
 }
 
 // "call[:nth[:code]],...": the nth call (0: every one) of that name, or of any ("*"), returns the code.
-int injected(const char* list, const std::string& call, uint64_t nth, uint64_t nth_of_all, int otherwise) {
+int injected(const char* list, std::string_view call, uint64_t nth, uint64_t nth_of_all, int otherwise) {
   if (list == nullptr) return 0;
   std::string text = std::string(list) + ",";
   for (size_t end; (end = text.find(',')) != std::string::npos; text.erase(0, end + 1)) {
@@ -99,13 +130,13 @@ std::string last_violation() {
 namespace {
 
 // With the lock. The number of the call among those of its name.
-uint64_t count_locked(const std::string& line) {
+uint64_t count_locked(const char* line) {
   // Opened by the first call, not at load, so that a program may still set the variable.
   static FILE* const file = [] {
     const char* path = variable("LOG");
     return path == nullptr || *path == '\0' ? nullptr : std::fopen(path, "a");
   }();
-  if (file != nullptr) std::fprintf(file, "%s\n", line.c_str()), std::fflush(file);
+  if (file != nullptr) std::fprintf(file, "%s\n", line), std::fflush(file);
   return ++calls().count[line];
 }
 
@@ -113,13 +144,12 @@ uint64_t count_locked(const std::string& line) {
 
 void count(const std::string& line) {
   const std::lock_guard lock(calls().mutex);
-  count_locked(line);
+  count_locked(line.c_str());
 }
 uint64_t count_of(const std::string& line) {
   const std::lock_guard lock(calls().mutex);
   if (line == "*") return calls().all;
-  const auto found = calls().count.find(line);
-  return found == calls().count.end() ? 0 : found->second;
+  return calls().count[line];
 }
 
 int enter(const char* call, Needs needs) {

@@ -15,10 +15,10 @@ void violation(const char* rule, const std::string& text) {
 int enqueue(void* handle, const char* call, Command command) {
   return fakeBridge()->enqueue(handle, call, std::move(command));
 }
-void require_device(const void* pointer, size_t bytes, const std::string& what) {
+void require_device(const void* pointer, size_t bytes, const Argument& what) {
   fakeBridge()->require_device(pointer, bytes, what);
 }
-void require_aligned(const void* pointer, size_t alignment, const std::string& what) {
+void require_aligned(const void* pointer, size_t alignment, const Argument& what) {
   fakeBridge()->require_aligned(pointer, alignment, what);
 }
 std::byte* bytes_at(const void* pointer) {

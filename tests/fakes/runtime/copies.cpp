@@ -23,20 +23,19 @@ Range range_of(const void* begin, size_t bytes) {
   return {at, at + bytes};
 }
 
-void require_host(const void* pointer, const std::string& what) {
-  if (kind_of(pointer) == Kind::kDevice) violation("NOT_HOST_MEMORY", what + " is device memory");
+void require_host(const void* pointer, const Argument& what) {
+  if (kind_of(pointer) == Kind::kDevice) violation("NOT_HOST_MEMORY", what.text() + " is device memory");
 }
 
 Prepared prepare_copy(void* to, size_t capacity, const void* from, size_t bytes, Direction direction,
                       const char* call) {
   require_capacity(bytes, capacity, call);
-  const std::string name = call;
   const bool to_device = direction == Direction::kToDevice || direction == Direction::kOnDevice;
   const bool from_device = direction == Direction::kToHost || direction == Direction::kOnDevice;
-  if (to_device) require_device(to, capacity, name + ": the destination");
-  if (from_device) require_device(from, bytes, name + ": the source");
-  if (!to_device) require_host(to, name + ": the destination");
-  if (!from_device) require_host(from, name + ": the source");
+  if (to_device) require_device(to, capacity, {call, "the destination"});
+  if (from_device) require_device(from, bytes, {call, "the source"});
+  if (!to_device) require_host(to, {call, "the destination"});
+  if (!from_device) require_host(from, {call, "the source"});
   Prepared prepared;
   prepared.from_pageable = kind_of(from) == Kind::kUnknown;
   prepared.to_pageable = kind_of(to) == Kind::kUnknown;

@@ -196,20 +196,20 @@ int device_at(const void* pointer) {
   return -1;
 }
 
-void require_aligned(const void* pointer, size_t alignment, const std::string& what) {
+void require_aligned(const void* pointer, size_t alignment, const Argument& what) {
   if (reinterpret_cast<uintptr_t>(pointer) % alignment == 0) return;
-  violation("MISALIGNED", what + " is no multiple of " + std::to_string(alignment) + " bytes");
+  violation("MISALIGNED", what.text() + " is no multiple of " + std::to_string(alignment) + " bytes");
 }
 
-void require_device(const void* pointer, size_t bytes, const std::string& what) {
+void require_device(const void* pointer, size_t bytes, const Argument& what) {
   const auto at = reinterpret_cast<uintptr_t>(pointer);
   const std::lock_guard lock(memory().mutex);
   Arena* const arena = arena_at(at);
-  if (arena == nullptr) violation("NOT_DEVICE_MEMORY", what + " " + hex(at) + " is not device memory");
+  if (arena == nullptr) violation("NOT_DEVICE_MEMORY", what.text() + " " + hex(at) + " is not device memory");
   Range range;
   if (find_range(arena->live, at, &range) && bytes <= range.end - at) return;
   violation("OUT_OF_BOUNDS",
-            what + " [" + hex(at) + ", " + hex(at + bytes) + ") leaves " +
+            what.text() + " [" + hex(at) + ", " + hex(at + bytes) + ") leaves " +
                 (range.end == 0 ? "every live allocation"
                                 : "the allocation [" + hex(range.begin) + ", " + hex(range.end) + ")"));
 }

@@ -11,6 +11,23 @@ struct Range {
   bool overlaps(const Range& other) const { return begin < other.end && other.begin < end; }
 };
 
+// An argument of a call, for what is said when it breaks a rule: "call: name 3". Made for every argument of every call,
+// so it is put into words only then.
+struct Argument {
+  Argument(const char* of_call, const char* its_name = "", int its_number = 0)
+      : call(of_call), name(its_name), number(its_number) {}
+  std::string text() const {
+    std::string words = call;
+    if (*name != '\0') words += std::string(": ") + name;
+    if (number != 0) words += " " + std::to_string(number);
+    return words;
+  }
+
+  const char* call;
+  const char* name;  // empty: the call itself
+  int number;        // 0: none
+};
+
 int allocate(int device, size_t bytes, void** out);
 int allocate_pinned(size_t bytes, void** out);
 // Memory of the other kind, or freed before, is a violation; for commands that use it, see Runtime::free_waits.
@@ -25,8 +42,8 @@ int device_at(const void* pointer);
 
 // Rules: [pointer, pointer + bytes) is inside one live allocation of device memory; an address is a multiple; every
 // word of a kernel's arguments that looks like an address leads into a live allocation.
-void require_device(const void* pointer, size_t bytes, const std::string& what);
-void require_aligned(const void* pointer, size_t alignment, const std::string& what);
+void require_device(const void* pointer, size_t bytes, const Argument& what);
+void require_aligned(const void* pointer, size_t alignment, const Argument& what);
 void require_addresses(const void* arguments, size_t bytes, const std::string& kernel);
 
 // Where simulator code reads and writes: device memory through a second mapping, anything else as it is.
