@@ -38,7 +38,8 @@ INTEGERS = {"moe_align_block_size": ("i32", "i64")}
 # What Ascend declines in f64: it has products of matrices and numbers in order in f32 and less.
 NO_F64 = ("attention", "attention_backward", "fused_linear_cross_entropy", "grouped_gemm", "grouped_gemm_backward",
           "linear_cross_entropy", "linear_cross_entropy_backward", "linear_jsd", "linear_jsd_backward", "linear_logp",
-          "linear_logp_backward", "paged_attention", "sort", "top_k", "topk_softmax")
+          "linear_logp_backward", "paged_attention", "prefix_shared_attention", "prefix_shared_attention_backward", "sort",
+          "top_k", "topk_softmax")
 # What an ordinary run tries in every dtype on Ascend.
 EVERY = ("argmax", "cumsum", "gae", "logp_merge", "returns")
 
