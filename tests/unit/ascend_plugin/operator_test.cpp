@@ -4,6 +4,7 @@
 #include <rlk/ops/attention.h>
 #include <rlk/ops/linear.h>
 #include <rlk/ops/logp.h>
+#include <rlk/ops/sample.h>
 
 #include <cmath>
 #include <cstdlib>
