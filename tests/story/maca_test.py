@@ -81,7 +81,10 @@ class Maca(simt_vendor.Vendor):
     def test_operators_are_verified_at_width_64(self):
         self.expect_verified("fake_maca", {"add": ("bf16", 5), "logp": ("bf16", 10), "logp_backward": ("f16", 10),
                                            "attention": ("f16", 10), "attention_backward": ("f32", 5),
-                                           "prefix_shared_attention": ("f16", 5), "paged_attention": ("f16", 10)})
+                                           "prefix_shared_attention": ("f16", 5), "paged_attention": ("f16", 10),
+                                           "grouped_gemm": ("f16", 3)})
+        if command.LONG:  # rocm's story has it in the ordinary run
+            self.expect_verified("fake_maca", {"grouped_gemm_backward": ("bf16", 4)})
         self.expect_operators_verified("fake_maca")
 
     def test_products_are_verified_on_the_simulated_library(self):

@@ -39,9 +39,11 @@ class Rocm(simt_vendor.Vendor):
             ("fake_hip_old", {}, "absent", "RUNTIME_TOO_OLD", "lacks hipEventRecord")))
 
     def test_operators_are_verified_at_both_widths(self):
-        self.expect_verified("fake_hip32", {"add": ("f32", 5), "logp": ("bf16", 10), "logp_backward": ("f32", 10)})
+        self.expect_verified("fake_hip32", {"add": ("f32", 5), "logp": ("bf16", 10), "logp_backward": ("f32", 10),
+                                            "grouped_gemm": ("bf16", 3)})
         self.expect_verified("fake_hip64", {"add": ("f16", 5), "logp": ("f16", 10), "logp_backward": ("bf16", 10),
-                                            "prefix_shared_attention_backward": ("f32", 5)})
+                                            "prefix_shared_attention_backward": ("f32", 5),
+                                            "grouped_gemm_backward": ("f32", 4)})
         self.expect_operators_verified("fake_hip32", "fake_hip64")
         if command.LONG:  # maca's story has it in the ordinary run too
             for library in ("fake_hip32", "fake_hip64"):

@@ -8,6 +8,7 @@
 #include <rlk/sdk/ops/prefix_shared_attention.hpp>
 #include <rlk/sdk/ops/prefix_shared_attention_backward.hpp>
 
+#include "grouped.hpp"
 #include "maps.hpp"
 #include "operator.hpp"
 #include "packed.hpp"
@@ -71,7 +72,8 @@ using AttentionOperators = std::tuple<AttentionSimt, AttentionBackwardSimt, Pref
                                       PrefixSharedAttentionBackwardSimt, PagedAttentionSplit, PagedAttentionWhole>;
 
 // In the order in which they are tried where no call has asked for one: first what every step of a training wants.
-using SharedOperators = PackStrided<decltype(std::tuple_cat(std::declval<std::tuple<Logp, LogpBackward>>(),
-                                                            std::declval<Maps>(), std::declval<AttentionOperators>()))>;
+using SharedOperators = PackStrided<decltype(std::tuple_cat(
+    std::declval<std::tuple<Logp, LogpBackward>>(), std::declval<Maps>(), std::declval<AttentionOperators>(),
+    std::declval<std::tuple<GroupedGemmSimt, GroupedGemmBackwardSimt>>()))>;
 
 }  // namespace rlk::simt::host
