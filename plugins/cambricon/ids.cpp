@@ -75,7 +75,7 @@ void numbers_of(Calls& c, const Operand& integers, const Operand& out) {
   constexpr float kUnit = 0x1p23F, kHalf = 0x1p16F;
   const int n = static_cast<int>(count(integers.dims));
   const auto half = [&](size_t at) {
-    const Operand number = c.scratch(kFloat, {n});
+    Operand number = c.scratch(kFloat, {n});
     c.fill(number, kUnit);
     c.copy({static_cast<std::byte*>(integers.data) + at * sizeof(int16_t), kInt16, {n}, {2}},
            {number.data, kInt16, {n}, {2}});
