@@ -1,4 +1,5 @@
-// Which captures there are, whoever began them, and how one that this plugin began is launched.
+// Which captures there are, by this plugin or by the vendor's own calls, and how one that this plugin began is
+// launched.
 #include "capture.hpp"
 
 #include <functional>

@@ -31,7 +31,7 @@ bool is_being_captured(aclmdlRI model) {
   return false;
 }
 
-// The model is gone: calls who wanted to know.
+// The model is gone: the functions that were registered for it are called.
 void tell(aclmdlRI model) {
   std::map<aclrtCallback, void*> told;
   {

@@ -188,7 +188,7 @@ bool run_wave(Block& block, Wave& wave) {
   return any;
 }
 
-// Past the barrier that all who have not returned wait at.
+// Past the barrier at which all threads wait that have not returned.
 void open_barrier(Block& block) {
   block.all = true;
   for (Wave& wave : block.waves) {

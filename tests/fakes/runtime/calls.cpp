@@ -50,7 +50,7 @@ const char* behind(const char* text, const char* beginning) {
   }
   return text;
 }
-// As getenv, whose name would have to be put together: each call of a runtime asks.
+// As getenv, of a name in two parts, which are not put together: each call of a runtime asks.
 const char* variable(const char* name) {
   for (char** at = environ; at != nullptr && *at != nullptr; ++at) {
     const char* const own = behind(*at, runtime().variable);

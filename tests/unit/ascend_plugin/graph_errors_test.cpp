@@ -1,4 +1,4 @@
-// Whom do the data errors of captured calls reach, and what do captures of others keep alive?
+// Which streams tell the data errors of captured calls, and what do captures by the vendor's own calls keep alive?
 #include "graphs.hpp"
 
 namespace {

@@ -96,6 +96,28 @@ private:
       std::memcpy(to, &value, sizeof(value));
   }
 
+  // What counts with nothing: comparisons, selections, and casts, copies, expansions and fills.
+  template <class Number>
+  static Number chosen(Word word, Number a, Number b, Number c) {
+    switch (word) {
+      case Word::less:
+        return a < b;
+      case Word::less_equal:
+        return a <= b;
+      case Word::greater:
+        return a > b;
+      case Word::greater_equal:
+        return a >= b;
+      case Word::equal:
+        return a == b;
+      case Word::not_equal:
+        return a != b;
+      case Word::select:
+        return a != 0 ? b : c;
+      default:
+        return a;
+    }
+  }
   static float computed(Word word, float a, float b, float c) {
     switch (word) {
       case Word::add:
@@ -118,26 +140,12 @@ private:
         return std::tanh(a);
       case Word::floor:
         return std::floor(a);
-      case Word::less:
-        return a < b;
-      case Word::less_equal:
-        return a <= b;
-      case Word::greater:
-        return a > b;
-      case Word::greater_equal:
-        return a >= b;
-      case Word::equal:
-        return a == b;
-      case Word::not_equal:
-        return a != b;
       case Word::both:
         return a != 0 && b != 0;
       case Word::either:
         return a != 0 || b != 0;
-      case Word::select:
-        return a != 0 ? b : c;
       default:
-        return a;  // copies, expansions, fills
+        return chosen(word, a, b, c);
     }
   }
 
@@ -212,22 +220,8 @@ private:
         return a & b;
       case Word::bit_xor:
         return a ^ b;
-      case Word::less:
-        return a < b;
-      case Word::less_equal:
-        return a <= b;
-      case Word::greater:
-        return a > b;
-      case Word::greater_equal:
-        return a >= b;
-      case Word::equal:
-        return a == b;
-      case Word::not_equal:
-        return a != b;
-      case Word::select:
-        return a != 0 ? b : c;
       default:
-        return a;  // casts, copies, expansions, fills
+        return chosen(word, a, b, c);
     }
   }
   void run_integers(const Step& step) {
