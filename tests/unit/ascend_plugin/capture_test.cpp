@@ -106,10 +106,12 @@ TEST_F(CaptureTest, launches_wait_for_each_other) {
   ASSERT_EQ(plugin.api->stream->fill(stream, memory, 7, 64, nullptr), RLK_OK);
   rlk_plugin_graph* graph = end();
   rlk_plugin_stream* slow = new_stream("30000");
+  const Tensor* before = tensor(kI64, {1}, std::vector<int64_t>{0});
+  ASSERT_EQ(plugin.api->stream->fill(slow, before->tensor.data, 1, sizeof(int64_t), nullptr), RLK_OK);
   launch(graph, slow);
   launch(graph);
   ASSERT_EQ(synchronize(), RLK_OK);
-  EXPECT_EQ(plugin.api->stream->query(slow, nullptr, nullptr), RLK_OK) << "one workspace, one run at a time";
+  EXPECT_EQ(read<int64_t>(before)[0], 0x0101010101010101) << "one workspace, one run at a time";
   destroy(graph);
   destroy(slow);
 }
