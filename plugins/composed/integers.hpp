@@ -1,5 +1,5 @@
 // integers: numbers of i64, of which a vendor documents sums, products, "and" and "xor" to the last bit. No sum or
-// product here leaves the 63 bits of a number and its sign: of what is asked for that has more, words of 32 bits are
+// product here leaves the 63 bits of a number and its sign: where a formula has more, its words of 32 bits are
 // multiplied. What is divided by 2^32 is its upper word. Shifts and cumulative sums of i64 stay out: CANN runs them on
 // the AI CPU.
 #pragma once

@@ -103,7 +103,7 @@ private:
   Value count_of(Mask tokens) const { return row_sum(ones_of(d_, tokens)); }
   static Value less_of(Value a, Value b) { return IfThenElse(Lt(a, b), a, b); }
 
-  // An order is asked of numbers that are none of NaN and -0; a row with a NaN is not looked at.
+  // The vendor orders numbers that are none of NaN and -0; a row with a NaN has no token in any case.
   void put_in_order() {
     const Value opposite = IfThenElse(Or(IsNaN(x_), Eq(x_, Zero(d_))), Zero(d_), Neg(x_));
     order_ = first_in_order(opposite, row_length(x_));

@@ -1,5 +1,5 @@
-// One token per row from filtered, tempered scores. Where no row can draw, as its temperature is 0, nothing is asked of
-// a vendor but fp32.
+// One token per row from filtered, tempered scores. Where no row can draw, as its temperature is 0, a vendor
+// needs nothing but fp32.
 #include "../sampling.hpp"
 
 namespace rlk::composed {
@@ -31,7 +31,7 @@ sdk::Refusal refuse_sample(const Call& call, const Abilities& can) {
   return std::nullopt;
 }
 
-// Of a call the scores, what is asked of each row and what becomes of it. What is a number is the same for all rows.
+// Of a call the scores, each row's parameters and its answers. A parameter without a tensor is the same for all rows.
 template <class D, class Call>
 class SampledRows {
 public:
