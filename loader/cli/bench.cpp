@@ -146,6 +146,12 @@ size_t remember(const std::vector<Row>& rows) {
   return count;
 }
 
+// An operator that is not tried yet serves nobody who merely asks: the call that is pinned to it waits until it is.
+void call_once(Execution* execution) {
+  execution->enqueue();
+  execution->finish();
+}
+
 Row measure(Session* session, const OpCall& call, const Arrays& inputs, const std::string& backend,
             const std::string& pin, uint32_t numerics, double seconds) {
   Row row;
@@ -153,6 +159,7 @@ Row measure(Session* session, const OpCall& call, const Arrays& inputs, const st
   try {
     session->open(backend);
     Execution execution(session, call, &inputs, pin, numerics);
+    call_once(&execution);
     const std::string explained = session->explain_json(execution.call(), execution.options());
     row.implementation = chosen_of(explained);
     row.staged = staged_cost_of(explained);
@@ -273,8 +280,9 @@ void measure_all(Session* session, const OpCall& call, const Arrays& inputs, con
   std::vector<std::string> pins;
   try {
     session->open(backend);
-    const rlk_call_options options = call_options_of(backend, numerics);
-    pins = candidates_of(session, call, options);
+    Execution execution(session, call, &inputs, backend, numerics);
+    call_once(&execution);
+    pins = candidates_of(session, call, execution.options());
   } catch (const std::exception&) {
     // measure() says why
   }

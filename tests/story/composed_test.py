@@ -115,6 +115,15 @@ class Composed(command.Case):
     def test_ascends_own_calls_are_verified_beside_the_programs(self):
         self.expect_own("ascend", ASCEND_HOME_PATH=os.environ["RLK_TEST_ASCEND"])
 
+    @unittest.skipUnless("RLK_TEST_ASCEND" in os.environ, "built without the ascend plugin")
+    def test_bench_times_all_implementations_of_an_operator_that_was_not_tried_yet(self):
+        with self.cache_of_the_cpu_alone() as cache:
+            rows = self.json("bench", "silu_and_mul", "--dtype", "f16", "--shape", "N=8,H=64", "--seconds", "0.02",
+                             RLK_PLUGIN_PATH=os.path.join(LIBRARIES, "librlk_plugin_ascend.so"), RLK_VERIFY="lazy",
+                             RLK_CACHE_DIR=cache, ASCEND_HOME_PATH=os.environ["RLK_TEST_ASCEND"])["rows"]
+        served = [row["impl"] for row in rows if row["case"].endswith("on ascend") and "staged" not in row]
+        self.assertEqual(sorted(served), ["ascend/aclnn", "ascend/swi_glu"])
+
     @unittest.skipUnless("RLK_TEST_CAMBRICON" in os.environ, "built without the cambricon plugin")
     def test_cambricons_own_calls_are_verified_beside_the_programs(self):
         self.expect_own("cambricon", LD_LIBRARY_PATH=os.environ["RLK_TEST_CAMBRICON"])
