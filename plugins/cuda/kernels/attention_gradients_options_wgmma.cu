@@ -21,10 +21,13 @@ attention_gradients_options_wgmma_plan(RLK_SIMT_ARGUMENT(AttentionGradientOption
     attention_gradients_wgmma_rows<T, head>(args);                                                                 \
   }
 #define RLK_GRADIENT_WGMMA_KERNELS(T)                                                                      \
+  RLK_GRADIENT_WGMMA_KERNEL(T, 64, , false)                                                                \
   RLK_GRADIENT_WGMMA_KERNEL(T, 128, , false)                                                               \
   RLK_GRADIENT_WGMMA_KERNEL(T, 256, , false)                                                               \
+  RLK_GRADIENT_WGMMA_KERNEL(T, 64, _cap, true)                                                             \
   RLK_GRADIENT_WGMMA_KERNEL(T, 128, _cap, true)                                                            \
   RLK_GRADIENT_WGMMA_KERNEL(T, 256, _cap, true)                                                            \
+  RLK_GRADIENT_WGMMA_ROWS(T, 64)                                                                           \
   RLK_GRADIENT_WGMMA_ROWS(T, 128)                                                                          \
   RLK_GRADIENT_WGMMA_ROWS(T, 256)                                                                          \
   RLK_SIMT_KERNEL(rlk::simt::kGradientThreads)                                                             \

@@ -8,6 +8,7 @@
 // summed over the blocks of keys by additions in memory, in the order in which blocks come: its last bits differ from
 // run to run. Cost: five products of Lq Lk D, and 8 bytes of additions for each 128 keys and element of grad_q.
 //
+// Of heads up to 64 the columns of grad_q that a warpgroup takes are 32: half of a panel's lines of 128 bytes.
 // Of heads above 128 a block owns 64 keys, and each warpgroup half of the columns of their gradients: registers and
 // shared memory hold no more. Both compute the scores and their gradients: seven products instead of five, but nothing
 // that they exchange.
@@ -26,19 +27,32 @@ struct GradientShape : cuda::GradientWgmmaShared<kPadded> {
   static constexpr int kKeyPanel = 128 * kBlockKeys, kQueryPanel = 128 * cuda::kGradientWgmmaQueries;  // bytes
   // To the second warpgroup's keys in all panels, and to its columns.
   static constexpr int kToKeys = kSplitsColumns ? 0 : 64 * 128, kToColumns = kSplitsColumns ? 2 : 0;  // bytes; panels
-  static constexpr int kQueryParts = kPadded / 128;  // of 64 columns, of grad_q that a warpgroup computes
+  // Of grad_k and grad_v that a warpgroup has.
+  static constexpr int kOwnPanels = kPadded == 64 ? 1 : 2, kOwnColumns = 64 * kOwnPanels;
+  // Of grad_q that a warpgroup computes: parts, columns of each, and bytes to the second warpgroup's.
+  static constexpr int kQueryParts = kPadded == 256 ? 2 : 1, kQueryColumns = kPadded == 64 ? 32 : 64;
+  static constexpr int kToQueryColumns = kPadded == 64 ? 2 * kQueryColumns : kQueryParts * kKeyPanel;
 };
 
-// d (+)= A^T B, the rows of both the inner dimension, in shared memory: 64 x 64 x 16.
+// d (+)= A^T B, the rows of both the inner dimension, in shared memory: 64 x 64 x 16, or 64 x 32 x 16.
 template <class T>
 __device__ __forceinline__ void multiply_down(float (&d)[32], uint64_t a, uint64_t b, int add);
-#define RLK_WGMMA_DOWN(TYPE, NAME)                                                                                \
-  template <>                                                                                                     \
-  __device__ __forceinline__ void multiply_down<TYPE>(float(&d)[32], uint64_t a, uint64_t b, int add) {           \
-    asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %34, 0;\nwgmma.mma_async.sync.aligned.m64n64k16.f32." NAME \
-                 "." NAME " {" RLK_WGMMA_NAMES_32 "}, %32, %33, add, 1, 1, 1, 1;\n}\n"                            \
-                 : RLK_WGMMA_32                                                                                   \
-                 : "l"(a), "l"(b), "r"(add));                                                                     \
+template <class T>
+__device__ __forceinline__ void multiply_down(float (&d)[16], uint64_t a, uint64_t b, int add);
+#define RLK_WGMMA_DOWN(TYPE, NAME)                                                                                    \
+  template <>                                                                                                         \
+  __device__ __forceinline__ void multiply_down<TYPE>(float(&d)[32], uint64_t a, uint64_t b, int add) {               \
+    asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %34, 0;\nwgmma.mma_async.sync.aligned.m64n64k16.f32." NAME     \
+                 "." NAME " {" RLK_WGMMA_NAMES_32 "}, %32, %33, add, 1, 1, 1, 1;\n}\n"                                \
+                 : RLK_WGMMA_32                                                                                       \
+                 : "l"(a), "l"(b), "r"(add));                                                                         \
+  }                                                                                                                   \
+  template <>                                                                                                         \
+  __device__ __forceinline__ void multiply_down<TYPE>(float(&d)[16], uint64_t a, uint64_t b, int add) {               \
+    asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %18, 0;\nwgmma.mma_async.sync.aligned.m64n32k16.f32." NAME     \
+                 "." NAME " {%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15}, %16, %17, add, 1, 1, 1, 1;\n}\n" \
+                 : RLK_WGMMA_8(0), RLK_WGMMA_8(8)                                                                     \
+                 : "l"(a), "l"(b), "r"(add));                                                                         \
   }
 RLK_WGMMA_DOWN(bf16, "bf16")
 RLK_WGMMA_DOWN(f16, "f16")
@@ -161,12 +175,12 @@ __device__ __forceinline__ void attention_gradients_wgmma(const Args& args) {
   const int thread = static_cast<int>(threadIdx.x) % 128, lane = thread % 32;
   const int row = thread / 32 * 16 + lane / 4, column = lane % 4 * 2;
   RingPlace<G::kStages> q(barriers.queries(), 0), o(barriers.grad_out(), 0);
-  float grad_k[64], grad_v[64];
+  float grad_k[G::kOwnColumns / 2], grad_v[G::kOwnColumns / 2];
 #pragma unroll
-  for (int i = 0; i < 64; ++i) grad_k[i] = grad_v[i] = 0.0f;
+  for (int i = 0; i < G::kOwnColumns / 2; ++i) grad_k[i] = grad_v[i] = 0.0f;
   const uint64_t k_rows = panel_descriptor(shared + G::kKeys + warpgroup * G::kToKeys, 0),
                  v_rows = panel_descriptor(shared + G::kValues + warpgroup * G::kToKeys, 0);
-  const uint64_t k_down = panel_descriptor(shared + G::kKeys + warpgroup * G::kQueryParts * G::kKeyPanel, 0);
+  const uint64_t k_down = panel_descriptor(shared + G::kKeys + warpgroup * G::kToQueryColumns, 0);
   const uint64_t q_rows = panel_descriptor(shared + G::kQueries, 0), o_rows = panel_descriptor(shared + G::kGradOut, 0);
   const int to_columns = warpgroup * G::kToColumns;  // panels
   const uint64_t q_down = panel_descriptor(shared + G::kQueries + to_columns * G::kQueryPanel, G::kQueryPanel),
@@ -190,8 +204,8 @@ __device__ __forceinline__ void attention_gradients_wgmma(const Args& args) {
       any_hidden = simt::wave_ballot(hidden[0] || hidden[1]) != 0;
       if (thread < 64 && hides(block_key + thread)) {
         const uint32_t at = shared + warpgroup * G::kToKeys + to_columns * G::kKeyPanel + thread * 128;
-        clear_row<2, G::kKeyPanel>(at + G::kKeys);
-        clear_row<2, G::kKeyPanel>(at + G::kValues);
+        clear_row<G::kOwnPanels, G::kKeyPanel>(at + G::kKeys);
+        clear_row<G::kOwnPanels, G::kKeyPanel>(at + G::kValues);
       }
       shared_stores_ready();
       named_wait<256>(1);
@@ -270,8 +284,8 @@ __device__ __forceinline__ void attention_gradients_wgmma(const Args& args) {
       products_begin();
 #pragma unroll
       for (int k = 0; k < 4; ++k)
-        WarpgroupProduct<T, 128>::multiply_registers(grad_v, p16 + 4 * k,
-                                                     operand_at(o_down, o.stage * G::kQueryBytes + k * kStepBytes));
+        WarpgroupProduct<T, G::kOwnColumns>::multiply_registers(
+            grad_v, p16 + 4 * k, operand_at(o_down, o.stage * G::kQueryBytes + k * kStepBytes));
       products_commit();
       products_wait<1>();
       pin(dp);
@@ -297,7 +311,7 @@ __device__ __forceinline__ void attention_gradients_wgmma(const Args& args) {
       } else {
         named_wait<256>(1);
       }
-      float dq[32];  // of 64 queries and 64 columns
+      float dq[G::kQueryColumns / 2];  // of 64 queries
       const auto multiply_queries = [&](int part) {
         products_begin();
 #pragma unroll
@@ -310,7 +324,7 @@ __device__ __forceinline__ void attention_gradients_wgmma(const Args& args) {
       const auto add_queries = [&](int part) {
         pin(dq);
 #pragma unroll
-        for (int i = 0; i < 8; ++i) {
+        for (int i = 0; i < G::kQueryColumns / 8; ++i) {
           asm volatile("red.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to + 4096 * part + 512 * i),
                        "f"(dq[4 * i]), "f"(dq[4 * i + 1]), "f"(dq[4 * i + 2]), "f"(dq[4 * i + 3])
                        : "memory");
@@ -320,8 +334,8 @@ __device__ __forceinline__ void attention_gradients_wgmma(const Args& args) {
       products_begin();
 #pragma unroll
       for (int k = 0; k < 4; ++k)
-        WarpgroupProduct<T, 128>::multiply_registers(grad_k, ds16 + 4 * k,
-                                                     operand_at(q_down, q.stage * G::kQueryBytes + k * kStepBytes));
+        WarpgroupProduct<T, G::kOwnColumns>::multiply_registers(
+            grad_k, ds16 + 4 * k, operand_at(q_down, q.stage * G::kQueryBytes + k * kStepBytes));
       products_commit();
       products_wait<1>();
       release(o.empty_barrier());
@@ -347,12 +361,12 @@ __device__ __forceinline__ void attention_gradients_wgmma(const Args& args) {
   for (int h = 0; h < 2; ++h) {
     if (hidden[h]) {
 #pragma unroll
-      for (int j = 0; j < 16; ++j) grad_k[4 * j + 2 * h] = grad_k[4 * j + 2 * h + 1] = 0.0f;
+      for (int j = 0; j < G::kOwnColumns / 8; ++j) grad_k[4 * j + 2 * h] = grad_k[4 * j + 2 * h + 1] = 0.0f;
 #pragma unroll
-      for (int j = 0; j < 16; ++j) grad_v[4 * j + 2 * h] = grad_v[4 * j + 2 * h + 1] = 0.0f;
+      for (int j = 0; j < G::kOwnColumns / 8; ++j) grad_v[4 * j + 2 * h] = grad_v[4 * j + 2 * h + 1] = 0.0f;
     }
 #pragma unroll
-    for (int j = 0; j < 16; ++j) {
+    for (int j = 0; j < G::kOwnColumns / 8; ++j) {
       const uint32_t to =
           shared + out + j / 8 * G::kKeyPanel + (row + 8 * h) * 128 + ((j % 8 ^ row % 8) << 4) + 2 * column;
       asm volatile("st.shared.b32 [%0], %1;" ::"r"(to + G::kKeys),
@@ -375,7 +389,7 @@ __device__ __forceinline__ void attention_gradients_wgmma(const Args& args) {
       }
       const cuda::TensorMap& grad_k_map = map_of<Args>(block, args.grad_k, kMapGradK);
       const cuda::TensorMap& grad_v_map = map_of<Args>(block, args.grad_v, kMapGradV);
-      for (int p = 0; p < 2; ++p) {
+      for (int p = 0; p < G::kOwnPanels; ++p) {
         copy_panel_out(grad_k_map, 64 * (to_columns + p), kv_head, block_key, sequence,
                        shared + G::kKeys + out + p * G::kKeyPanel);
         copy_panel_out(grad_v_map, 64 * (to_columns + p), kv_head, block_key, sequence,
@@ -428,7 +442,7 @@ __device__ __forceinline__ void attention_gradients_wgmma_rows(const Args& args)
   if constexpr (kHasGradientOptions<Args>) {
     if (simt::fill_nan_if_bad<T>(args.call, true)) return;
   }
-  constexpr int kQueries = cuda::kGradientWgmmaQueries, kColumns = 128;  // at a time
+  constexpr int kQueries = cuda::kGradientWgmmaQueries, kColumns = kPadded < 128 ? kPadded : 128;  // at a time
   constexpr int kSums = kQueries * kColumns / 4;
   __shared__ float rows[kQueries][kColumns + 2];
   const int64_t at = blockIdx.x;

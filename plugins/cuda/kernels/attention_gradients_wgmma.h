@@ -11,10 +11,10 @@ constexpr int kGradientWgmmaQueries = 64;  // of a tile
 
 // The head size of the kernels that compute this one.
 constexpr int gradient_wgmma_padded(int64_t head) {
-  return head <= 128 ? 128 : 256;
+  return head <= 64 ? 64 : head <= 128 ? 128 : 256;
 }
 constexpr int gradient_wgmma_keys(int padded) {  // of a block
-  return padded == 128 ? 128 : 64;
+  return padded <= 128 ? 128 : 64;
 }
 constexpr int gradient_wgmma_sums(int padded) {  // of a tile of queries
   return kGradientWgmmaQueries * padded;
@@ -38,7 +38,9 @@ struct GradientWgmmaShared {
   static_assert(kBytes <= 232448, "what a block can have");
 };
 constexpr int gradient_wgmma_shared_bytes(int padded) {
-  return padded == 128 ? GradientWgmmaShared<128>::kBytes : GradientWgmmaShared<256>::kBytes;
+  return padded == 64    ? GradientWgmmaShared<64>::kBytes
+         : padded == 128 ? GradientWgmmaShared<128>::kBytes
+                         : GradientWgmmaShared<256>::kBytes;
 }
 
 struct AttentionGradientWgmmaArgs {

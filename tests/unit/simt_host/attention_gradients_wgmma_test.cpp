@@ -45,13 +45,23 @@ TEST_F(AttentionWgmmaTest, GradientsDeclineWhatTheirKernelsLack) {
   shape = {};
   shape.dtype = kF32;
   EXPECT_EQ(reason(shape), "DTYPE");
-  EXPECT_EQ(reason({19045, 7, 7, 2, 2, 16}), "WORKSPACE");
+  EXPECT_EQ(reason({38090, 7, 7, 2, 2, 16}), "WORKSPACE");
   EXPECT_EQ(reason({1904, 7, 7, 2, 2, 16}), "");
   EXPECT_EQ(reason({64, 16384, 16384, 32, 8, 128}), "") << "large tensors, and no more than as large sums";
   cuda::has_tensor_maps = false;
   EXPECT_EQ(reason({}), "TENSOR_MAPS");
   device_arch = "sm_89";
   EXPECT_EQ(reason({}), "ARCH");
+}
+
+TEST_F(AttentionWgmmaTest, GradientsOfHeadsUpTo64HaveKernelsOfTheirOwn) {
+  const auto blocks = [](int64_t head) {
+    Device device(0);
+    return gradients({2, 512, 512, 8, 2, head}).launch<AttentionBackwardWgmma>(device).at(1);
+  };
+  EXPECT_EQ(blocks(40), "attention_gradients_wgmma_bf16_64");
+  EXPECT_EQ(blocks(64), "attention_gradients_wgmma_bf16_64");
+  EXPECT_EQ(blocks(72), "attention_gradients_wgmma_bf16_128");
 }
 
 TEST_F(AttentionWgmmaTest, GradientsOfNoQueriesAndOfNoKeysLaunchWhatWritesZeros) {
