@@ -47,7 +47,6 @@ API cnrtThreadExchangeQueueCaptureMode(int* mode) {
 }
 #endif
 
-#if !defined(RLK_FAKE_WITHOUT_TOPOLOGIES)
 API cnrtQueueBeginCapture(void* queue, int mode) {
   FAKE_ENTER("cnrtQueueBeginCapture", kDevice);
   if (queue == nullptr || (mode != kGlobal && mode != kRelaxed)) return kArgsInvalid;
@@ -108,4 +107,3 @@ API cnrtTaskTopoEntityDestroy(void* entity) {
     return destroy_executable(entity, "cnrtTaskTopoEntityDestroy");
   });
 }
-#endif

@@ -7,7 +7,8 @@ namespace {
 class CaptureWalk : public rlk::test::PluginFixture {
 protected:
   void walk(int code, rlk_status expected) {
-    rlk::test::walk(*api, instance, {&graphs(), false}, "RLK_FAKE_CNRT_FAIL", code, expected);
+    for (const bool has_operator : {false, true})
+      rlk::test::walk(*api, instance, {&graphs(), has_operator}, "RLK_FAKE_CNRT_FAIL", code, expected);
   }
 };
 
@@ -21,7 +22,9 @@ TEST_F(CaptureWalk, AnyOtherCodeIsAnErrorOfTheBackend) {
   walk(632015, RLK_BACKEND_ERROR);
 }
 TEST_F(CaptureWalk, EveryCommandThatFailsOnItsQueueSaysSo) {
-  rlk::test::walk_commands(*api, instance, {&graphs(), false}, "RLK_FAKE_CNRT_ASYNC_FAIL", 100132, RLK_DEVICE_LOST);
+  for (const bool has_operator : {false, true})
+    rlk::test::walk_commands(*api, instance, {&graphs(), has_operator}, "RLK_FAKE_CNRT_ASYNC_FAIL", 100132,
+                             RLK_DEVICE_LOST);
 }
 
 }  // namespace
