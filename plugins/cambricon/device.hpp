@@ -56,8 +56,8 @@ bool take_error(int32_t* record, rlk_data_error& out);
 
 class Device;
 
-// Task topologies, as plugins/composed/captures.hpp has it: a graph is an entity of one. What was captured has no tie
-// to its queue (the programming guide), and an entity none to its topology (cnrt.h).
+// Task topologies, as plugins/composed/captures.hpp has it: a graph is an entity of one. By the programming guide what
+// was captured has no tie to its queue, nor an entity to its topology.
 struct CnrtCaptures {
   using Device = cambricon::Device;
   using Record = int32_t*;
@@ -127,7 +127,8 @@ void describe(int ordinal, rlk_device_properties& out);
 std::string name_of(int ordinal);  // "MLU590-M9", or empty
 
 // A queue and the CNNL handle that works on it, which goes first. Graphs of what was captured with it keep it: no
-// public text says whether they need the handle.
+// public text says whether they need the handle. torch_mlu gives its handles other queues while graphs live, and keeps
+// the handles.
 struct Lane {
   Lane(int device, CnrtQueue of, bool is_owned);
   ~Lane();

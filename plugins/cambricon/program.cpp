@@ -247,9 +247,8 @@ void Calls::largest_places(const Operand& x, const Operand& where) {
   });
 }
 
-// A captured call is a topology's nodes: CNNL's functions read descriptors and host scalars while they are called,
-// which is how public code uses them in captures (torch_mlu) and its twin mlu-ops is written; CNNL itself states
-// nothing.
+// A graph needs nothing of the plan: CNNL's functions read descriptors and host scalars while they are called. CNNL
+// states nothing of it; its twin mlu-ops is written so, and torch_mlu destroys them within a capture.
 ProgramPlan::ProgramPlan(Device& device) : device_(device) {
   flags = RLK_PLAN_CAPTURABLE | RLK_PLAN_CAPTURED_APART;
   workspace_bound = std::numeric_limits<uint64_t>::max();

@@ -19,7 +19,9 @@ bool Captures::retain(uint64_t key, std::function<void()> release) {
 
 void Captures::keep(uint64_t key, const std::shared_ptr<void>& what) {
   const std::lock_guard lock(mutex_);
-  auto& kept = all_[key].ending.kept_;
+  const auto found = all_.find(key);
+  if (found == all_.end()) return;
+  auto& kept = found->second.ending.kept_;
   if (std::find(kept.begin(), kept.end(), what) == kept.end()) kept.push_back(what);
 }
 

@@ -63,7 +63,7 @@ public:
   uint64_t number_of(uint64_t key) { return known(key, false); }
   // Calls release when nothing of the capture can run any more; false where that is not told.
   bool retain(uint64_t key, std::function<void()> release);
-  // Lives as long as the capture; for ever where its end is not told.
+  // Lives as long as the capture, which is known; for ever where its end is not told.
   void keep(uint64_t key, const std::shared_ptr<void>& what);
   // number: what is gone, and not a later capture of the same key. 0: whatever there is.
   [[nodiscard]] Ending end(uint64_t key, uint64_t number);
