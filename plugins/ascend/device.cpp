@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "capture.hpp"
+#include "device.hpp"
 
 namespace rlk::ascend {
 namespace {
@@ -268,48 +268,25 @@ void Device::give_back_record(DeviceErrorRecord* record, AclEvent busy_until) {
 // --- stream ----------------------------------------------------------------------------------------------------------
 
 Stream::Stream(Device& device, AclStream native, AclContext context, bool owned)
-    : device_(device), native_(native), context_(context), owned_(owned), record_(device.take_record()) {}
+    : CapturedStream(device, native, context), owned_(owned) {}
 
 Stream::~Stream() {
   try {
-    const CurrentContext current(context_);
+    const CurrentContext current(context());
     const Runtime& r = runtime();
-    AclEvent busy_until = nullptr;
     if (owned_) {
       abandon_capture();
       r.aclrtSynchronizeStream(native_);
       r.aclrtDestroyStream(native_);
-    } else if (record_in_use_) {
-      if (capture_status() != kAclCaptureNone) return;  // an event would be part of the graph: the record is lost
-      check(r.aclrtCreateEventWithFlag(&busy_until, kEventOrder), "aclrtCreateEventWithFlag");
-      check(r.aclrtRecordEvent(busy_until, native_), "aclrtRecordEvent");
     }
-    device_.give_back_record(record_, busy_until);
+    give_back_record(owned_);
   } catch (...) {
     // Without the event the plugin cannot know when the record is free: it is lost rather than reused too early.
   }
 }
 
-rlk_status Stream::read_records(rlk_data_error& data_error) {
-  if (record_in_use_) {
-    const bool found = take_error(record_, data_error);
-    record_in_use_ = false;
-    if (found) return RLK_DATA_ERROR;
-  }
-  for (size_t i = 0; i < launched_.size();) {
-    bool is_idle = false;
-    const bool found = launched_[i]->take(data_error, is_idle);
-    if (is_idle)
-      launched_.erase(launched_.begin() + static_cast<std::ptrdiff_t>(i));
-    else
-      ++i;
-    if (found) return RLK_DATA_ERROR;
-  }
-  return device_.foreign_records().take(data_error) ? RLK_DATA_ERROR : RLK_OK;
-}
-
 rlk_status Stream::query(rlk_data_error& data_error) {
-  const CurrentContext current(context_);
+  const CurrentContext current(context());
   refuse_while_capturing("a query");
   int32_t status = kStreamComplete;
   check(runtime().aclrtStreamQuery(native_, &status), "aclrtStreamQuery");
@@ -318,7 +295,7 @@ rlk_status Stream::query(rlk_data_error& data_error) {
 
 rlk_status Stream::synchronize(uint64_t timeout_ns, rlk_data_error& data_error) {
   if (timeout_ns < kMillisecond) return sdk::poll(timeout_ns, [&] { return query(data_error); });
-  const CurrentContext current(context_);
+  const CurrentContext current(context());
   refuse_while_capturing("a synchronization");
   const int code = timeout_ns == kForever
                        ? runtime().aclrtSynchronizeStream(native_)
@@ -331,13 +308,13 @@ rlk_status Stream::synchronize(uint64_t timeout_ns, rlk_data_error& data_error) 
 void Stream::wait(sdk::Event& event) {
   Event& other = static_cast<Event&>(event);
   if (!other.recorded()) return;
-  const CurrentContext current(context_);
+  const CurrentContext current(context());
   check(runtime().aclrtStreamWaitEvent(native_, other.native()), "aclrtStreamWaitEvent");
 }
 
 void Stream::copy(void* destination, const void* source, uint64_t bytes, int32_t kind) {
   if (bytes == 0) return;
-  const CurrentContext current(context_);
+  const CurrentContext current(context());
   const int32_t native_kind = kind == RLK_COPY_HOST_TO_DEVICE   ? kCopyToDevice
                               : kind == RLK_COPY_DEVICE_TO_HOST ? kCopyToHost
                                                                 : kCopyOnDevice;
@@ -346,7 +323,7 @@ void Stream::copy(void* destination, const void* source, uint64_t bytes, int32_t
 
 void Stream::fill(void* memory, uint8_t value, uint64_t bytes) {
   if (bytes == 0) return;
-  const CurrentContext current(context_);
+  const CurrentContext current(context());
   check(runtime().aclrtMemsetAsync(memory, bytes, value, bytes, native_), "aclrtMemsetAsync");
 }
 
@@ -354,7 +331,7 @@ void Stream::enqueue_host_function(rlk_host_function function, void* user) {
   if (runtime().aclrtLaunchHostFunc == nullptr) {
     throw sdk::Error(RLK_UNSUPPORTED, "this CANN lacks aclrtLaunchHostFunc, which came with 9");
   }
-  const CurrentContext current(context_);
+  const CurrentContext current(context());
   check(runtime().aclrtLaunchHostFunc(native_, function, user), "aclrtLaunchHostFunc");
 }
 

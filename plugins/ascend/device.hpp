@@ -7,8 +7,7 @@
 #include <mutex>
 #include <vector>
 
-#include <rlk/sdk/graph.hpp>
-
+#include "plugins/composed/captured_stream.hpp"
 #include "runtime.hpp"
 
 namespace rlk::ascend {
@@ -44,30 +43,36 @@ bool take_error(DeviceErrorRecord* record, rlk_data_error& out);
 bool captures_graphs(const std::string& soc);
 
 class Device;
-class GraphState;
 
-// The records of captures that the vendor's own calls began. When such a graph runs is not seen: every stream of the
-// device tells of it. [thread-safe]
-class ForeignRecords {
-public:
-  explicit ForeignRecords(Device& device) : device_(device) {}
-  DeviceErrorRecord* of(uint64_t capture, AclModel model);
-  bool take(rlk_data_error& out);
-  // The device ends: gives back the records that nothing can write to any more. The others are lost.
-  void close();
+// aclmdlRI, as plugins/composed/captures.hpp has it: a graph is an aclmdlRI, which is known while it is captured.
+struct AclCaptures {
+  using Device = ascend::Device;
+  using Record = DeviceErrorRecord*;
+  using Queue = AclStream;
+  using Event = AclEvent;
+  using Graph = AclModel;
+  using Place = AclContext;
+  using Scope = CurrentContext;
+  using Aside = CurrentContext;  // what needs more is done in a mode of its own, see copy_now
+  static constexpr bool kOrdersLaunches = false;
+  static constexpr const char* kNoEnd = "this CANN does not tell when a graph dies; one since 9 does";
 
-private:
-  void forget(size_t i);
-  struct One {
-    uint64_t capture = 0;
-    DeviceErrorRecord* record = nullptr;
-    std::shared_ptr<std::atomic<bool>> is_over;  // nothing writes it any more
-  };
-  Device& device_;
-  std::mutex mutex_;
-  std::vector<One> all_;
-  std::atomic<bool> any_{false};
+  static composed::Captures& captures();
+  static std::string why_not(const Device& device);
+  static composed::CaptureStatus status(AclStream stream, uint64_t* key);
+  static void begin(AclStream stream);
+  static AclModel end(AclStream stream);
+  static void launch(AclModel model, AclStream on);
+  static void destroy(AclModel model);
+  static void create(AclEvent* event);
+  static void record(AclEvent event, AclStream on);
+  static void wait(AclStream stream, AclEvent event);
+  static void synchronize(AclEvent event);
+  static void destroy_event(AclEvent event);
+  static bool is_reached(AclEvent event);
+  static bool take_error(DeviceErrorRecord* record, rlk_data_error& out) { return ascend::take_error(record, out); }
 };
+using ForeignRecords = composed::ForeignRecords<AclCaptures>;
 
 // Everything that AscendCL tells of a device without aclrtSetDevice. The runtime must be initialised.
 void describe(int32_t ordinal, rlk_device_properties& out);
@@ -112,13 +117,12 @@ private:
   ForeignRecords foreign_records_{*this};
 };
 
-class Stream final : public sdk::Stream {
+class Stream final : public composed::CapturedStream<AclCaptures> {
 public:
   // Owned streams are waited for and destroyed; others are borrowed.
   Stream(Device& device, AclStream native, AclContext context, bool owned);
   ~Stream() override;
 
-  void* native() override { return native_; }
   rlk_status query(rlk_data_error& data_error) override;
   rlk_status synchronize(uint64_t timeout_ns, rlk_data_error& data_error) override;
   void wait(sdk::Event& event) override;
@@ -126,34 +130,11 @@ public:
   void fill(void* memory, uint8_t value, uint64_t bytes) override;
   // Needs aclrtLaunchHostFunc, which came with CANN 9.
   void enqueue_host_function(rlk_host_function function, void* user) override;
-  // Of captures: capture.cpp.
-  uint64_t capture_id() override;
-  void capture_retain(rlk_host_function release, void* user) override;
-  void begin_capture();
-  std::unique_ptr<sdk::Graph> end_capture();
 
-  AclContext context() const { return context_; }
-  // For operators that can meet data errors: the host's record needs a compare-and-swap. Work that is captured writes
-  // to its capture's.
-  DeviceErrorRecord* error_record(bool capturing);
-  // aclmdlRICaptureStatus, and the model that the work becomes.
-  int32_t capture_status(AclModel* model = nullptr) const;
-  void refuse_while_capturing(const char* what) const;
-  // The stream tells of the graph's data errors.
-  void note_launch(const std::shared_ptr<GraphState>& graph);
+  AclContext context() const { return place_; }
 
 private:
-  rlk_status read_records(rlk_data_error& data_error);
-  void abandon_capture() noexcept;
-
-  Device& device_;
-  const AclStream native_;
-  const AclContext context_;
   const bool owned_;
-  DeviceErrorRecord* record_;
-  bool record_in_use_ = false;           // an operator may have written since it was last read
-  std::shared_ptr<GraphState> capture_;  // that begin_capture began
-  std::vector<std::shared_ptr<GraphState>> launched_;
 };
 
 class Event final : public sdk::Event {

@@ -8,8 +8,8 @@
 #include <fstream>
 
 #include "attention.hpp"
-#include "capture.hpp"
 #include "composed.hpp"
+#include "device.hpp"
 #include "fused.hpp"
 #include "paged_attention.hpp"
 #include "plugins/composed/operators.hpp"

@@ -289,20 +289,14 @@ void Program::enqueue(Stream& stream, const sdk::Run& run) {
   const CurrentContext current(stream.context());
   const bool capturing = run.is_capturing();
   const Addresses addresses{run.workspace(), &run, writes_record ? stream.error_record(capturing) : nullptr};
-  try {
+  stream.enqueue_work(capturing, [&] {
     for (const auto& prepared : steps_) {
       if (prepared->repeatable && !capturing)
         run_repeatable(*prepared, addresses, stream.native());
       else
         run_once(*prepared, addresses, stream.native(), run.tag());
     }
-  } catch (const sdk::Error& error) {
-    // aclnn has one code for all that AscendCL refuses. Of a broken capture nothing is left that could run.
-    if (!capturing || stream.capture_status() == kAclCaptureActive) throw;
-    throw sdk::Error(RLK_CAPTURE_FORBIDS,
-                     error.what() + std::string("; it has broken the capture: end it and begin again"),
-                     error.native_code(), error.domain());
-  }
+  });
 }
 
 void Program::run_repeatable(Prepared& prepared, const Addresses& addresses, AclStream stream) {

@@ -50,7 +50,7 @@ private:
       own.number = step.number;
       own.whole = step.whole;
       if (step.out.place == composed::Operand::Place::record) {
-        if (stream != nullptr) own.record = stream->error_record();
+        if (stream != nullptr) own.record = stream->error_record(run.is_capturing());
         own.tag = static_cast<int32_t>(run.tag());
       } else {
         own.out = operand_of(c, run, workspace, step.out);
@@ -60,7 +60,7 @@ private:
     if (!program.error) return;
     c.rewind(before_steps);
     record_known_error(c, *program.error, static_cast<int32_t>(run.tag()),
-                       stream != nullptr ? stream->error_record() : nullptr);
+                       stream != nullptr ? stream->error_record(run.is_capturing()) : nullptr);
   }
 
   // As the first error of one row.

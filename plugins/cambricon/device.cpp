@@ -29,18 +29,40 @@ CurrentDevice::~CurrentDevice() {
   if (previous_ >= 0) runtime().cnrtSetDevice(previous_);
 }
 
+bool RelaxedScope::exchange() {
+  const auto function = runtime().cnrtThreadExchangeQueueCaptureMode;
+  return function != nullptr && function(&mode_) == 0;
+}
+
+bool take_error(int32_t* record, rlk_data_error& out) {
+  int32_t seen[kRecordFields] = {};
+  check(runtime().cnrtMemcpy(seen, record, sizeof(seen), kToHost), "cnrtMemcpy");
+  if (seen[kFound] == 0) return false;
+  check(runtime().cnrtMemset(record, 0, sizeof(seen)), "cnrtMemset");
+  out.kind = seen[kKind];
+  out.tag = static_cast<uint32_t>(seen[kTag]);
+  out.row = static_cast<uint32_t>(seen[kRow]) + static_cast<uint32_t>(seen[kFirstRow]);
+  out.value = static_cast<int64_t>(static_cast<uint64_t>(static_cast<uint32_t>(seen[kValueHigh])) << 32 |
+                                   static_cast<uint32_t>(seen[kValueLow]));
+  return true;
+}
+
 Device::Device(int ordinal) : ordinal_(ordinal) {
-  const CurrentDevice current(ordinal_);
+  const RelaxedDevice current(ordinal_);
   check_cnnl(runtime().cnnlCreate(&handle_), "cnnlCreate");
 }
 
 Device::~Device() {
   try {
-    const CurrentDevice current(ordinal_);
-    // A wrapped stream may have left while its work still writes to the record that it had.
-    runtime().cnrtSyncDevice();
+    const RelaxedDevice current(ordinal_);
+    foreign_records_.close();
+    // A wrapped stream may have left while its work still writes to the record that it had. The device is not waited
+    // for: that would break a capture.
     records_.drain([](int32_t* record, CnrtNotifier busy_until) {
-      if (busy_until != nullptr) runtime().cnrtNotifierDestroy(busy_until);
+      if (busy_until != nullptr) {
+        runtime().cnrtWaitNotifier(busy_until);
+        runtime().cnrtNotifierDestroy(busy_until);
+      }
       runtime().cnrtFree(record);
     });
     runtime().cnnlDestroy(handle_);
@@ -85,7 +107,7 @@ void describe(int ordinal, rlk_device_properties& out) {
 }
 
 void* Device::allocate(int32_t kind, uint64_t bytes) {
-  const CurrentDevice current(ordinal_);
+  const RelaxedDevice current(ordinal_);
   const auto made_by = [bytes](auto function, const char* name) {
     void* memory = nullptr;
     check(function(&memory, bytes), name);
@@ -98,7 +120,7 @@ void* Device::allocate(int32_t kind, uint64_t bytes) {
 }
 
 void Device::deallocate(int32_t kind, void* memory) {
-  const CurrentDevice current(ordinal_);
+  const RelaxedDevice current(ordinal_);
   if (kind == RLK_MEMORY_PINNED)
     check(runtime().cnrtFreeHost(memory), "cnrtFreeHost");
   else
@@ -138,16 +160,18 @@ std::unique_ptr<sdk::Stream> Device::create_stream(int32_t priority) {
     check(r.cnrtQueueCreateWithPriority(&native, 0, greatest), "cnrtQueueCreateWithPriority");
   else
     check(r.cnrtQueueCreate(&native), "cnrtQueueCreate");
+  std::shared_ptr<Lane> lane;
   try {
-    return std::make_unique<Stream>(*this, native, true);
+    lane = std::make_shared<Lane>(ordinal_, native, true);
   } catch (...) {
     r.cnrtQueueDestroy(native);
     throw;
   }
+  return std::make_unique<Stream>(*this, std::move(lane));
 }
 
 std::unique_ptr<sdk::Stream> Device::wrap_stream(void* native) {
-  return std::make_unique<Stream>(*this, native, false);
+  return std::make_unique<Stream>(*this, std::make_shared<Lane>(ordinal_, native, false));
 }
 
 std::unique_ptr<sdk::Event> Device::create_event(bool timing) {
@@ -160,12 +184,10 @@ std::unique_ptr<sdk::Event> Device::wrap_event(void* native) {
 }
 
 int32_t* Device::take_record() {
-  const CurrentDevice current(ordinal_);
+  const RelaxedDevice current(ordinal_);
   const auto is_free = [](CnrtNotifier busy_until) {
     if (busy_until == nullptr) return true;
-    const int code = runtime().cnrtQueryNotifier(busy_until);
-    if (code == kNotReady || code == kBusy) return false;
-    check(code, "cnrtQueryNotifier");
+    if (!is_done(runtime().cnrtQueryNotifier(busy_until), "cnrtQueryNotifier")) return false;
     check(runtime().cnrtNotifierDestroy(busy_until), "cnrtNotifierDestroy");
     return true;
   };

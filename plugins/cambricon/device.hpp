@@ -3,8 +3,10 @@
 #pragma once
 
 #include <atomic>
+#include <memory>
 #include <mutex>
 
+#include "plugins/composed/captured_stream.hpp"
 #include "runtime.hpp"
 
 namespace rlk::cambricon {
@@ -21,9 +23,70 @@ private:
   int previous_ = -1;  // to go back to; -1: nothing was current, or the right one was
 };
 
+// For what is no work for a queue (memory, questions, what is done at once): a capture in global mode forbids that to
+// every thread, and is broken by it, but for threads in relaxed mode. An older CNRT does not exchange a thread's mode.
+class RelaxedScope {
+public:
+  RelaxedScope() : is_exchanged_(exchange()) {}
+  ~RelaxedScope() {
+    if (is_exchanged_) exchange();
+  }
+  RelaxedScope(const RelaxedScope&) = delete;
+  RelaxedScope& operator=(const RelaxedScope&) = delete;
+
+private:
+  bool exchange();
+  int mode_ = kCaptureRelaxed;
+  const bool is_exchanged_;
+};
+class RelaxedDevice {
+public:
+  explicit RelaxedDevice(int wanted) : current_(wanted) {}
+
+private:
+  const CurrentDevice current_;
+  const RelaxedScope relaxed_;
+};
+
 // The first data error that an operator met on a stream, in device memory, as 32-bit integers: what CNNL selects and
 // compares. The row counts from kFirstRow.
 enum RecordField { kFound, kTag, kKind, kValueLow, kValueHigh, kRow, kFirstRow, kRecordFields };
+// The error in the record, which is empty afterwards. False where there is none.
+bool take_error(int32_t* record, rlk_data_error& out);
+
+class Device;
+
+// Task topologies, as plugins/composed/captures.hpp has it: a graph is an entity of one. By the programming guide what
+// was captured has no tie to its queue, nor an entity to its topology.
+struct CnrtCaptures {
+  using Device = cambricon::Device;
+  using Record = int32_t*;
+  using Queue = CnrtQueue;
+  using Event = CnrtNotifier;
+  using Graph = CnrtEntity;
+  using Place = int;
+  using Scope = CurrentDevice;
+  using Aside = RelaxedDevice;
+  static constexpr bool kOrdersLaunches = true;  // [header] one invocation at a time, behind those before it
+  static constexpr const char* kNoEnd =
+      "CNRT does not tell when an entity dies that others made: its user objects are a topology's";
+
+  static composed::Captures& captures();
+  static std::string why_not(const Device&) { return runtime().no_captures; }
+  static composed::CaptureStatus status(CnrtQueue queue, uint64_t* key);
+  static void begin(CnrtQueue queue);
+  static CnrtEntity end(CnrtQueue queue);
+  static void launch(CnrtEntity entity, CnrtQueue on);
+  static void destroy(CnrtEntity entity);
+  static void create(CnrtNotifier* notifier);
+  static void record(CnrtNotifier notifier, CnrtQueue on);
+  static void wait(CnrtQueue queue, CnrtNotifier notifier);
+  static void synchronize(CnrtNotifier notifier);
+  static void destroy_event(CnrtNotifier notifier);
+  static bool is_reached(CnrtNotifier notifier);
+  static bool take_error(int32_t* record, rlk_data_error& out) { return cambricon::take_error(record, out); }
+};
+using ForeignRecords = composed::ForeignRecords<CnrtCaptures>;
 
 class Device final : public sdk::Device {
 public:
@@ -41,6 +104,7 @@ public:
   std::unique_ptr<sdk::Event> wrap_event(void* native) override;
 
   int ordinal() const { return ordinal_; }
+  bool captures() const { return runtime().no_captures.empty(); }
   // For questions about workspaces: streams have handles of their own. A handle serves one thread at a time.
   CnnlHandle query_handle() const { return handle_; }
   std::mutex& query_mutex() { return mutex_; }
@@ -48,25 +112,41 @@ public:
   // A cleared record. One that its stream may still write to is given back with a notifier behind that work.
   int32_t* take_record();
   void give_back_record(int32_t* record, CnrtNotifier busy_until) { records_.give_back(record, busy_until); }
+  ForeignRecords& foreign_records() { return foreign_records_; }
 
 private:
   const int ordinal_;
   CnnlHandle handle_ = nullptr;
   std::mutex mutex_;
   sdk::Pool<int32_t*, CnrtNotifier> records_;  // a null notifier: not in use
+  ForeignRecords foreign_records_{*this};
 };
 
 // Everything that the runtime tells of a device that is not set.
 void describe(int ordinal, rlk_device_properties& out);
 std::string name_of(int ordinal);  // "MLU590-M9", or empty
 
-class Stream final : public sdk::Stream {
+// A queue and the CNNL handle that works on it, which goes first. Graphs of what was captured with it keep it: no
+// public text says whether they need the handle. torch_mlu gives its handles other queues while graphs live, and keeps
+// the handles.
+struct Lane {
+  Lane(int device, CnrtQueue of, bool is_owned);
+  ~Lane();
+  Lane(const Lane&) = delete;
+  Lane& operator=(const Lane&) = delete;
+
+  const int ordinal;
+  const CnrtQueue queue;
+  const bool owned;  // the queue
+  CnnlHandle handle = nullptr;
+};
+
+class Stream final : public composed::CapturedStream<CnrtCaptures> {
 public:
   // Owned queues are waited for and destroyed; others are borrowed.
-  Stream(Device& device, CnrtQueue native, bool owned);
+  Stream(Device& device, std::shared_ptr<Lane> lane);
   ~Stream() override;
 
-  void* native() override { return native_; }
   rlk_status query(rlk_data_error& data_error) override;
   rlk_status synchronize(uint64_t timeout_ns, rlk_data_error& data_error) override;
   void wait(sdk::Event& event) override;
@@ -77,23 +157,12 @@ public:
   void deallocate_async(void* memory) override;
   void copy_peer(void* to, sdk::Device& to_device, const void* from, sdk::Device& from_device, uint64_t bytes) override;
 
-  Device& device() { return device_; }
-  CnnlHandle handle() const { return handle_; }
-  // For operators that can meet data errors: the host's record needs a compare-and-swap, which CNNL has not.
-  int32_t* error_record() {
-    record_in_use_ = true;
-    return record_;
-  }
+  CnnlHandle handle() const { return lane_->handle; }
+  // What is captured from now on may need the handle.
+  void keep_handle() { keep_for_capture(lane_); }
 
 private:
-  rlk_status read_record(rlk_data_error& data_error);
-
-  Device& device_;
-  const CnrtQueue native_;
-  const bool owned_;
-  CnnlHandle handle_ = nullptr;
-  int32_t* record_ = nullptr;
-  bool record_in_use_ = false;  // an operator may have written since it was last read
+  std::shared_ptr<Lane> lane_;
 };
 
 class Event final : public sdk::Event {

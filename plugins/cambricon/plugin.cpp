@@ -1,6 +1,5 @@
 // The Cambricon plugin: what it concludes from this machine, its devices and its operators. Creating it opens the
-// vendor's libraries; CNDRV is initialised by probe and device_count. Graphs (CNRT's task topologies) are not bound
-// yet.
+// vendor's libraries; CNDRV is initialised by probe and device_count.
 #include <dirent.h>
 #include <unistd.h>
 
@@ -73,6 +72,7 @@ public:
     for (const std::string& path : r.library_paths) evidence.supports("runtime_library", path);
     if (!r.cnrt_version.empty())
       evidence.neutral("runtime_version", "CNRT " + r.cnrt_version + ", CNNL " + r.cnnl_version);
+    if (r.loaded() && !r.no_captures.empty()) evidence.neutral("graphs", r.no_captures);
     if (!r.loaded()) {
       evidence.contradicts(r.library_paths.empty() ? "runtime_library" : "runtime_symbols", r.reason);
       return sdk::Verdict::absent(
@@ -98,6 +98,11 @@ public:
     }
     evidence.supports("device_name", name.empty() ? "not told by this CNDRV" : name);
     return sdk::Verdict::mine("cnrt " + r.cnrt_version + " cnnl " + r.cnnl_version + " " + name);
+  }
+
+  const void* extension(const char* id) override {
+    const bool captures = runtime().loaded() && runtime().no_captures.empty();
+    return captures && std::strcmp(id, RLK_EXT_GRAPH) == 0 ? &sdk::graph_api<Stream> : nullptr;
   }
 
   uint32_t device_count() override {

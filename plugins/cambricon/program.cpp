@@ -247,7 +247,10 @@ void Calls::largest_places(const Operand& x, const Operand& where) {
   });
 }
 
+// A graph needs nothing of the plan: CNNL's functions read descriptors and host scalars while they are called. CNNL
+// states nothing of it; its twin mlu-ops is written so, and torch_mlu destroys them within a capture.
 ProgramPlan::ProgramPlan(Device& device) : device_(device) {
+  flags = RLK_PLAN_CAPTURABLE | RLK_PLAN_CAPTURED_APART;
   workspace_bound = std::numeric_limits<uint64_t>::max();
 }
 
@@ -261,8 +264,12 @@ uint64_t ProgramPlan::prepare(const sdk::Run& run) {
 void ProgramPlan::enqueue(sdk::Stream& stream, const sdk::Run& run) {
   const CurrentDevice current(device_.ordinal());
   Stream& own = static_cast<Stream&>(stream);
-  Calls calls(own, run);
-  build(calls, run, &own);
+  const bool capturing = run.is_capturing();
+  if (capturing) own.keep_handle();
+  own.enqueue_work(capturing, [&] {
+    Calls calls(own, run);
+    build(calls, run, &own);
+  });
 }
 
 sdk::Refusal refuse_missing(std::initializer_list<Needed> functions) {

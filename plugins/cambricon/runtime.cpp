@@ -26,6 +26,15 @@ std::string version_of(Function* ask, int* major = nullptr) {
   return sdk::format("%d.%d.%d", x, y, z);
 }
 
+std::string missing_of_captures(const Runtime& r) {
+  std::string names;
+#define RLK_CAMBRICON_NAMED(name, arguments) \
+  if (r.name == nullptr) names += (names.empty() ? "" : ", ") + std::string(#name);
+  RLK_CNRT_CAPTURE(RLK_CAMBRICON_NAMED)
+#undef RLK_CAMBRICON_NAMED
+  return names.empty() ? names : "this CNRT (" + r.cnrt_version + ") captures no graphs: it lacks " + names;
+}
+
 void bind(Runtime& r, const std::vector<std::string>& aside) {
   sdk::Symbols& symbols = r.symbols;
   void* cnrt = symbols.require_library({"libcnrt.so"}, aside);
@@ -70,11 +79,13 @@ void bind(Runtime& r, const std::vector<std::string>& aside) {
 #define RLK_CAMBRICON_CNDRV(name, arguments) symbols.find(cndrv, #name, r.name);
 #define RLK_CAMBRICON_CNNL(name, arguments) symbols.find(cnnl, #name, r.name);
   RLK_CNRT_OPTIONAL(RLK_CAMBRICON_CNRT)
+  RLK_CNRT_CAPTURE(RLK_CAMBRICON_CNRT)
   RLK_CNDRV_OPTIONAL(RLK_CAMBRICON_CNDRV)
   RLK_CNNL_OPTIONAL(RLK_CAMBRICON_CNNL)
 #undef RLK_CAMBRICON_CNRT
 #undef RLK_CAMBRICON_CNDRV
 #undef RLK_CAMBRICON_CNNL
+  r.no_captures = missing_of_captures(r);
   symbols.find(cnrt, "cnrtGetErrorStr", r.cnrtGetErrorStr);
   symbols.find(cnnl, "cnnlGetErrorString", r.cnnlGetErrorString);
   if (symbols.missing_functions().empty()) return;
@@ -86,6 +97,7 @@ void bind(Runtime& r, const std::vector<std::string>& aside) {
 }
 
 rlk_status status_of(int code) {
+  if (code >= kCaptureUnsupported && code <= kCaptureUnmatched) return RLK_CAPTURE_FORBIDS;
   switch (code) {
     case kHostMemory:
     case kDeviceMemory:
@@ -125,6 +137,12 @@ void check(int code, const char* call) {
   if (code == 0) return;
   const auto text = runtime().cnrtGetErrorStr;
   fail(status_of(code), code, call, text != nullptr ? text(code) : nullptr, "cnrt");
+}
+
+bool is_done(int code, const char* call) {
+  if (code == kNotReady || code == kBusy) return false;
+  check(code, call);
+  return true;
 }
 
 void check_cnnl(int status, const char* call) {

@@ -20,14 +20,19 @@ using CnnlHandle = void*;
 using CnnlTensor = void*;    // a descriptor
 using CnnlReduce = void*;    // likewise
 using CnnlOpTensor = void*;  // likewise
+using CnrtTopology = void*;  // of tasks: what was captured
+using CnrtEntity = void*;    // of a topology: what is invoked
 using CnDevice = int64_t;    // [calls] printed as a long
 
 // [header]
 constexpr int kNotReady = 1, kBusy = 632014;  // "still running": the newer and the older number
 constexpr int kNoDevice = 100004, kHostMemory = 100010, kDeviceMemory = 100100;
 constexpr int kQueueFailed = 100060, kAssert = 100128, kKernelTrap = 100132;
-constexpr int kToDevice = 0, kOnDevice = 1, kToHost = 2;                               // cnrtMemTransDir_t
-constexpr int kNoTiming = 4;                                                           // cnrtNotifierFlags_t
+constexpr int kCaptureUnsupported = 100360, kCaptureUnmatched = 100366;  // the first and the last of what they forbid
+constexpr int kCaptureRelaxed = 2;                                       // cnrtQueueCaptureMode_t
+constexpr int kCaptureNone = 0, kCaptureActive = 1;                      // cnrtQueueCaptureStatus_t
+constexpr int kToDevice = 0, kOnDevice = 1, kToHost = 2;                 // cnrtMemTransDir_t
+constexpr int kNoTiming = 4;                                             // cnrtNotifierFlags_t
 constexpr int kClusters = 0x205, kCoresPerCluster = 0x206, kIsa = 0x20a, kL2 = 0x301,  // cnrtDeviceAttr_t
     kMemoryMegabytes = 0x405;
 // [header] of CNNL (2021)
@@ -84,7 +89,19 @@ constexpr int kOpAdd = 0, kOpMultiply = 2;
   X(cnrtGetPeerAccessibility, (unsigned*, int, int))                          \
   X(cnrtMemcpyPeerAsync, (void*, int, void*, int, size_t, CnrtQueue))         \
   X(cnrtMemAllocAsync, (void**, size_t, CnrtQueue)) /* [calls], since 6.14 */ \
-  X(cnrtMemFreeAsync, (void*, CnrtQueue))           /* likewise */
+  X(cnrtMemFreeAsync, (void*, CnrtQueue))           /* likewise */            \
+  X(cnrtThreadExchangeQueueCaptureMode, (int*))     /* not in 6.0.2 */
+
+// Captures: all of them, or nothing is captured. The older header has them, too; no public text says since when.
+#define RLK_CNRT_CAPTURE(X)                                                                                        \
+  X(cnrtQueueBeginCapture, (CnrtQueue, int))                                                                       \
+  X(cnrtQueueEndCapture, (CnrtQueue, CnrtTopology*))                                                               \
+  X(cnrtQueueGetCaptureInfo,                                                                                       \
+    (CnrtQueue, int* status, uint64_t* number, CnrtTopology*, void* const** dependencies, size_t* n_dependencies)) \
+  X(cnrtTaskTopoInstantiate, (CnrtEntity*, CnrtTopology, void** error_node, char* log, size_t log_bytes))          \
+  X(cnrtTaskTopoDestroy, (CnrtTopology))                                                                           \
+  X(cnrtTaskTopoEntityInvoke, (CnrtEntity, CnrtQueue))                                                             \
+  X(cnrtTaskTopoEntityDestroy, (CnrtEntity))
 
 // CNDRV. [calls]; cnCtxGetCurrent [memory]
 #define RLK_CNDRV_REQUIRED(X) X(cnInit, (unsigned))
@@ -175,6 +192,7 @@ struct Runtime {
 #define RLK_CAMBRICON_MEMBER(name, arguments) int(*name) arguments = nullptr;
   RLK_CNRT_REQUIRED(RLK_CAMBRICON_MEMBER)
   RLK_CNRT_OPTIONAL(RLK_CAMBRICON_MEMBER)
+  RLK_CNRT_CAPTURE(RLK_CAMBRICON_MEMBER)
   RLK_CNDRV_REQUIRED(RLK_CAMBRICON_MEMBER)
   RLK_CNDRV_OPTIONAL(RLK_CAMBRICON_MEMBER)
   RLK_CNNL_REQUIRED(RLK_CAMBRICON_MEMBER)
@@ -192,6 +210,7 @@ struct Runtime {
   std::vector<std::string> library_paths;  // of what was opened
   std::string cnrt_version, cnnl_version;  // "6.14.1", or empty
   std::string reason_code, reason;         // why nothing is bound; empty: everything required is
+  std::string no_captures;                 // why nothing is captured; empty: captures are
 
   bool loaded() const {
     return reason_code.empty();
@@ -207,5 +226,7 @@ int initialize();
 // Throw unless code is 0, with the vendor's text.
 void check(int code, const char* call);
 void check_cnnl(int status, const char* call);
+// What a query's answer means; failures are thrown.
+bool is_done(int code, const char* call);
 
 }  // namespace rlk::cambricon

@@ -6,90 +6,71 @@ namespace {
 
 constexpr uint64_t kForever = UINT64_MAX;
 
-// What a query's answer means; failures are thrown.
-bool is_done(int code, const char* call) {
-  if (code == kNotReady || code == kBusy) return false;
-  check(code, call);
-  return true;
-}
-
 void require(bool is_here, const char* function) {
   if (!is_here) throw sdk::Error(RLK_UNSUPPORTED, sdk::format("this CNRT lacks %s", function));
 }
 
 }  // namespace
 
-Stream::Stream(Device& device, CnrtQueue native, bool owned) : device_(device), native_(native), owned_(owned) {
-  const CurrentDevice current(device_.ordinal());
-  check_cnnl(runtime().cnnlCreate(&handle_), "cnnlCreate");
+// The queue is still the caller's if this throws.
+Lane::Lane(int device, CnrtQueue of, bool is_owned) : ordinal(device), queue(of), owned(is_owned) {
+  const RelaxedDevice current(ordinal);
+  check_cnnl(runtime().cnnlCreate(&handle), "cnnlCreate");
+  const int status = runtime().cnnlSetQueue(handle, queue);
+  if (status != 0) runtime().cnnlDestroy(handle);
+  check_cnnl(status, "cnnlSetQueue");
+}
+
+Lane::~Lane() {
   try {
-    check_cnnl(runtime().cnnlSetQueue(handle_, native_), "cnnlSetQueue");
-    record_ = device_.take_record();
-  } catch (...) {
-    runtime().cnnlDestroy(handle_);
-    throw;
+    const RelaxedDevice current(ordinal);
+    runtime().cnnlDestroy(handle);
+    if (owned) runtime().cnrtQueueDestroy(queue);
+  } catch (const sdk::Error&) {
+    // The device is gone and both with it.
   }
 }
 
+Stream::Stream(Device& device, std::shared_ptr<Lane> lane)
+    : CapturedStream(device, lane->queue, device.ordinal()), lane_(std::move(lane)) {}
+
 Stream::~Stream() {
   try {
-    const CurrentDevice current(device_.ordinal());
-    const Runtime& r = runtime();
-    CnrtNotifier busy_until = nullptr;
-    if (owned_) {
-      r.cnrtQueueSync(native_);
-      r.cnnlDestroy(handle_);
-      r.cnrtQueueDestroy(native_);
-    } else {
-      r.cnnlDestroy(handle_);
-      if (record_in_use_) {
-        check(r.cnrtNotifierCreateWithFlags(&busy_until, kNoTiming), "cnrtNotifierCreateWithFlags");
-        check(r.cnrtPlaceNotifier(busy_until, native_), "cnrtPlaceNotifier");
-      }
+    const RelaxedDevice current(place_);
+    if (lane_->owned) {
+      abandon_capture();
+      runtime().cnrtQueueSync(native_);
     }
-    device_.give_back_record(record_, busy_until);
+    give_back_record(lane_->owned);
   } catch (...) {
     // Without the notifier the plugin cannot know when the record is free: it is lost rather than reused too early.
   }
 }
 
-rlk_status Stream::read_record(rlk_data_error& data_error) {
-  if (!record_in_use_) return RLK_OK;
-  int32_t seen[kRecordFields] = {};
-  check(runtime().cnrtMemcpy(seen, record_, sizeof(seen), kToHost), "cnrtMemcpy");
-  record_in_use_ = false;
-  if (seen[kFound] == 0) return RLK_OK;
-  check(runtime().cnrtMemset(record_, 0, sizeof(seen)), "cnrtMemset");
-  data_error.kind = seen[kKind];
-  data_error.tag = static_cast<uint32_t>(seen[kTag]);
-  data_error.row = static_cast<uint32_t>(seen[kRow]) + static_cast<uint32_t>(seen[kFirstRow]);
-  data_error.value = static_cast<int64_t>(static_cast<uint64_t>(static_cast<uint32_t>(seen[kValueHigh])) << 32 |
-                                          static_cast<uint32_t>(seen[kValueLow]));
-  return RLK_DATA_ERROR;
-}
-
 rlk_status Stream::query(rlk_data_error& data_error) {
-  const CurrentDevice current(device_.ordinal());
-  return is_done(runtime().cnrtQueueQuery(native_), "cnrtQueueQuery") ? read_record(data_error) : RLK_NOT_READY;
+  const RelaxedDevice current(place_);
+  refuse_while_capturing("a query");
+  return is_done(runtime().cnrtQueueQuery(native_), "cnrtQueueQuery") ? read_records(data_error) : RLK_NOT_READY;
 }
 
 rlk_status Stream::synchronize(uint64_t timeout_ns, rlk_data_error& data_error) {
   if (timeout_ns != kForever) return sdk::poll(timeout_ns, [&] { return query(data_error); });
-  const CurrentDevice current(device_.ordinal());
+  const RelaxedDevice current(place_);
+  refuse_while_capturing("a synchronization");
   check(runtime().cnrtQueueSync(native_), "cnrtQueueSync");
-  return read_record(data_error);
+  return read_records(data_error);
 }
 
 void Stream::wait(sdk::Event& event) {
   Event& other = static_cast<Event&>(event);
   if (!other.placed()) return;
-  const CurrentDevice current(device_.ordinal());
+  const CurrentDevice current(place_);
   check(runtime().cnrtQueueWaitNotifier(other.native(), native_, 0), "cnrtQueueWaitNotifier");
 }
 
 void Stream::copy(void* destination, const void* source, uint64_t bytes, int32_t kind) {
   if (bytes == 0) return;
-  const CurrentDevice current(device_.ordinal());
+  const CurrentDevice current(place_);
   const int direction = kind == RLK_COPY_HOST_TO_DEVICE   ? kToDevice
                         : kind == RLK_COPY_DEVICE_TO_HOST ? kToHost
                                                           : kOnDevice;
@@ -99,19 +80,20 @@ void Stream::copy(void* destination, const void* source, uint64_t bytes, int32_t
 
 void Stream::fill(void* memory, uint8_t value, uint64_t bytes) {
   if (bytes == 0) return;
-  const CurrentDevice current(device_.ordinal());
+  const CurrentDevice current(place_);
   check(runtime().cnrtMemsetAsync(memory, value, bytes, native_), "cnrtMemsetAsync");
 }
 
 void Stream::enqueue_host_function(rlk_host_function function, void* user) {
   require(runtime().cnrtInvokeHostFunc != nullptr, "cnrtInvokeHostFunc");
-  const CurrentDevice current(device_.ordinal());
+  const CurrentDevice current(place_);
   check(runtime().cnrtInvokeHostFunc(native_, function, user), "cnrtInvokeHostFunc");
 }
 
 void* Stream::allocate_async(uint64_t bytes) {
   require(runtime().cnrtMemAllocAsync != nullptr && runtime().cnrtMemFreeAsync != nullptr, "cnrtMemAllocAsync");
-  const CurrentDevice current(device_.ordinal());
+  const CurrentDevice current(place_);
+  refuse_while_capturing("an allocation");  // task topologies have no node for one
   void* memory = nullptr;
   check(runtime().cnrtMemAllocAsync(&memory, bytes, native_), "cnrtMemAllocAsync");
   return memory;
@@ -119,14 +101,15 @@ void* Stream::allocate_async(uint64_t bytes) {
 
 void Stream::deallocate_async(void* memory) {
   require(runtime().cnrtMemFreeAsync != nullptr, "cnrtMemFreeAsync");
-  const CurrentDevice current(device_.ordinal());
+  const CurrentDevice current(place_);
+  refuse_while_capturing("freeing memory");
   check(runtime().cnrtMemFreeAsync(memory, native_), "cnrtMemFreeAsync");
 }
 
 void Stream::copy_peer(void* to, sdk::Device& to_device, const void* from, sdk::Device& from_device, uint64_t bytes) {
   if (bytes == 0) return;
   require(runtime().cnrtMemcpyPeerAsync != nullptr, "cnrtMemcpyPeerAsync");
-  const CurrentDevice current(device_.ordinal());
+  const CurrentDevice current(place_);
   check(runtime().cnrtMemcpyPeerAsync(to, static_cast<Device&>(to_device).ordinal(), const_cast<void*>(from),
                                       static_cast<Device&>(from_device).ordinal(), bytes, native_),
         "cnrtMemcpyPeerAsync");
@@ -161,14 +144,14 @@ void Event::record(sdk::Stream& stream) {
 
 rlk_status Event::query() {
   if (!placed_) return RLK_OK;
-  const CurrentDevice current(device_.ordinal());
+  const RelaxedDevice current(device_.ordinal());
   return is_done(runtime().cnrtQueryNotifier(native_), "cnrtQueryNotifier") ? RLK_OK : RLK_NOT_READY;
 }
 
 rlk_status Event::synchronize(uint64_t timeout_ns) {
   if (!placed_) return RLK_OK;
   if (timeout_ns != kForever) return sdk::poll(timeout_ns, [&] { return query(); });
-  const CurrentDevice current(device_.ordinal());
+  const RelaxedDevice current(device_.ordinal());
   check(runtime().cnrtWaitNotifier(native_), "cnrtWaitNotifier");
   return RLK_OK;
 }

@@ -90,4 +90,4 @@ private:
 // What two products round is theirs, so nothing is promised of it. A chunk takes four of the vendor's workspaces: each
 // reads all weights.
 #define RLK_COMPOSED_LINEAR_SCORES(OP, made, refusal, ...) \
-  RLK_COMPOSED_SCORES_DEFINE(OP, 0, 4, made, refusal, __VA_ARGS__)
+  RLK_COMPOSED_ROWS_OF(OP, Scores, 0, 4, made, refusal, __VA_ARGS__)

@@ -131,3 +131,30 @@ struct Writer {
 #define RLK_COMPOSED_ROWS_WHOLE(OP, ...) RLK_COMPOSED_ROWS_DEFINE(OP, false, (), (), __VA_ARGS__)
 #define RLK_COMPOSED_ROWS_SUMS(OP, numbers, ...) \
   RLK_COMPOSED_ROWS_DEFINE(OP, false, (RLK_COMPOSED_NUMBERS(numbers)), (RLK_COMPOSED_FACTORS(numbers)), __VA_ARGS__)
+
+// Of an operator that declines calls (kind: what its file calls it) what it promises (numerics), how many of the
+// vendor's workspaces a chunk may take (0: there are no chunks), and `terms`, made of its parameters, which say whether
+// fp64 is asked for. D is the tag's type.
+#define RLK_COMPOSED_ROWS_OF(OP, kind, numerics, workspaces, made, refusal, ...)                                    \
+  namespace rlk::composed {                                                                                         \
+  struct OP##kind {                                                                                                 \
+    using Op = sdk::ops::OP;                                                                                        \
+    static constexpr uint32_t kNumerics = numerics;                                                                 \
+    static constexpr uint64_t kChunks = workspaces;                                                                 \
+    static sdk::Refusal refuse([[maybe_unused]] const Arguments<Op>& call, [[maybe_unused]] const Abilities& can) { \
+      return refusal;                                                                                               \
+    }                                                                                                               \
+    static Factors factors_of(const Arguments<Op>&) { return {}; }                                                  \
+    static void record_call(Recorder& recorder, const Arguments<Op>& call) {                                        \
+      const auto terms = made;                                                                                      \
+      record_rows(recorder, terms.asks_f64() || any_f64<Op>(call), [&]([[maybe_unused]] auto d) {                   \
+        using D [[maybe_unused]] = decltype(d);                                                                     \
+        using V [[maybe_unused]] = Value;                                                                           \
+        [[maybe_unused]] const Reader<D> in{recorder};                                                              \
+        [[maybe_unused]] const Writer out{recorder};                                                                \
+        __VA_ARGS__                                                                                                 \
+      });                                                                                                           \
+    }                                                                                                               \
+  };                                                                                                                \
+  }                                                                                                                 \
+  RLK_COMPOSED_LISTED(OP##kind)

@@ -8,8 +8,7 @@
 //   })
 //
 // The operator's name, what is made of its parameters (`terms`: fp64 is used where it asks for it), what it declines,
-// and statements: d is the tag, V a value, in(view) a tensor's values, out(view, value) what becomes of them. _DEFINE:
-// before those, what it promises (numerics) and how many of the vendor's workspaces a chunk may take. What is
+// and statements: d is the tag, V a value, in(view) a tensor's values, out(view, value) what becomes of them. What is
 // one for each row is [rows, 1]. Rows come in chunks where memory asks for it, so that what is made of several goes
 // through ahead() and collected() (vocabulary.hpp).
 #pragma once
@@ -163,26 +162,4 @@ Value finite_log_probability(D d, Value score, Value lse) {
 }  // namespace rlk::composed
 
 #define RLK_COMPOSED_SCORES(OP, made, refusal, ...) \
-  RLK_COMPOSED_SCORES_DEFINE(OP, RLK_NUMERICS_DETERMINISTIC, 1, made, refusal, __VA_ARGS__)
-#define RLK_COMPOSED_SCORES_DEFINE(OP, numerics, workspaces, made, refusal, ...)                                    \
-  namespace rlk::composed {                                                                                         \
-  struct OP##Scores {                                                                                               \
-    using Op = sdk::ops::OP;                                                                                        \
-    static constexpr uint32_t kNumerics = numerics;                                                                 \
-    static constexpr uint64_t kChunks = workspaces;                                                                 \
-    static sdk::Refusal refuse([[maybe_unused]] const Arguments<Op>& call, [[maybe_unused]] const Abilities& can) { \
-      return refusal;                                                                                               \
-    }                                                                                                               \
-    static Factors factors_of(const Arguments<Op>&) { return {}; }                                                  \
-    static void record_call(Recorder& recorder, const Arguments<Op>& call) {                                        \
-      const auto terms = made;                                                                                      \
-      record_rows(recorder, terms.asks_f64() || any_f64<Op>(call), [&]([[maybe_unused]] auto d) {                   \
-        using V [[maybe_unused]] = Value;                                                                           \
-        [[maybe_unused]] const Reader<decltype(d)> in{recorder};                                                    \
-        [[maybe_unused]] const Writer out{recorder};                                                                \
-        __VA_ARGS__                                                                                                 \
-      });                                                                                                           \
-    }                                                                                                               \
-  };                                                                                                                \
-  }                                                                                                                 \
-  RLK_COMPOSED_LISTED(OP##Scores)
+  RLK_COMPOSED_ROWS_OF(OP, Scores, RLK_NUMERICS_DETERMINISTIC, 1, made, refusal, __VA_ARGS__)

@@ -102,6 +102,10 @@ private:
 };
 
 // In fp64 where the device has it or a tensor is.
+struct TokenTerms {
+  bool has_f64;
+  bool asks_f64() const { return has_f64; }
+};
 template <class Record>
 void record_tokens(Recorder& recorder, bool is_f64, Record record) {
   record_rows(recorder, is_f64 || recorder.has_f64(), record);
@@ -109,25 +113,5 @@ void record_tokens(Recorder& recorder, bool is_f64, Record record) {
 
 }  // namespace rlk::composed
 
-#define RLK_COMPOSED_TOKENS(OP, refusal, ...)                                                                       \
-  namespace rlk::composed {                                                                                         \
-  struct OP##Tokens {                                                                                               \
-    using Op = sdk::ops::OP;                                                                                        \
-    static constexpr uint32_t kNumerics = RLK_NUMERICS_DETERMINISTIC;                                               \
-    static constexpr bool kChunks = false;                                                                          \
-    static sdk::Refusal refuse([[maybe_unused]] const Arguments<Op>& call, [[maybe_unused]] const Abilities& can) { \
-      return refusal;                                                                                               \
-    }                                                                                                               \
-    static Factors factors_of(const Arguments<Op>&) { return {}; }                                                  \
-    static void record_call(Recorder& recorder, const Arguments<Op>& call) {                                        \
-      record_tokens(recorder, any_f64<Op>(call), [&]([[maybe_unused]] auto d) {                                     \
-        using D [[maybe_unused]] = decltype(d);                                                                     \
-        using V [[maybe_unused]] = Value;                                                                           \
-        [[maybe_unused]] const Reader<decltype(d)> in{recorder};                                                    \
-        [[maybe_unused]] const Writer out{recorder};                                                                \
-        __VA_ARGS__                                                                                                 \
-      });                                                                                                           \
-    }                                                                                                               \
-  };                                                                                                                \
-  }                                                                                                                 \
-  RLK_COMPOSED_LISTED(OP##Tokens)
+#define RLK_COMPOSED_TOKENS(OP, refusal, ...) \
+  RLK_COMPOSED_ROWS_OF(OP, Tokens, RLK_NUMERICS_DETERMINISTIC, 0, TokenTerms{recorder.has_f64()}, refusal, __VA_ARGS__)

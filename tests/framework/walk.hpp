@@ -29,7 +29,8 @@ struct Step {
 };
 
 // What a host does with a device, until something fails; what was made is taken down in any case. With an operator, it
-// plans, prepares and enqueues `add`, and compares the sum; with graphs, it captures a copy and launches it.
+// plans, prepares and enqueues `add`, and compares the sum; with graphs, it captures that, or else a copy, and launches
+// it.
 class Tour {
 public:
   struct Kind {
@@ -47,8 +48,8 @@ public:
     step_.done = tour();
     // What is taken down is not in use.
     if (stream_ != nullptr) api_.stream->synchronize(stream_, UINT64_MAX, nullptr, &error_);
-    if (plan_ != nullptr) add_->plan_destroy(plan_, &error_);
     if (graph_ != nullptr) kind_.graphs->destroy(graph_, &error_);
+    if (plan_ != nullptr) add_->plan_destroy(plan_, &error_);
     if (event_ != nullptr) api_.event->destroy(event_, &error_);
     if (pinned_ != nullptr) api_.device->deallocate(device_, RLK_MEMORY_PINNED, pinned_, &error_);
     if (memory_ != nullptr) api_.device->deallocate(device_, RLK_MEMORY_DEVICE, memory_, &error_);
@@ -92,13 +93,18 @@ private:
     return true;
   }
   bool copy() {
-    if (kind_.graphs == nullptr) {
-      return good(api_.stream->copy(stream_, pinned_, memory_, kBytes, RLK_COPY_DEVICE_TO_HOST, &error_));
-    }
+    return captured(
+        [&] { return good(api_.stream->copy(stream_, pinned_, memory_, kBytes, RLK_COPY_DEVICE_TO_HOST, &error_)); });
+  }
+  template <class Work>
+  bool captured(const Work& work) {
+    if (kind_.graphs == nullptr) return work();
     if (!good(kind_.graphs->begin_capture(stream_, &error_))) return false;
-    const bool copied = good(api_.stream->copy(stream_, pinned_, memory_, kBytes, RLK_COPY_DEVICE_TO_HOST, &error_));
+    const bool worked = work();
+    const Step first = step_;  // what failed, and not what came of it
     const bool ended = good(kind_.graphs->end_capture(stream_, &graph_, &error_));
-    return copied && ended && good(kind_.graphs->launch(graph_, stream_, &error_));
+    if (!worked) step_ = first;
+    return worked && ended && good(kind_.graphs->launch(graph_, stream_, &error_));
   }
   bool sum() {
     auto* const bytes = static_cast<char*>(memory_);
@@ -152,7 +158,8 @@ private:
       return false;
     }
     run.workspace = workspace_;
-    return good(add_->plan_enqueue(plan_, stream_, &run, &error_));
+    run.flags = kind_.graphs != nullptr ? RLK_RUN_CAPTURING : 0;
+    return captured([&] { return good(add_->plan_enqueue(plan_, stream_, &run, &error_)); });
   }
 
   const rlk_plugin& api_;
@@ -171,9 +178,10 @@ private:
 
 // variable: ..._FAIL of the simulated runtime. A call that fails may be one whose failure is no error; every other one
 // keeps its code's meaning, but for a device that is not counted, which is absent, an operator that declines a call
-// because its kernels could not be had, and a function that returns NULL and no code. after: each tour that failed.
+// because its kernels could not be had, and a function that returns NULL and no code. after: each tour, and whether it
+// was taken to its end.
 inline void walk(const rlk_plugin& api, rlk_plugin_instance* instance, Tour::Kind kind, const char* variable, int code,
-                 rlk_status expected, void (*after)(uint64_t n) = nullptr) {
+                 rlk_status expected, void (*after)(uint64_t n, bool done) = nullptr) {
   fakeResetCalls();
   const Step whole = Tour(api, instance, kind).run();
   ASSERT_TRUE(whole.done) << whole.text;
@@ -184,13 +192,13 @@ inline void walk(const rlk_plugin& api, rlk_plugin_instance* instance, Tour::Kin
     const std::string list = "*:" + std::to_string(n) + ":" + std::to_string(code);
     const Variable fail(variable, list.c_str());
     const Step step = Tour(api, instance, kind).run();
+    if (after != nullptr) after(n, step.done);
     if (step.done) continue;
     ++failures;
     EXPECT_TRUE(step.worst == expected || step.worst == RLK_ABSENT ||
                 (step.has(code) && (step.is_declined || step.has_status(expected))))
         << n << ": " << step.worst << " " << step.text;
     EXPECT_FALSE(step.text.empty()) << n;
-    if (after != nullptr) after(n);
   }
   EXPECT_GE(failures, 14);
   fakeResetCalls();

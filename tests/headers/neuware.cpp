@@ -10,6 +10,7 @@
 #define RLK_SAME(name, arguments) \
   static_assert(rlk::headers::is_same_call<decltype(rlk::cambricon::Runtime::name), decltype(&::name)>, #name);
 RLK_CNRT_REQUIRED(RLK_SAME)
+RLK_CNRT_CAPTURE(RLK_SAME)
 RLK_SAME(cnrtMemcpyAsync, )
 RLK_SAME(cnrtGetLibVersion, )
 RLK_SAME(cnrtDriverGetVersion, )
@@ -33,5 +34,9 @@ static_assert(cnrtErrorNotReady == kNotReady && cnrtErrorBusy == kBusy && cnrtEr
 static_assert(cnrtErrorSysNoMem == kHostMemory && cnrtErrorNoMem == kDeviceMemory && cnrtErrorQueue == kQueueFailed);
 static_assert(cnrtMemcpyHostToDev == kToDevice && cnrtMemcpyDevToDev == kOnDevice && cnrtMemcpyDevToHost == kToHost);
 static_assert(CNRT_NOTIFIER_DISABLE_TIMING_ALL == kNoTiming);
+static_assert(cnrtQueueCaptureModeRelaxed == kCaptureRelaxed);
+static_assert(cnrtQueueCaptureStatusNone == kCaptureNone && cnrtQueueCaptureStatusActive == kCaptureActive);
+static_assert(cnrtErrorQueueCaptureUnsupported == kCaptureUnsupported);
+static_assert(cnrtErrorQueueCaptureUnmatched == kCaptureUnmatched);
 static_assert(cnrtAttrClusterCount == kClusters && cnrtAttrMcorePerCluster == kCoresPerCluster);
 static_assert(cnrtAttrISAVersion == kIsa && cnrtAttrMaxL2CacheSize == kL2 && cnrtAttrTotalMemSize == kMemoryMegabytes);

@@ -130,7 +130,6 @@ private:
 }  // namespace rlk::composed
 
 RLK_COMPOSED_SCORES(GrpoLoss, grpo_options(call, 0), refuse_grpo(call), {
-  using D = decltype(d);
   const Targets targets = targets_of_tokens(recorder, call);
   const bool has_reference = call.ref_logits.is_present();
   const V x = in_rows(d, call.logits), y = has_reference ? in_rows(d, call.ref_logits) : x;

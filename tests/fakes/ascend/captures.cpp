@@ -24,13 +24,6 @@ bool is_supported() {
   return fake_ascend::is_atlas_a2_or_a3(soc) || soc.rfind("Ascend950", 0) == 0;
 }
 
-bool is_being_captured(aclmdlRI model) {
-  for (const auto& stream : streams().all()) {
-    if (stream->capture != nullptr && stream->capture->handle == model) return true;
-  }
-  return false;
-}
-
 // The model is gone: the functions that were registered for it are called.
 void tell(aclmdlRI model) {
   std::map<aclrtCallback, void*> told;

@@ -287,10 +287,24 @@ aclnnStatus Phase1::finish(Kernel kernel) {
   return ACL_SUCCESS;
 }
 
+namespace {
+
+void consume(aclOpExecutor* handle) {
+  const std::lock_guard lock(consumed().mutex);
+  consumed().handles.insert(handle);
+  executors().remove(handle);
+}
+
+}  // namespace
+
 aclnnStatus phase2(const char* op, void* workspace, uint64_t workspace_bytes, aclOpExecutor* handle,
                    aclrtStream stream) {
   const std::string call = std::string("phase2 ") + op;
-  if (const int code = begin(call.c_str(), Needs::kDevice)) return code;
+  if (const int code = begin(call.c_str(), Needs::kDevice)) {
+    const auto failed = executors().find(handle);
+    if (failed != nullptr && !failed->repeatable) consume(handle);
+    return code;
+  }
   {
     const std::lock_guard lock(consumed().mutex);
     if (consumed().handles.count(handle) != 0) {
@@ -340,11 +354,7 @@ aclnnStatus phase2(const char* op, void* workspace, uint64_t workspace_bytes, ac
     return kernel(*operands);
   };
   code = submit(stream, call.c_str(), {op, run, std::move(uses)});
-  if (!executor->repeatable) {  // a launch that fails consumes it too
-    const std::lock_guard lock(consumed().mutex);
-    consumed().handles.insert(handle);
-    executors().remove(handle);
-  }
+  if (!executor->repeatable) consume(handle);  // a launch that fails consumes it too
   if (code == 0) return ACL_SUCCESS;
   return fail(ACLNN_ERR_RUNTIME_ERROR, call + ": AscendCL returned " + std::to_string(code));
 }

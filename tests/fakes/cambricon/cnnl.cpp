@@ -36,7 +36,7 @@ std::shared_ptr<Tensor> described(void* desc, const char* call) {
 
 }  // namespace
 
-Call::Call(void* handle, const char* name) : name_(name) {
+Call::Call(void* handle, const char* name) : name_(name), handle_(handle) {
   status_ = status_of(fake::enter(name, fake::Needs::kDevice));
   if (status_ != 0) return;
   context_ = contexts().get(handle, name);
@@ -106,6 +106,7 @@ int Call::run(bool in_place, std::function<void(std::vector<View>&)> compute) {
   check_overlap(in_place);
   fake::Command command;
   command.name = name_;
+  command.with = handle_;
   auto views = std::make_shared<std::vector<View>>();
   views->reserve(operands_.size());
   command.uses.reserve(operands_.size() + 1);
@@ -181,6 +182,8 @@ API cnnlCreate(void** handle) {
 API cnnlDestroy(void* handle) {
   const int code = status_of(fake::enter("cnnlDestroy", fake::Needs::kNothing));
   contexts().take(handle, "cnnlDestroy");
+  if (const std::string call = fake::recorded_with(handle); !call.empty())
+    fake::violation("HANDLE_IN_GRAPH", "cnnlDestroy of the handle with which a live graph has " + call);
   return code;
 }
 API cnnlSetQueue(void* handle, void* queue) {

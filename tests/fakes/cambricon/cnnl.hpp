@@ -76,6 +76,7 @@ private:
   void check_overlap(bool in_place) const;
 
   const char* name_;
+  const void* const handle_;
   int status_ = 0;
   std::shared_ptr<Context> context_;
   struct Operand {

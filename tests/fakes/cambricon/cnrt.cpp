@@ -5,13 +5,14 @@
 #include "tests/fakes/runtime/bridge.hpp"
 
 #define API FAKE_EXPORT int
-// E checks the device of the thread, R nothing.
+// E checks the device of the thread, R nothing, S that no capture forbids it too.
 #define E(name) FAKE_ENTER(#name, kDevice)
+#define S(name) FAKE_ENTER_SAFE(#name)
 #define R(name) FAKE_ENTER(#name, kNothing)
 
 namespace {
 
-constexpr int kArgsInvalid = 100006, kBadDirection = 632013, kNoAttribute = 632009;
+constexpr int kArgsInvalid = 100006, kBadDirection = 632013, kNoAttribute = 632009, kIsolation = 100365;
 
 // Waits for the default queue, as calls without a queue do.
 int finished(int code, const char* call) {
@@ -23,6 +24,11 @@ bool direction_of(int direction, fake::Direction* out) {
   constexpr fake::Direction kKinds[] = {fake::Direction::kToDevice, fake::Direction::kOnDevice,
                                         fake::Direction::kToHost};
   return *out = kKinds[direction], true;
+}
+
+// What necessarily conflicts with the queue's capture, in any mode.
+int breaks(fake::Stream& queue) {
+  return queue.capture->broken = true, fake::runtime().capture_forbids;
 }
 
 int version_of(int packed, int* major, int* minor, int* patch) {
@@ -47,6 +53,8 @@ const fake::Runtime& fake::runtime() {
     r.capture_forbids = 100360;
     r.capture_broken = 100361;
     r.event_in_capture = 100360;
+    r.unjoined = 100364;
+    r.graphs_hold_memory = true;
     r.is_sticky = [](int code) { return code == 100128 || code == 100132 || code == 100060; };
     r.must_set_device = true;
     return r;
@@ -80,7 +88,10 @@ API cnrtSetDevice(int device) {
   return set_device(device);
 }
 API cnrtSyncDevice() {
-  E(cnrtSyncDevice);
+  S(cnrtSyncDevice);
+  for (const auto& queue : streams().all()) {
+    if (queue->capture != nullptr && queue->device == current_device()) return breaks(*queue);
+  }
   return synchronize_device();
 }
 API cnrtDeviceGetAttribute(int* value, int attribute, int device) {
@@ -132,36 +143,39 @@ API cnrtMemGetInfo(size_t* available, size_t* total) {
   return *total = memory_bytes(), *available = *total - used_bytes(current_device()), 0;
 }
 API cnrtMalloc(void** pointer, size_t bytes) {
-  E(cnrtMalloc);
+  S(cnrtMalloc);
   return bytes == 0 ? kArgsInvalid : allocate(current_device(), bytes, pointer);
 }
 API cnrtFree(void* pointer) {
-  E(cnrtFree);
+  S(cnrtFree);
   return release(pointer, false, "cnrtFree"), 0;
 }
 API cnrtHostMalloc(void** pointer, size_t bytes) {
-  E(cnrtHostMalloc);
+  S(cnrtHostMalloc);
   return bytes == 0 ? kArgsInvalid : allocate_pinned(bytes, pointer);
 }
 API cnrtFreeHost(void* pointer) {
-  E(cnrtFreeHost);
+  S(cnrtFreeHost);
   return release(pointer, true, "cnrtFreeHost"), 0;
 }
 #if !defined(RLK_FAKE_CNRT_6_0)
 API cnrtMemAllocAsync(void** pointer, size_t bytes, void* queue) {
   E(cnrtMemAllocAsync);
-  stream_of(queue, "cnrtMemAllocAsync");
+  const auto own = stream_of(queue, "cnrtMemAllocAsync");
+  if (own->capture != nullptr) return breaks(*own);
   return allocate(current_device(), bytes, pointer);
 }
 API cnrtMemFreeAsync(void* pointer, void* queue) {
   E(cnrtMemFreeAsync);
   require_device(pointer, 1, "cnrtMemFreeAsync");
-  stream_of(queue, "cnrtMemFreeAsync")->wait();
+  const auto own = stream_of(queue, "cnrtMemFreeAsync");
+  if (own->capture != nullptr) return breaks(*own);
+  own->wait();
   return release(pointer, false, "cnrtMemFreeAsync"), 0;
 }
 #endif
 API cnrtMemcpy(void* to, void* from, size_t bytes, int direction) {
-  E(cnrtMemcpy);
+  S(cnrtMemcpy);
   Direction kind{};
   if (!direction_of(direction, &kind)) return kBadDirection;
   return finished(copy(to, from, bytes, kind, nullptr, "cnrtMemcpy"), "cnrtMemcpy");
@@ -185,7 +199,7 @@ API cnrtMemcpyPeerAsync(void* to, int to_device, void* from, int from_device, si
   return copy(to, from, bytes, Direction::kOnDevice, queue, "cnrtMemcpyPeerAsync");
 }
 API cnrtMemset(void* to, int value, size_t bytes) {
-  E(cnrtMemset);
+  S(cnrtMemset);
   return finished(fill(to, value, bytes, nullptr, "cnrtMemset"), "cnrtMemset");
 }
 API cnrtMemsetAsync(void* to, int value, size_t bytes, void* queue) {
@@ -207,18 +221,21 @@ API cnrtQueueDestroy(void* queue) {
   return destroy_stream(queue, "cnrtQueueDestroy");
 }
 API cnrtQueueSync(void* queue) {
-  E(cnrtQueueSync);
+  S(cnrtQueueSync);
   return synchronize_stream(queue, "cnrtQueueSync");
 }
 #if !defined(RLK_FAKE_WITHOUT_QUEUE_QUERY)
 API cnrtQueueQuery(void* queue) {
-  E(cnrtQueueQuery);
+  S(cnrtQueueQuery);
   return query_stream(queue, "cnrtQueueQuery");
 }
 #endif
 API cnrtQueueWaitNotifier(void* notifier, void* queue, unsigned flag) {
   E(cnrtQueueWaitNotifier);
-  return flag != 0 ? kArgsInvalid : wait_for_event(queue, notifier, "cnrtQueueWaitNotifier");
+  if (flag != 0) return kArgsInvalid;
+  const auto capture = stream_of(queue, "cnrtQueueWaitNotifier")->capture;
+  if (capture != nullptr && events().get(notifier, "cnrtQueueWaitNotifier")->capture != capture) return kIsolation;
+  return wait_for_event(queue, notifier, "cnrtQueueWaitNotifier");
 }
 API cnrtInvokeHostFunc(void* queue, void (*function)(void*), void* user) {
   E(cnrtInvokeHostFunc);
@@ -237,11 +254,11 @@ API cnrtPlaceNotifier(void* notifier, void* queue) {
   return record_event(notifier, queue, "cnrtPlaceNotifier");
 }
 API cnrtQueryNotifier(void* notifier) {
-  E(cnrtQueryNotifier);
+  S(cnrtQueryNotifier);
   return query_event(notifier, "cnrtQueryNotifier");
 }
 API cnrtWaitNotifier(void* notifier) {
-  E(cnrtWaitNotifier);
+  S(cnrtWaitNotifier);
   return synchronize_event(notifier, "cnrtWaitNotifier");
 }
 API cnrtNotifierElapsedTime(void* start, void* end, float* ms) {

@@ -12,6 +12,7 @@ FAKE_EXPORT const FakeBridge* fakeBridge() {
                                   &bytes_at,
                                   &current_device,
                                   &device_count,
-                                  &lost};
+                                  &lost,
+                                  &recorded_with};
   return &only;
 }

@@ -15,5 +15,6 @@ struct FakeBridge {
   int (*current_device)();
   int (*device_count)();
   int (*lost)();
+  std::string (*recorded_with)(const void* handle);
 };
 FAKE_EXPORT const FakeBridge* fakeBridge();

@@ -1,5 +1,5 @@
 // Counts, logs, injected failures, rules about which threads may call.
-#include "calls.hpp"
+#include "streams.hpp"
 
 #include <atomic>
 #include <cstdio>
@@ -237,8 +237,9 @@ void enter_context(void* context) {
 
 }  // namespace fake
 
-// For tests in one process. As if it began: counts are 0, no device is lost.
+// For tests in one process. As if it began: counts are 0, no device is lost, no stream that nobody made has failed.
 FAKE_EXPORT void fakeResetCalls() {
+  fake::forget_default_streams();
   const std::lock_guard lock(fake::calls().mutex);
   fake::calls().count.clear();
   fake::calls().all = 0;

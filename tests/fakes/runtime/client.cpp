@@ -33,5 +33,8 @@ int device_count() {
 int lost() {
   return fakeBridge()->lost();
 }
+std::string recorded_with(const void* handle) {
+  return fakeBridge()->recorded_with(handle);
+}
 
 }  // namespace fake

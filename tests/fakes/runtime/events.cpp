@@ -214,15 +214,36 @@ int capture_info(void* handle, int* status, uint64_t* id, const char* call, void
   return 0;
 }
 
-std::string recorded_use(const Range& range) {
-  for (const auto& graph : graphs().all()) {
-    for (const Command& command : graph->work) {
-      for (const Range& use : command.uses) {
-        if (use.overlaps(range)) return command.name;
+namespace {
+
+template <class Is>
+std::string recorded(const Is& is) {
+  for (auto* table : {&graphs(), &executables()}) {
+    for (const auto& graph : table->all()) {
+      for (const Command& command : graph->work) {
+        if (is(command)) return command.name;
       }
     }
   }
   return {};
+}
+
+}  // namespace
+
+std::string recorded_use(const Range& range) {
+  return recorded([&](const Command& command) {
+    return std::any_of(command.uses.begin(), command.uses.end(), [&](const Range& use) { return use.overlaps(range); });
+  });
+}
+std::string recorded_with(const void* handle) {
+  return recorded([&](const Command& command) { return command.with == handle; });
+}
+
+bool is_being_captured(const void* graph) {
+  const auto all = streams().all();
+  return std::any_of(all.begin(), all.end(), [&](const auto& stream) {
+    return stream->capture != nullptr && stream->capture->handle == graph;
+  });
 }
 
 int instantiate(void* graph, void** out, const char* call) {

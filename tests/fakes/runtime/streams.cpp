@@ -148,6 +148,12 @@ std::shared_ptr<Stream> stream_of(void* handle, const char* call) {
   return stream;
 }
 
+void forget_default_streams() {
+  const std::lock_guard lock(default_mutex());
+  for (const auto& [place, stream] : default_streams()) stream->stop();
+  default_streams().clear();
+}
+
 std::string pending_use(const Range& range) {
   std::string by;
   for (const auto& stream : every_stream()) {

@@ -29,7 +29,8 @@ struct Command {
   std::string name;
   std::function<int()> run;
   std::vector<Range> uses;
-  bool always = false;  // also after a failure: a thread waits for it
+  bool always = false;         // also after a failure: a thread waits for it
+  const void* with = nullptr;  // the handle of a library whose call it is
 };
 struct Held {  // what a graph keeps for its owner
   void* user;
@@ -105,10 +106,13 @@ Handles<Graph>& executables();
 // Also of the default stream (nullptr), which is each device's and each context's own. A stream of another one is a
 // violation.
 std::shared_ptr<Stream> stream_of(void* handle, const char* call);
+void forget_default_streams();  // with the errors that they carry
 int enqueue(void* handle, const char* call, Command command);
-// The name of a command that uses the memory; empty: none does. Of what is in a stream, and of what a graph holds.
+// The name of a command that uses the memory, or that a library's handle made; empty: none. Of what is in a stream, and
+// of what graphs and executables hold.
 std::string pending_use(const Range& range);
 std::string recorded_use(const Range& range);
+std::string recorded_with(const void* handle);
 
 int create_stream(void** out);
 int destroy_stream(void* handle, const char* call);  // see Runtime::destroy_waits
@@ -153,5 +157,6 @@ int instantiate(void* graph, void** out, const char* call);
 int launch_graph(void* executable, void* stream, const char* call);
 int destroy_executable(void* executable, const char* call);
 int destroy_graph(void* graph, const char* call);
+bool is_being_captured(const void* graph);
 
 }  // namespace fake

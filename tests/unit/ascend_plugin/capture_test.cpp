@@ -15,12 +15,6 @@ using namespace ascend_plugin;
 
 class CaptureTest : public GraphFixture {
 protected:
-  uint64_t capture_of(rlk_plugin_stream* asked) {
-    uint64_t id = UINT64_MAX;
-    rlk_error error = no_error();
-    EXPECT_EQ(plugin.api->stream->capture_id(asked, &id, &error), RLK_OK) << error.text;
-    return id;
-  }
   const rlk_add_params add_params_ = RLK_ADD_PARAMS_INIT;
 };
 
@@ -100,48 +94,6 @@ TEST_F(CaptureTest, the_fused_attention_is_captured_with_the_lengths_of_the_call
   destroy(graph);
 }
 
-TEST_F(CaptureTest, launches_wait_for_each_other) {
-  void* memory = allocate(64);
-  begin();
-  ASSERT_EQ(plugin.api->stream->fill(stream, memory, 7, 64, nullptr), RLK_OK);
-  rlk_plugin_graph* graph = end();
-  rlk_plugin_stream* slow = new_stream("30000");
-  const Tensor* before = tensor(kI64, {1}, std::vector<int64_t>{0});
-  ASSERT_EQ(plugin.api->stream->fill(slow, before->tensor.data, 1, sizeof(int64_t), nullptr), RLK_OK);
-  launch(graph, slow);
-  launch(graph);
-  ASSERT_EQ(synchronize(), RLK_OK);
-  EXPECT_EQ(read<int64_t>(before)[0], 0x0101010101010101) << "one workspace, one run at a time";
-  destroy(graph);
-  destroy(slow);
-}
-
-TEST_F(CaptureTest, a_graph_is_destroyed_after_its_launches) {
-  begin();
-  ASSERT_EQ(plugin.api->stream->fill(stream, allocate(64), 7, 64, nullptr), RLK_OK);
-  rlk_plugin_graph* graph = end();
-  rlk_plugin_stream* slow = new_stream("10000");
-  launch(graph, slow);
-  destroy(graph);  // one that runs would not be destroyed, and its memory could not be freed
-  destroy(slow);
-}
-
-TEST_F(CaptureTest, questions_are_refused_and_break_nothing) {
-  begin();
-  for (const auto& refused : {std::function<rlk_status(rlk_error*)>(
-                                  [&](rlk_error* error) { return plugin.api->stream->query(stream, nullptr, error); }),
-                              std::function<rlk_status(rlk_error*)>([&](rlk_error* error) {
-                                return plugin.api->stream->synchronize(stream, UINT64_MAX, nullptr, error);
-                              }),
-                              std::function<rlk_status(rlk_error*)>(
-                                  [&](rlk_error* error) { return graphs->begin_capture(stream, error); })}) {
-    rlk_error error = no_error();
-    EXPECT_EQ(refused(&error), RLK_CAPTURE_FORBIDS) << error.text;
-  }
-  destroy(end());
-  EXPECT_EQ(synchronize(), RLK_OK);
-}
-
 TEST_F(CaptureTest, a_capture_that_was_broken_off_leaves_nothing) {
   const auto call = logp_of({9});
   begin();
@@ -179,73 +131,6 @@ TEST_F(CaptureTest, a_capture_ends_on_the_thread_that_began_it_and_a_stream_may_
   begin(other);
   destroy(other);
   capturing_ = false;
-}
-
-TEST_F(CaptureTest, events_take_other_streams_into_a_capture_and_back) {
-  const rlk_event_api& events = *plugin.api->event;
-  rlk_plugin_stream* side = new_stream();
-  rlk_plugin_event *out = nullptr, *back = nullptr;
-  for (rlk_plugin_event** event : {&out, &back}) ASSERT_EQ(events.create(device, 0, event, nullptr), RLK_OK);
-  void* memory = allocate(4);
-  for (const bool comes_back : {false, true}) {
-    begin();
-    ASSERT_EQ(events.record(out, stream, nullptr), RLK_OK);
-    ASSERT_EQ(plugin.api->stream->wait_event(side, out, nullptr), RLK_OK);
-    EXPECT_EQ(capture_of(side), capture_of(stream));
-    EXPECT_EQ(events.query(out, nullptr), RLK_CAPTURE_FORBIDS);
-    ASSERT_EQ(plugin.api->stream->fill(side, memory, 3, 4, nullptr), RLK_OK);
-    rlk_plugin_graph* graph = nullptr;
-    rlk_error error = no_error();
-    if (comes_back) {
-      ASSERT_EQ(events.record(back, side, nullptr), RLK_OK);
-      ASSERT_EQ(plugin.api->stream->wait_event(stream, back, nullptr), RLK_OK);
-    }
-    EXPECT_EQ(graphs->end_capture(stream, &graph, &error), comes_back ? RLK_OK : RLK_CAPTURE_FORBIDS) << error.text;
-    EXPECT_EQ(capture_of(side), 0u);
-    capturing_ = false;
-    if (!comes_back) continue;
-    launch(graph);
-    ASSERT_EQ(synchronize(), RLK_OK);
-    uint8_t value = 0;
-    ASSERT_EQ(aclrtSetDevice(0), ACL_SUCCESS);
-    ASSERT_EQ(aclrtMemcpy(&value, 1, memory, 1, ACL_MEMCPY_DEVICE_TO_HOST), ACL_SUCCESS);
-    EXPECT_EQ(value, 3);
-    destroy(graph);
-  }
-  for (rlk_plugin_event* event : {out, back}) EXPECT_EQ(events.destroy(event, nullptr), RLK_OK);
-  destroy(side);
-}
-
-TEST_F(CaptureTest, every_capture_has_a_number_of_its_own) {
-  EXPECT_EQ(capture_of(stream), 0u);
-  begin();
-  const uint64_t number = capture_of(stream);
-  EXPECT_NE(number, 0u);
-  EXPECT_EQ(capture_of(stream), number);
-  destroy(end());
-  EXPECT_EQ(capture_of(stream), 0u);
-  // Begun by the embedder, not by the plugin.
-  ASSERT_EQ(aclrtSetDevice(0), ACL_SUCCESS);
-  void* native = plugin.api->stream->native(stream);
-  ASSERT_EQ(aclmdlRICaptureBegin(native, ACL_MODEL_RI_CAPTURE_MODE_THREAD_LOCAL), ACL_SUCCESS);
-  const uint64_t embedders = capture_of(stream);
-  EXPECT_NE(embedders, 0u);
-  EXPECT_NE(embedders, number);
-  EXPECT_EQ(capture_of(stream), embedders);
-  aclmdlRI model = nullptr;
-  EXPECT_EQ(aclmdlRICaptureEnd(native, &model), ACL_SUCCESS);
-  EXPECT_EQ(aclmdlRIDestroy(model), ACL_SUCCESS);
-}
-
-TEST_F(CaptureTest, the_default_stream_is_not_captured_and_says_so) {
-  rlk_plugin_stream* of_default = nullptr;
-  ASSERT_EQ(plugin.api->stream->wrap(device, nullptr, &of_default, nullptr), RLK_OK);
-  rlk_error error = no_error();
-  EXPECT_EQ(graphs->begin_capture(of_default, &error), RLK_INVALID_ARGUMENT);
-  EXPECT_NE(std::string(error.text).find("default stream"), std::string::npos) << error.text;
-  EXPECT_EQ(capture_of(of_default), 0u);
-  expect_nothing_told(of_default);
-  destroy(of_default);
 }
 
 // A capture of an embedder in global mode, which every call that is done at once on another thread breaks.

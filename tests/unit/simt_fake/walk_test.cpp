@@ -10,6 +10,7 @@ protected:
   void walk(int code, rlk_status expected) {
     rlk::test::walk(*api, instance, {&graphs(), false}, RLK_TEST_PREFIX "FAIL", code, expected);
     rlk::test::walk(*api, instance, {nullptr, true}, RLK_TEST_PREFIX "FAIL", code, expected);
+    rlk::test::walk(*api, instance, {&graphs(), true}, RLK_TEST_PREFIX "FAIL", code, expected);
   }
 };
 
