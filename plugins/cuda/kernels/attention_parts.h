@@ -10,6 +10,8 @@ namespace rlk::cuda {
 constexpr int kPartsFewRows = 16;
 constexpr int kPartsMostSlots = 256;
 constexpr int kPartsMergeWarps = 4;
+// So many own keys of samples are taken in by the merge.
+constexpr int kPartsMergeKeys = 32;
 // Blocks of a multiprocessor at once. Two of few rows fetch keys as fast as memory sends them (measured on an H200,
 // against three); fewer blocks make fewer parts.
 constexpr int kPartsBlocks = 2;
@@ -34,6 +36,8 @@ struct AttentionPartsArgs : simt::SampleAttentionArgs {
   int32_t slots, first_slot;  // first_slot: of this launch
   int32_t splits;             // of the keys of this launch
   int32_t of_prefix;          // the keys of this launch are those of the prefix
+  int32_t merges_own;         // the merge takes in the samples' own keys, of which there are few
+  int32_t reserved;
 };
 
 }  // namespace rlk::cuda
