@@ -147,6 +147,17 @@ TEST_F(PagedAttentionMmaTest, OnlyFixedSharesAreBatchInvariant) {
   EXPECT_NE(paged({}).query<PagedAttentionMmaFixed>(device).numerics & RLK_NUMERICS_BATCH_INVARIANT, 0u);
 }
 
+// Dispatch takes the cheaper one where no class is demanded: a step of decoding is faster in equal shares.
+TEST_F(PagedAttentionMmaTest, FixedSharesCostMoreThanEqualOnes) {
+  Device device(0);
+  for (const auto& [sequences, blocks] : {std::pair<int64_t, int64_t>{8, 2048}, {64, 256}, {1, 8192}, {64, 512}}) {
+    const Shape shape{sequences, sequences, blocks};
+    EXPECT_LT(paged(shape).query<PagedAttentionMmaSplit>(device).cost_us,
+              paged(shape).query<PagedAttentionMmaFixed>(device).cost_us)
+        << sequences << " sequences of " << blocks << " blocks";
+  }
+}
+
 TEST_F(PagedAttentionMmaTest, ManyQueriesTakeLargeBlocksWithoutParts) {
   Device device(0);
   const std::string image = "paged_attention_mma_bf16_";
