@@ -226,9 +226,14 @@ struct PagedParts {
       : args(given), rows(block_rows) {
     kv_head = static_cast<int32_t>(item % args.kv_heads);
     item /= args.kv_heads;
-    split = item % args.splits;
-    if (args.fixed_shares != 0) split = args.splits - 1 - split;  // large ones first
-    tile = args.first_tile + item / args.splits;
+    if (args.fixed_shares != 0) {
+      const cuda::FixedShareOfTile of = cuda::fixed_share_at(item, args.splits, args.part_tiles);
+      split = of.share;
+      tile = args.first_tile + of.tile;
+    } else {
+      split = item % args.splits;
+      tile = args.first_tile + item / args.splits;
+    }
   }
   // Whether there are rows, and all they name is right, but for the table. Those of wrong sequences become NaN.
   __device__ __forceinline__ bool begin() {
