@@ -59,13 +59,16 @@ int padded(int64_t head) {
 }
 
 struct Shares {
+  bool merges_own;  // own keys have no launch and no part
   Share prefix, own;
   int64_t rows, head;  // of all parts of a slot
 
   Shares(const AttentionPartsArgs& args, int64_t multiprocessors)
-      : prefix(args.batches, args.samples * args.queries * args.group, args.prefix_keys, args.kv_heads,
+      : merges_own(args.prefix_keys > 0 && args.keys <= kPartsMergeKeys),
+        prefix(args.batches, args.samples * args.queries * args.group, args.prefix_keys, args.kv_heads,
                multiprocessors),
-        own(args.batches * args.samples, args.queries * args.group, args.keys, args.kv_heads, multiprocessors),
+        own(args.batches * args.samples, args.queries * args.group, merges_own ? 0 : args.keys, args.kv_heads,
+            multiprocessors),
         rows(args.batches * args.samples * args.queries * args.q_heads),
         head(args.head_size) {}
   int64_t slots() const { return prefix.splits + own.splits; }
@@ -102,6 +105,7 @@ public:
     args.parts = workspace.take<float>(shares.part_bytes());
     args.sums = workspace.take<float>(shares.sum_bytes());
     args.slots = static_cast<int32_t>(shares.slots());
+    args.merges_own = shares.merges_own ? 1 : 0;
     const PlaceScope scope(this->place_);
     const StreamHandle handle = own(stream).handle();
     args.of_prefix = 1;

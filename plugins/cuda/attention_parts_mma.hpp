@@ -9,10 +9,11 @@
 
 namespace rlk::cuda {
 
-// The padded head sizes, the rows of a block, the second tile of keys.
+// The padded head sizes, the rows of a block, own keys that the merge does not take in, the second tile of keys.
 constexpr rlk_switch kAttentionPartsSwitches[] = {{sizeof(rlk_switch), 0, "D", 72},
                                                   {sizeof(rlk_switch), 0, "Sq", 17},
                                                   {sizeof(rlk_switch), 0, "Sq", 129},
+                                                  {sizeof(rlk_switch), 0, "Sk", 33},
                                                   {sizeof(rlk_switch), 0, "Sk", 65}};
 
 // To how many blocks the keys of `blocks` tiles of rows are shared out, each: the fewest steps of all blocks, of which

@@ -276,48 +276,4 @@ __device__ __forceinline__ void attention_parts_mma(const typename Parts::Args& 
   }
 }
 
-// The parts of each row as one, in their order. A warp has a row.
-template <class T>
-__device__ __forceinline__ void attention_parts_merge(const AttentionPartsArgs& args) {
-  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
-  const int64_t rows = args.batches * args.samples * args.queries * args.q_heads;
-  const int64_t step = static_cast<int64_t>(gridDim.x) * cuda::kPartsMergeWarps;
-  const float2* const sums = reinterpret_cast<const float2*>(args.sums);
-#pragma unroll 1
-  for (int64_t row = static_cast<int64_t>(blockIdx.x) * cuda::kPartsMergeWarps + warp; row < rows; row += step) {
-    float top = -INFINITY;
-    for (int s = lane; s < args.slots; s += 32) top = fmaxf(top, sums[s * rows + row].x);
-#pragma unroll
-    for (int lanes = 16; lanes > 0; lanes /= 2) top = fmaxf(top, wave_xor(top, lanes));
-    const float base = top == -INFINITY ? 0.0f : top;
-    float total = 0.0f;
-    for (int s = lane; s < args.slots; s += 32) {
-      const float2 part = sums[s * rows + row];
-      total = fmaf(part.y, exp2_fast(part.x - base), total);
-    }
-#pragma unroll
-    for (int lanes = 16; lanes > 0; lanes /= 2) total += wave_xor(total, lanes);
-    const float inverse = total == 0.0f ? 0.0f : 1.0f / total;
-    const int64_t token = row / args.q_heads, head = row - token * args.q_heads;
-    const int64_t sequence = token / args.queries, query = token - sequence * args.queries;
-    const int64_t batch = sequence / args.samples, sample = sequence - batch * args.samples;
-    T* const out = sample_row<T>(args.out, batch, sample, query, head);
-    for (int d = lane * 2; d < args.head_size; d += 64) {
-      float2 value = make_float2(0.0f, 0.0f);
-#pragma unroll 8
-      for (int s = 0; s < args.slots; ++s) {
-        const float factor = exp2_fast(sums[s * rows + row].x - base);
-        const float2 part = *reinterpret_cast<const float2*>(args.parts + (s * rows + row) * args.head_size + d);
-        value.x = fmaf(part.x, factor, value.x);
-        value.y = fmaf(part.y, factor, value.y);
-      }
-      *reinterpret_cast<uint32_t*>(out + d) = pack_pair<T>(value.x * inverse, value.y * inverse);
-    }
-    if (args.lse.data != nullptr && lane == 0) {
-      *sample_row<float>(args.lse, batch, sample, query, head) =
-          total == 0.0f ? -INFINITY : static_cast<float>((double(top) + log2(double(total))) * 0.69314718055994530942);
-    }
-  }
-}
-
 }  // namespace rlk::cuda_kernels

@@ -2,6 +2,7 @@
 // that know softcap and masks.
 #pragma once
 
+#include "attention_parts_merge.cuh"
 #include "attention_parts_mma.cuh"
 
 #define RLK_PARTS_KERNEL(name, T, head, row_tiles, accurate, options, few)                                             \

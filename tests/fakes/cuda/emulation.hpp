@@ -99,6 +99,12 @@ struct float2 {
 inline float2 make_float2(float x, float y) {
   return {x, y};
 }
+struct alignas(16) float4 {
+  float x, y, z, w;
+};
+inline float4 make_float4(float x, float y, float z, float w) {
+  return {x, y, z, w};
+}
 
 inline void __syncthreads() {
   rlk::emulation::wait_for_block();

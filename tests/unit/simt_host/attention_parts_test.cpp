@@ -68,11 +68,23 @@ TEST_F(AttentionPartsTest, ManyRowsTakeTheBlocksOfManyRows) {
 TEST_F(AttentionPartsTest, SamplesReadTheirPrefixTogetherAndTheirOwnKeysApart) {
   Device device(0);
   const std::string rounded = "attention_parts_mma_f16_128_", accurate = "attention_parts_mma_accurate_";
-  EXPECT_EQ(prefix_shared(64, 1, 8192, 16).launch<cuda::PrefixSharedAttentionMma>(device),
+  EXPECT_EQ(prefix_shared(64, 1, 8192, 33).launch<cuda::PrefixSharedAttentionMma>(device),
             (Names{rounded + "64_options", accurate + "f16_128_16", accurate + "merge_f16"}));
   EXPECT_EQ(prefix_shared(64, 1, 0, 16).launch<cuda::PrefixSharedAttentionMma>(device),
             (Names{accurate + "f16_128_16", accurate + "merge_f16"}));
   EXPECT_EQ(prefix_shared(0, 1, 64, 16).launch<cuda::PrefixSharedAttentionMma>(device), Names{});
+}
+
+TEST_F(AttentionPartsTest, TheMergeTakesInFewOwnKeys) {
+  Device device(0);
+  auto call = prefix_shared(64, 1, 8192, 32);
+  EXPECT_EQ(call.launch<cuda::PrefixSharedAttentionMma>(device),
+            (Names{"attention_parts_mma_f16_128_64_options", "attention_parts_mma_accurate_merge_f16"}));
+  const uint64_t of_part = 64 * kHeads * (128 + 2) * sizeof(float);
+  EXPECT_EQ(call.workspace_bytes % of_part, 0u);
+  auto more = prefix_shared(64, 1, 8192, 33);
+  more.launch<cuda::PrefixSharedAttentionMma>(device);
+  EXPECT_EQ(more.workspace_bytes, call.workspace_bytes + of_part) << "own keys have a part then";
 }
 
 }  // namespace

@@ -74,14 +74,14 @@ TEST_F(PagedAttentionMmaTest, FixedSharesDependOnTheTableAlone) {
   for (const int64_t sequences : {1, 3, 64}) {
     blocks = 0;
     paged({sequences, sequences, 1024}).launch<PagedAttentionMmaFixed>(device);  // 16384 keys
-    EXPECT_EQ(blocks, 12u * kKeyHeads * sequences);
-    EXPECT_EQ(seen.splits, 12);
+    EXPECT_EQ(blocks, 16u * kKeyHeads * sequences);
+    EXPECT_EQ(seen.splits, 16);
     EXPECT_NE(seen.fixed_shares, 0);
   }
   EXPECT_EQ(paged({2, 900, 64}).launch<PagedAttentionMmaFixed>(device), Names{"paged_attention_mma_bf16_128_16"})
       << "one share, and rows of prefill in the kernel of decoding";
-  EXPECT_EQ(paged({1, 1, 30720}).query<PagedAttentionMmaFixed>(device).level, RLK_SUPPORT_PREFERRED);
-  EXPECT_EQ(paged({1, 1, 30721}).query<PagedAttentionMmaFixed>(device).reason_code, "SIZE");
+  EXPECT_EQ(paged({1, 1, 49152}).query<PagedAttentionMmaFixed>(device).level, RLK_SUPPORT_PREFERRED);
+  EXPECT_EQ(paged({1, 1, 49153}).query<PagedAttentionMmaFixed>(device).reason_code, "SIZE");
 }
 
 TEST_F(PagedAttentionMmaTest, PrefillOverManySharesTakesItsRowsInParts) {
@@ -90,12 +90,12 @@ TEST_F(PagedAttentionMmaTest, PrefillOverManySharesTakesItsRowsInParts) {
   on_launch = [&](unsigned, const void* arguments) {
     seen.push_back(*static_cast<const simt::PagedAttentionArgs*>(arguments));
   };
-  auto call = paged({2, 8192, 8192});  // 131072 keys, 40 shares
+  auto call = paged({2, 8192, 8192});  // 131072 keys, 48 shares
   const Names names = call.launch<PagedAttentionMmaFixed>(device);
   ASSERT_GE(names.size(), 2u);
   EXPECT_EQ(names[0], "paged_attention_mma_bf16_128_16_dense");
   EXPECT_EQ(names[1], "paged_attention_mma_tile_merge_bf16");
-  constexpr int64_t kTiles = 8192 * 4 / 16 + 2, kTileBytes = 40 * kKeyHeads * 16 * (128 + 2) * 4;
+  constexpr int64_t kTiles = 8192 * 4 / 16 + 2, kTileBytes = 48 * kKeyHeads * 16 * (128 + 2) * 4;
   constexpr int64_t kOfLaunch = (int64_t{256} << 20) / kTileBytes;
   EXPECT_EQ(call.workspace_bytes, kOfLaunch * kTileBytes);
   ASSERT_EQ(seen.size(), 2 * ((kTiles + kOfLaunch - 1) / kOfLaunch)) << "a kernel and a merge for each part";
@@ -134,17 +134,47 @@ TEST(PagedAttentionShares, FixedOnesGrowAndLeaveNoKeyOut) {
   int64_t keys = 1024;
   for (int64_t share = 0; share < simt::kPagedMaxSplits; ++share) {
     const int64_t begin = cuda::fixed_share_begin(share);
-    if (begin == 8192) keys = 2048;
-    if (begin == 16384) keys = 4096;
+    if (begin == 16384) keys = 2048;
+    if (begin == 32768) keys = 4096;
+    if (begin == 131072) keys = 8192;
     EXPECT_EQ(cuda::fixed_share_begin(share + 1), begin + keys) << share;
   }
-  EXPECT_EQ(keys, 4096);
+  EXPECT_EQ(keys, 8192);
+}
+
+TEST(PagedAttentionShares, LargeOnesBeginFirstAndEachBeginsOnce) {
+  for (const int64_t shares : {1, 15, 16, 17, 48, 128}) {
+    for (const int64_t tiles : {1, 2, 7}) {
+      std::vector<int> seen(shares * tiles);
+      int64_t keys_before = INT64_MAX;
+      for (int64_t item = 0; item < shares * tiles; ++item) {
+        const auto [share, tile] = cuda::fixed_share_at(item, shares, tiles);
+        ASSERT_TRUE(share >= 0 && share < shares && tile >= 0 && tile < tiles) << item;
+        ++seen[share * tiles + tile];
+        const int64_t keys = cuda::fixed_share_begin(share + 1) - cuda::fixed_share_begin(share);
+        EXPECT_LE(keys, keys_before) << item;
+        keys_before = keys;
+      }
+      EXPECT_EQ(seen, std::vector<int>(shares * tiles, 1)) << shares << " shares of " << tiles;
+    }
+  }
 }
 
 TEST_F(PagedAttentionMmaTest, OnlyFixedSharesAreBatchInvariant) {
   Device device(0);
   EXPECT_EQ(paged({}).query<PagedAttentionMmaSplit>(device).numerics & RLK_NUMERICS_BATCH_INVARIANT, 0u);
   EXPECT_NE(paged({}).query<PagedAttentionMmaFixed>(device).numerics & RLK_NUMERICS_BATCH_INVARIANT, 0u);
+}
+
+// Dispatch takes the cheaper one where no class is demanded: a step of decoding is faster in equal shares.
+TEST_F(PagedAttentionMmaTest, FixedSharesCostMoreThanEqualOnes) {
+  Device device(0);
+  for (const auto& [sequences, blocks] : {std::pair<int64_t, int64_t>{8, 2048}, {64, 256}, {1, 8192}, {64, 512}}) {
+    const Shape shape{sequences, sequences, blocks};
+    EXPECT_LT(paged(shape).query<PagedAttentionMmaSplit>(device).cost_us,
+              paged(shape).query<PagedAttentionMmaFixed>(device).cost_us)
+        << sequences << " sequences of " << blocks << " blocks";
+  }
 }
 
 TEST_F(PagedAttentionMmaTest, ManyQueriesTakeLargeBlocksWithoutParts) {
