@@ -29,22 +29,26 @@
 #define RLK_SIMT_ROWS_ARGUMENT(argument) RLK_SIMT_CAT(RLK_SIMT_ROWS_IS_, argument),
 
 // numbers: what follows the arguments in a RowsCall.
-#define RLK_SIMT_ROWS_DECLARE(OP, arguments, numbers)                                                    \
-  namespace rlk::simt::host::rows {                                                                      \
-  struct OP {                                                                                            \
-    using Op = sdk::ops::OP;                                                                             \
-    static constexpr RowsKernels kKernels = {RLK_SIMT_IMAGE_NAME, RLK_SIMT_IMAGE_NAME "_rows_" #OP "_"}; \
-    static RowsCall call_of(const sdk::Arguments<Op>& call) {                                            \
-      using namespace formula;                                                                           \
-      return {{RLK_SIMT_EACH(RLK_SIMT_ROWS_ARGUMENT, RLK_SIMT_LIST arguments)}, RLK_SIMT_LIST numbers};  \
-    }                                                                                                    \
-  };                                                                                                     \
-  }                                                                                                      \
+#define RLK_SIMT_ROWS_DECLARE(OP, arguments, numbers) RLK_SIMT_ROWS_DECLARE_AS(OP, arguments, numbers, false)
+#define RLK_SIMT_ROWS_DECLARE_AS(OP, arguments, numbers, has_blocks)                                                 \
+  namespace rlk::simt::host::rows {                                                                                  \
+  struct OP {                                                                                                        \
+    using Op = sdk::ops::OP;                                                                                         \
+    static constexpr RowsKernels kKernels = {RLK_SIMT_IMAGE_NAME, RLK_SIMT_IMAGE_NAME "_rows_" #OP "_", has_blocks}; \
+    static RowsCall call_of(const sdk::Arguments<Op>& call) {                                                        \
+      using namespace formula;                                                                                       \
+      return {{RLK_SIMT_EACH(RLK_SIMT_ROWS_ARGUMENT, RLK_SIMT_LIST arguments)}, RLK_SIMT_LIST numbers};              \
+    }                                                                                                                \
+  };                                                                                                                 \
+  }                                                                                                                  \
   RLK_SIMT_NUMBER(Rows<rows::OP>)
 #define RLK_SIMT_ROWS(OP, arguments, ...) RLK_SIMT_ROWS_DECLARE(OP, arguments, ({}))
 #define RLK_SIMT_ROWS_CAUSAL RLK_SIMT_ROWS
 #define RLK_SIMT_ROWS_WITH(OP, arguments, numbers, ...) \
   RLK_SIMT_ROWS_DECLARE(OP, arguments, ({RLK_SIMT_EACH(RLK_SIMT_PARAMETER, RLK_SIMT_LIST numbers)}))
+#define RLK_SIMT_ROWS_OF_BLOCKS(OP, arguments, ...) RLK_SIMT_ROWS_DECLARE_AS(OP, arguments, ({}), true)
+#define RLK_SIMT_ROWS_OF_BLOCKS_WITH(OP, arguments, numbers, ...) \
+  RLK_SIMT_ROWS_DECLARE_AS(OP, arguments, ({RLK_SIMT_EACH(RLK_SIMT_PARAMETER, RLK_SIMT_LIST numbers)}), true)
 #define RLK_SIMT_ROWS_THEN_ALL(OP, arguments, made, text, ...) \
   RLK_SIMT_ROWS_DECLARE(OP, arguments, (RLK_SIMT_MADE made, RowsAll::after))
 #define RLK_SIMT_ALL_THEN_ROWS(OP, arguments, made, text, ...) \
@@ -53,4 +57,4 @@
   RLK_SIMT_ROWS_DECLARE(OP, arguments, (RLK_SIMT_MADE made, RowsAll::around))
 #define RLK_SIMT_ROWS_BY(OP, arguments, made, ...) \
   RLK_SIMT_ROWS_DECLARE(OP, arguments, (RLK_SIMT_MADE made, RowsAll::never))
-#define RLK_SIMT_ROWS_SUMS(OP, arguments, numbers, sums, ...) RLK_SIMT_ROWS_WITH(OP, arguments, numbers, )
+#define RLK_SIMT_ROWS_SUMS(OP, arguments, numbers, sums, ...) RLK_SIMT_ROWS_OF_BLOCKS_WITH(OP, arguments, numbers, )

@@ -34,8 +34,21 @@ int64_t packs_of(const RowsCall& call) {
   return ceil_divide(call.columns(), 16 / sdk::bytes_of(call.dtype()));
 }
 
-int held_for_sums(const RowsCall& call) {
-  return simt::row_held_for_sums(static_cast<int>(sdk::bytes_of(call.dtype())));
+int64_t count_of(const RowsCall& call, Kind kind) {
+  return std::count_if(call.arguments, call.arguments + call.count,
+                       [=](const RowsArgument& one) { return one.kind == kind; });
+}
+int64_t sums_of(const RowsCall& call) {
+  return count_of(call, Kind::of_column);
+}
+// Packs of a row that one thread keeps.
+int held_by_thread(const RowsCall& call) {
+  if (sums_of(call) > 0) return simt::row_held_for_sums(static_cast<int>(sdk::bytes_of(call.dtype())));
+  const int64_t vectors = count_of(call, Kind::or_one) + count_of(call, Kind::or_zero);
+  return simt::row_held(static_cast<int>(count_of(call, Kind::in)), static_cast<int>(vectors));
+}
+bool is_held(const RowsCall& call, const simt::RowArgs& args) {
+  return int64_t{args.group} * held_by_thread(call) >= packs_of(call);
 }
 
 // dtype: of the matrices. Of what is narrower a pack is shorter.
@@ -126,17 +139,14 @@ simt::RowArgs arguments_of_rows(const RowsCall& call, int wave) {
   args.rows = product(matrix.shape, matrix.ndim - 1);
   args.inner = matrix.ndim == 3 ? matrix.shape[1] : args.rows;
   args.blocks = matrix.ndim == 3 ? matrix.shape[0] : 1;
+  args.share = 1 / static_cast<double>(args.columns);
   std::copy(std::begin(call.numbers), std::end(call.numbers), args.number);
   args.dtype = static_cast<int32_t>(call.dtype());
   const int64_t size = 16 / sdk::bytes_of(call.dtype());
   bool in_packs = args.columns % size == 0, vectors_in_packs = true;
-  int matrices = 0, vectors = 0, sums = 0;
   for (int i = 0; i < call.count; ++i) {
     const RowsArgument& argument = call.arguments[i];
     args.tensor[i] = row_tensor(argument, call.dtype());
-    matrices += argument.kind == Kind::in ? 1 : 0;
-    vectors += argument.is_vector() ? 1 : 0;
-    sums += argument.kind == Kind::of_column ? 1 : 0;
     if (argument.tensor == nullptr) continue;
     const bool is_in_packs = args.tensor[i].in_packs != 0;
     if (argument.is_matrix()) in_packs = in_packs && is_in_packs;
@@ -147,11 +157,12 @@ simt::RowArgs arguments_of_rows(const RowsCall& call, int wave) {
   args.in_packs = in_packs ? 1 : 0;
   args.vectors_in_packs = vectors_in_packs ? 1 : 0;
   const int64_t packs = packs_of(call);
-  const int held = sums > 0 ? held_for_sums(call) : simt::row_held(matrices, vectors);
+  const int held = held_by_thread(call);
+  const bool has_sums = sums_of(call) > 0;
   const auto holds = [&](int64_t threads) {
     return threads * (threads < simt::kRowSmallestWave ? std::min(simt::kRowHeldInWave, held) : held);
   };
-  const int most = sums > 0 ? simt::kRowMostThreads : simt::kRowThreads;
+  const int most = has_sums ? simt::kRowMostThreads : simt::kRowThreads;
   args.group = call.may_share_wave ? 1 : wave;
   while (args.group < most && holds(args.group) < packs) args.group *= 2;
   while (1 << args.group_bits < args.group) ++args.group_bits;
@@ -159,14 +170,18 @@ simt::RowArgs arguments_of_rows(const RowsCall& call, int wave) {
 }
 
 bool are_summed_as_held(const RowsCall& call, const simt::RowArgs& args) {
-  return call.has_sums() && call.dtype() != sdk::Dtype::f64 &&
-         static_cast<int64_t>(args.group) * held_for_sums(call) >= packs_of(call);
+  return call.has_sums() && call.dtype() != sdk::Dtype::f64 && is_held(call, args);
 }
 
-bool is_of_blocks(const simt::RowArgs& args, int wave) {
-  const auto is_flat = [&](const simt::RowTensor& one) { return one.outer == args.inner * one.row; };
-  return args.group > wave && args.in_packs != 0 && args.vectors_in_packs != 0 &&
-         (args.blocks == 1 || std::all_of(std::begin(args.tensor), std::end(args.tensor), is_flat));
+bool is_of_blocks(const RowsCall& call, const simt::RowArgs& args, int wave) {
+  if (args.group <= wave || !is_held(call, args) || args.in_packs == 0 || args.vectors_in_packs == 0) return false;
+  for (int i = 0; i < call.count; ++i) {
+    const simt::RowTensor& one = args.tensor[i];
+    if (call.arguments[i].kind == Kind::out && one.data == nullptr) return false;
+    if (call.arguments[i].kind == Kind::or_one && one.row != 0) return false;
+    if (args.blocks > 1 && one.outer != args.inner * one.row) return false;
+  }
+  return true;
 }
 
 uint64_t place_kept(const RowsCall& call, simt::RowArgs& args, int wave, void* workspace) {
@@ -223,11 +238,13 @@ RowsPlan::RowsPlan(Device& device, const RowsKernels& kernels, const RowsCall& c
   first_ = call.all_rows == RowsAll::around   ? device.kernel(kernels.image, prefix + "first")
            : call.all_rows == RowsAll::before ? all_
                                               : nullptr;
+  if (kernels.has_blocks && call.dtype() != sdk::Dtype::f64) {
+    blocks_ = device.kernel(kernels.image, prefix + "blocks_" + sdk::name_of(call.dtype()));
+  }
   if (!call.has_sums()) return;
   chunks_ = device.kernel(kernels.image, prefix + (call.dtype() == sdk::Dtype::f64 ? "chunks_f64" : "chunks_f32"));
   if (call.dtype() != sdk::Dtype::f64) {
     summed_ = device.kernel(kernels.image, prefix + "summed");
-    blocks_ = device.kernel(kernels.image, prefix + "blocks_" + sdk::name_of(call.dtype()));
   }
   totals_ = device.kernel(kernels.image, prefix + "totals");
 }
@@ -245,20 +262,21 @@ void RowsPlan::launch(sdk::Stream& stream, const RowsCall& call, const sdk::Run&
   const StreamHandle handle = own(stream).handle();
   if (first_ != nullptr) launch_grid(first_, 1, simt::kRowAllThreads, 0, handle, args);
   const bool are_summed = are_summed_as_held(call, args);
-  const FunctionHandle summed = is_of_blocks(args, wave_) ? blocks_ : summed_;
-  launch_walking(are_summed ? summed : kernel_, are_summed ? args.chunks : blocks_of_rows(args, wave_),
-                 threads_of_rows(args, wave_), 0, handle, args);
+  const int threads = threads_of_rows(args, wave_);
+  const int64_t blocks = are_summed ? args.chunks : blocks_of_rows(args, wave_);
+  // What a block of its own kernel has is one piece. That of sums has no other rows than those that are summed.
+  const bool are_blocks = blocks_ != nullptr && are_summed == (sums_of(call) > 0) && is_of_blocks(call, args, wave_) &&
+                          blocks <= grid_limit(threads);
+  launch_walking(are_blocks ? blocks_ : are_summed ? summed_ : kernel_, blocks, threads, 0, handle, args);
   if (all_ != nullptr && first_ != all_) launch_grid(all_, 1, simt::kRowAllThreads, 0, handle, args);
   if (!call.has_sums()) return;
   if (!are_summed) {
-    const int64_t blocks = ceil_divide(packs_of(call), args.chunk_threads) *
-                           ceil_divide(args.chunks, simt::kRowSumThreads / args.chunk_threads);
-    launch_walking(chunks_, blocks, simt::kRowSumThreads, 0, handle, args);
+    const int64_t tiles = ceil_divide(packs_of(call), args.chunk_threads) *
+                          ceil_divide(args.chunks, simt::kRowSumThreads / args.chunk_threads);
+    launch_walking(chunks_, tiles, simt::kRowSumThreads, 0, handle, args);
   }
-  const auto sums = std::count_if(call.arguments, call.arguments + call.count,
-                                  [](const RowsArgument& one) { return one.kind == Kind::of_column; });
-  launch_walking(totals_, ceil_divide(args.part_columns, simt::kRowTotalColumns) * sums, simt::kRowThreads, 0, handle,
-                 args);
+  launch_walking(totals_, ceil_divide(args.part_columns, simt::kRowTotalColumns) * sums_of(call), simt::kRowThreads, 0,
+                 handle, args);
 }
 
 }  // namespace rlk::simt::host

@@ -95,14 +95,16 @@ struct RowsCall {
 struct RowsKernels {
   const char* image;
   const char* prefix;  // of the kernels' names
+  bool has_blocks;     // a kernel for RowShape::block
 };
 
 // The kernel's arguments on a device of such waves.
 simt::RowArgs arguments_of_rows(const RowsCall& call, int wave);
 // Whether the kernel that does the rows sums over them too, of what its threads hold.
 bool are_summed_as_held(const RowsCall& call, const simt::RowArgs& args);
-// And whether each tensor is as if of two dimensions, in packs, and a row of several waves (RowShape::block).
-bool is_of_blocks(const simt::RowArgs& args, int wave);
+// Whether the rows are such as RowShape::block says: held by a block of several waves, of tensors in packs that are as
+// if of two dimensions, with every output, and one weight for all of them.
+bool is_of_blocks(const RowsCall& call, const simt::RowArgs& args, int wave);
 // Gives what is kept and the parts of sums a place in the workspace, when it is there; the bytes it takes.
 uint64_t place_kept(const RowsCall& call, simt::RowArgs& args, int wave, void* workspace);
 // Threads and blocks of its launch.

@@ -129,10 +129,18 @@ uint64_t place_scan(const ScanCall& call, simt::ScanArgs& args, void* workspace)
   return bytes;
 }
 
+bool is_of_packs(const simt::ScanArgs& args) {
+  return args.form == simt::kScanRows && args.waves == 1 && args.packs != 0 && args.out.data != nullptr &&
+         args.out.dtype == args.in.dtype && args.out.column == args.in.column;
+}
+
 ScanPlan::ScanPlan(Device& device, const ScanKernels& kernels, const ScanCall& call)
     : KernelPlan(device), wave_(device.simt_width()), multiprocessors_(device.multiprocessors()) {
   const std::string prefix = kernels.prefix, suffix = call.dtype() == sdk::Dtype::f64 ? "f64" : "f32";
   kernel_ = device.kernel(kernels.image, prefix + suffix);
+  if (!kernels.has_tokens && sdk::bytes_of(call.dtype()) == 2) {
+    packs_ = device.kernel(kernels.image, prefix + "packs_" + sdk::name_of(call.dtype()));
+  }
   if (kernels.has_tokens) {
     kept_ = device.kernel(kernels.image, prefix + "kept");
     check_ = device.kernel(kernels.image, prefix + "check");
@@ -158,7 +166,8 @@ void ScanPlan::launch(sdk::Stream& stream, const ScanCall& call, const sdk::Run&
   };
   if (call.is_packed() && args.rows > simt::kScanOwnCheck) run_kernel(check_, 1);
   if (args.form == simt::kScanRows)
-    return run_kernel(kernel_, ceil_divide(args.rows * args.waves * wave_, simt::kScanThreads));
+    return run_kernel(packs_ != nullptr && is_of_packs(args) ? packs_ : kernel_,
+                      ceil_divide(args.rows * args.waves * wave_, simt::kScanThreads));
   const int64_t slots = slots_of(args);
   if (asks_kept(call)) run_kernel(kept_, slots);
   args.form = simt::kScanTotals;

@@ -82,6 +82,8 @@ struct ScanKernels {
 // is there, and the bytes it takes.
 simt::ScanArgs arguments_of_scan(const ScanCall& call, int wave, int64_t multiprocessors);
 uint64_t place_scan(const ScanCall& call, simt::ScanArgs& args, void* workspace);
+// Whether waves have rows of packs, read and written in one direction (../skeleton/scan_rows.cuh).
+bool is_of_packs(const simt::ScanArgs& args);
 
 class ScanPlan : public KernelPlan {
 public:
@@ -93,7 +95,7 @@ protected:
   uint64_t workspace_of(const ScanCall& call) const;
 
 private:
-  FunctionHandle kernel_, kept_ = nullptr, check_ = nullptr;
+  FunctionHandle kernel_, packs_ = nullptr, kept_ = nullptr, check_ = nullptr;
   int wave_;
   int64_t multiprocessors_;
 };

@@ -4,7 +4,7 @@
 
 #include <rlk/formula/norm.hpp>
 
-RLK_SIMT_ROWS_WITH(AddRmsNorm, (out(y), out(sum), in(x), in(residual), or_one(weight)), (eps), {
+RLK_SIMT_ROWS_OF_BLOCKS_WITH(AddRmsNorm, (out(y), out(sum), in(x), in(residual), or_one(weight)), (eps), {
   const auto root = root_of_row(row, from(x, residual), eps, [](auto, auto a, auto b) { return Add(a, b); });
   row.map(d, to(y, sum), from(x, residual, weight), [=](auto d, auto a, auto b, auto w) {
     const auto s = Add(a, b);

@@ -4,7 +4,7 @@
 
 #include <rlk/formula/norm.hpp>
 
-RLK_SIMT_ROWS(LogSoftmax, (out(y), in(x)), {
+RLK_SIMT_ROWS_OF_BLOCKS(LogSoftmax, (out(y), in(x)), {
   const auto p = row.powers(d, from(x));
   const double log_sum = p.log_sum();
   row.map(d, to(y), from(x), [=](auto d, auto v) { return log_softmax_of(d, v, p.largest, log_sum); });

@@ -4,7 +4,7 @@
 
 #include <rlk/formula/norm.hpp>
 
-RLK_SIMT_ROWS_WITH(RmsNorm, (out(y), in(x), or_one(weight), of_row(rstd)), (eps), {
+RLK_SIMT_ROWS_OF_BLOCKS_WITH(RmsNorm, (out(y), in(x), or_one(weight), of_row(rstd)), (eps), {
   const auto root = root_of_row(row, from(x), eps);
   row.map(d, to(y), from(x, weight),
           [=](auto d, auto v, auto w) { return rms_of(d, v, root.scale, root.of_scaled, w); });

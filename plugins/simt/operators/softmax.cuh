@@ -3,7 +3,7 @@
 
 #include <rlk/formula/norm.hpp>
 
-RLK_SIMT_ROWS(Softmax, (out(y), in(x)), {
+RLK_SIMT_ROWS_OF_BLOCKS(Softmax, (out(y), in(x)), {
   const auto p = row.powers(d, from(x));
   const double share = p.share();
   row.map(d, to(y), from(x), [=](auto d, auto v) { return softmax_of(d, v, p.largest, share); });

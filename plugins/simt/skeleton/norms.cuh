@@ -34,7 +34,7 @@ __device__ __forceinline__ RowRoot root_of_row(Row& row, const Names& names, dou
       // by less than what its results are rounded by.
       const double sum = row.sum(Lane<float>(), names, [&](auto d, auto... v) {
         const float own = number(d, v...);
-        return formula::Mul(own, own);
+        return product(own, own);
       });
       return row.fit_or(is_finite(sum) && sum > 0x1p-90, row.mean_of(sum),
                         [=](auto& row) { return mean_square(row, RareLane(), 1); });
@@ -67,12 +67,28 @@ __device__ __forceinline__ RowRoot root_of_row(Row& row, RowNames<x> names, doub
   return root_of_row(row, names, eps, [](auto, auto v) { return v; });
 }
 
+// What a mean is made of: numbers of 16 bits less the pivot, which fp32 sums without a loss that could be seen, or
+// numbers of fp32 in fp64.
+template <class Row, class D>
+__device__ __forceinline__ auto first_of_pivot(D d, float v, double pivot) {
+  if constexpr (Row::kHalf) {
+    return formula::Sub(v, formula::number(d, pivot));
+  } else {
+    return static_cast<double>(v);
+  }
+}
 // is_within: x less the mean and what is made of it by the root are within the range of fp32.
 struct RowMoments {
   double mean, rstd;
   bool is_within;
 };
-// In two passes: the variance as a difference of squares loses all digits where the mean is large.
+// Whether squares of distances to a pivot say what those to the mean are: theirs is less by that of the two, and what
+// that takes of the digits is a bit or two.
+__device__ __forceinline__ bool is_near(double from_pivot, double variance) {
+  return formula::Mul(from_pivot, from_pivot) <= 2 * variance;
+}
+// In one pass of distances to a pivot, which is near the mean of most rows, or in two: the variance as a difference of
+// squares loses all digits where it is not.
 template <class Row, int x>
 __device__ __forceinline__ RowMoments moments_of_row(Row& row, RowNames<x> names, double eps) {
   const auto mean_in = [=](auto& row, auto d) {
@@ -92,15 +108,27 @@ __device__ __forceinline__ RowMoments moments_of_row(Row& row, RowNames<x> names
   if constexpr (Row::kLong) {
     return moments_in(row, Lane<double>());
   } else {
-    // Packs of numbers of 16 bits are summed without loss but where some are much smaller than others.
-    const double mean = Row::kHalf ? mean_in(row, Lane<float>()) : mean_in(row, Lane<double>());
-    const double variance = variance_of(row, Lane<float>(), mean);
+    const double pivot = row.pivot(names);
+    const auto sums = row.sums_of(
+        Lane<float>(), names, [pivot](auto d, auto v) { return first_of_pivot<Row>(d, v, pivot); },
+        [pivot](auto d, auto v) {
+          const float distance = formula::Sub(v, formula::number(d, pivot));
+          return product(distance, distance);
+        });
+    const double first = row.mean_of(sums[0]), mean = Row::kHalf ? pivot + first : first;
+    const double from_pivot = mean - pivot, narrow = row.mean_of(sums[1]) - formula::Mul(from_pivot, from_pivot);
+    const double variance = row.value_or(is_near(from_pivot, narrow), narrow,
+                                         [=](auto& row) { return variance_of(row, Lane<float>(), mean); });
     return row.fit_or(is_finite(variance) && (variance > 0x1p-90 || eps > 0x1p-90),
                       RowMoments{mean, inverse_root(variance + eps), true},
                       [=](auto& row) { return moments_in(row, RareLane()); });
   }
 }
 
+// Of what a gradient is made of.
+__device__ __forceinline__ bool is_small(double x) {
+  return formula::Abs(static_cast<float>(x)) < 0x1p20f;
+}
 // What the gradient of x root weight asks of a row, in one pass: the root, and the mean of grad weight x root.
 // is_within: the gradient and what is made on the way are within the range of fp32.
 struct RowRmsGradient {
@@ -110,7 +138,7 @@ struct RowRmsGradient {
 template <class Row, int of_grad, int of_x, int of_weight>
 __device__ __forceinline__ RowRmsGradient rms_gradient_of_row(Row& row, RowNames<of_grad, of_x, of_weight> names,
                                                               double eps) {
-  const auto along = [](auto, auto grad, auto v, auto w) { return formula::Mul(formula::Mul(grad, w), v); };
+  const auto along = [](auto, auto grad, auto v, auto w) { return product(formula::Mul(grad, w), v); };
   const auto made_of = [=](auto& row, const formula::Two<double>& sums, bool is_within) -> RowRmsGradient {
     const double root = inverse_root(row.mean_of(sums.first) + eps);
     return {root, row.mean_of(sums.second) * root, is_within};
@@ -122,17 +150,20 @@ __device__ __forceinline__ RowRmsGradient rms_gradient_of_row(Row& row, RowNames
     }));
     return {root, mean, false};
   } else {
-    const auto square = [](auto, auto, auto v, auto) { return formula::Mul(v, v); };
+    const auto square = [](auto, auto, auto v, auto) { return product(v, v); };
     const auto sums = row.sums(Lane<float>(), names, square, along);
     const RowRmsGradient narrow = made_of(row, sums, true);
-    const bool is_fit = is_finite(sums.first) && (sums.first > 0x1p-90 || eps > 0x1p-60) && narrow.root <= 0x1p10 &&
-                        narrow.mean > -0x1p20 && narrow.mean < 0x1p20;
+    // In fp32, in which they are needed: what is out of its range is not fit either.
+    const auto squares = static_cast<float>(sums.first), root = static_cast<float>(narrow.root);
+    const bool is_fit =
+        is_finite(squares) && (squares > 0x1p-90f || eps > 0x1p-60) && root <= 0x1p10f && is_small(narrow.mean);
     return row.fit_or(is_fit, narrow,
                       [=](auto& row) { return made_of(row, row.sums(RareLane(), names, square, along), false); });
   }
 }
 
-// And of layer norm's: its moments, the means of grad weight and of that times the normalised x, in two passes.
+// And of layer norm's: its moments, the means of grad weight and of that times the normalised x, in one pass of
+// distances to a pivot or in two, as moments_of_row.
 struct RowNormGradient {
   double mean, rstd, value, along;
   bool is_within;
@@ -144,20 +175,23 @@ __device__ __forceinline__ RowNormGradient norm_gradient_of_row(Row& row, RowNam
   const auto mean_in = [=](auto& row, auto d) {
     return row.mean_of(row.sum(d, RowNames<of_x>(), [](auto, auto v) { return v; }));
   };
+  const auto is_fit = [=](double variance) {
+    const auto narrow = static_cast<float>(variance);
+    return is_finite(narrow) && (narrow > 0x1p-90f || eps > 0x1p-90);
+  };
   const auto gradient_in = [=](auto& row, auto d, double mean, bool is_within) -> RowNormGradient {
     const auto sums = row.sums(
         d, names,
         [mean](auto d, auto, auto v, auto) {
           const auto difference = formula::less_mean(d, v, mean);
-          return formula::Mul(difference, difference);
+          return product(difference, difference);
         },
         grad_weight,
         [mean](auto d, auto grad, auto v, auto w) {
-          return formula::Mul(formula::Mul(grad, w), formula::less_mean(d, v, mean));
+          return product(formula::Mul(grad, w), formula::less_mean(d, v, mean));
         });
     const double variance = row.mean_of(sums.first), rstd = inverse_root(variance + eps);
-    const bool is_fit = is_finite(variance) && (variance > 0x1p-90 || eps > 0x1p-90);
-    return {mean, rstd, row.mean_of(sums.second), row.mean_of(sums.third) * rstd, is_within && is_fit};
+    return {mean, rstd, row.mean_of(sums.second), row.mean_of(sums.third) * rstd, is_within && is_fit(variance)};
   };
   if constexpr (Row::kLong) {
     const RowMoments m = moments_of_row(row, RowNames<of_x>(), eps);
@@ -166,11 +200,22 @@ __device__ __forceinline__ RowNormGradient norm_gradient_of_row(Row& row, RowNam
     });
     return {m.mean, m.rstd, row.mean_of(sums.first), row.mean_of(sums.second), false};
   } else {
-    const auto is_small = [](double x) { return x > -0x1p20 && x < 0x1p20; };
-    const double mean = mean_in(row, Lane<float>());
-    const RowNormGradient narrow = gradient_in(row, Lane<float>(), mean, true);
-    const bool is_fit = narrow.is_within && narrow.rstd <= 0x1p10 && is_small(narrow.value) && is_small(narrow.along);
-    return row.fit_or(is_fit, narrow,
+    const double pivot = row.pivot(RowNames<of_x>());
+    const auto distance = [pivot](auto d, auto v) { return formula::Sub(v, formula::number(d, pivot)); };
+    const auto sums = row.sums_of(
+        Lane<float>(), names, [=](auto d, auto, auto v, auto) { return distance(d, v); },
+        [=](auto d, auto, auto v, auto) { return product(distance(d, v), distance(d, v)); }, grad_weight,
+        [=](auto d, auto grad, auto v, auto w) { return product(formula::Mul(grad, w), distance(d, v)); });
+    const double from_pivot = row.mean_of(sums[0]), mean = pivot + from_pivot, value = row.mean_of(sums[2]);
+    const double variance = row.mean_of(sums[1]) - formula::Mul(from_pivot, from_pivot);
+    const double rstd = inverse_root(variance + eps);
+    const double along = (row.mean_of(sums[3]) - formula::Mul(from_pivot, value)) * rstd;
+    const RowNormGradient narrow =
+        row.value_or(is_near(from_pivot, variance), RowNormGradient{mean, rstd, value, along, is_fit(variance)},
+                     [=](auto& row) { return gradient_in(row, Lane<float>(), mean_in(row, Lane<float>()), true); });
+    const bool is_small_enough = narrow.is_within && static_cast<float>(narrow.rstd) <= 0x1p10f &&
+                                 is_small(narrow.value) && is_small(narrow.along);
+    return row.fit_or(is_small_enough, narrow,
                       [=](auto& row) { return gradient_in(row, RareLane(), mean_in(row, RareLane()), false); });
   }
 }

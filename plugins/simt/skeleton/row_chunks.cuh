@@ -16,10 +16,10 @@ __device__ __forceinline__ auto row_value(const V* of, const double* kept, int i
   }
 }
 
-// Of a kept number that is not 0: a number of its row, times it or less it, loses nothing in fp32 that could be seen.
+// Of a kept number: a number of its row, times it or less it, loses nothing in fp32 that could be seen.
 __device__ __forceinline__ bool fits_terms(double kept) {
-  const double size = ::fabs(kept);
-  return size > 0x1p-100 && size < 0x1p45;
+  const float size = formula::Abs(static_cast<float>(kept));
+  return (size > 0x1p-100f && size < 0x1p45f) || kept == 0;
 }
 
 template <bool kHalf>
@@ -52,7 +52,7 @@ public:
       row.read_all(pack, x, kept);
       if constexpr (sizeof(V) == 4) {
 #pragma unroll
-        for (int i = 0; i < Op::kTensors; ++i) is_fit = is_fit && (kept[i] == 0 || fits_terms(kept[i]));
+        for (int i = 0; i < Op::kTensors; ++i) is_fit = is_fit && fits_terms(kept[i]);
       }
 #pragma unroll
       for (int e = 0; e < kSize; ++e) {

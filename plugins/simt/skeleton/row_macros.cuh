@@ -85,6 +85,22 @@
 #define RLK_SIMT_ROWS_WITH(OP, arguments, numbers, ...)                                                             \
   RLK_SIMT_ROWS_DEFINE(OP, arguments, (RLK_SIMT_EACH(RLK_SIMT_ROWS_NUMBER, RLK_SIMT_ROWS_LIST numbers)), false, (), \
                        __VA_ARGS__)
+// And kernels of the rows that RowShape::block says.
+#define RLK_SIMT_ROWS_OF_BLOCKS_WITH(OP, arguments, numbers, ...) \
+  RLK_SIMT_ROWS_WITH(OP, arguments, numbers, __VA_ARGS__)         \
+  RLK_SIMT_ROWS_BLOCKS_KERNELS(OP)
+#define RLK_SIMT_ROWS_OF_BLOCKS(OP, arguments, ...) \
+  RLK_SIMT_ROWS(OP, arguments, __VA_ARGS__)         \
+  RLK_SIMT_ROWS_BLOCKS_KERNELS(OP)
+#define RLK_SIMT_ROWS_BLOCKS_KERNELS(OP)                        \
+  RLK_SIMT_ROWS_BLOCKS_KERNEL(OP, blocks_bf16, rlk::simt::bf16) \
+  RLK_SIMT_ROWS_BLOCKS_KERNEL(OP, blocks_f16, rlk::simt::f16)   \
+  RLK_SIMT_ROWS_BLOCKS_KERNEL(OP, blocks_f32, float)
+#define RLK_SIMT_ROWS_BLOCKS_KERNEL(OP, suffix, T)                                                        \
+  RLK_SIMT_KERNEL(rlk::simt::kRowThreads, (rlk::simt::row_blocks_of_blocks<rlk::formula::OP##Rows, T>())) \
+  RLK_SIMT_CAT(RLK_SIMT_IMAGE, _rows_##OP##_##suffix)(RLK_SIMT_ARGUMENT(rlk::simt::RowArgs) args) {       \
+    rlk::simt::row_of_block<rlk::formula::OP##Rows, T>(args);                                             \
+  }
 #define RLK_SIMT_ROWS(OP, arguments, ...) RLK_SIMT_ROWS_DEFINE(OP, arguments, (), false, (), __VA_ARGS__)
 // made: as rows_all.cuh's, of one row.
 #define RLK_SIMT_ROWS_BY(OP, arguments, made, ...) \

@@ -20,6 +20,10 @@ template <class Op, class T, bool kPacks, bool kVectors, RowShape kShape>
 class RowPacks {
 public:
   using A = Accumulator<T>;
+  // Several vectors take more registers than a block's rows have, and are near: of those a pack is ahead of its use.
+  static constexpr bool kVectorsAhead =
+      kVectors && kShape == RowShape::block && Op::kSums == 0 && row_vectors<Op>() > 1;
+  static constexpr bool kHoldsVectors = kVectors && !kVectorsAhead;
   static constexpr int kSize = Pack<T>::kSize;
   static constexpr int kTensors = Op::kTensors, kHeld = row_held_of<Op>(static_cast<int>(sizeof(T)));
   __device__ __forceinline__ explicit RowPacks(const RowArgs& args)
@@ -38,7 +42,26 @@ public:
       }
 #pragma unroll
       for (int i = 0; i < kTensors; ++i) {
-        if (kVectors && is_vector(Op::kind(i))) load_first(i, held_[i]);
+        if (kHoldsVectors && is_vector(Op::kind(i))) load_first(i, held_[i]);
+      }
+    }
+  }
+  // And what is the same for all rows, in the accumulator.
+  __device__ __forceinline__ void hold_all() {
+    hold();
+#pragma unroll
+    for (int i = 0; i < kTensors; ++i) {
+      if (Op::kind(i) != RowKind::or_one) continue;
+#pragma unroll
+      for (int p = 0; p < kHeld; ++p) {
+        unpack(held_[i][p], ones_[i][p]);
+#pragma unroll
+        for (int e = 0; e < kSize; e += 4) {  // else it is made anew in each pass
+          uint4 bits;
+          __builtin_memcpy(&bits, ones_[i][p] + e, sizeof(bits));
+          bits = opaque(bits);
+          __builtin_memcpy(ones_[i][p] + e, &bits, sizeof(bits));
+        }
       }
     }
   }
@@ -50,7 +73,7 @@ public:
   __device__ __forceinline__ void fetch_later(int64_t rows) const {
     constexpr int kLinePacks = 8;
     static_assert(kHeld <= kLinePacks, "a thread fetches one line of each matrix");
-    if ((kShape != RowShape::block && own_ + rows >= args_.inner) || place_ * kLinePacks >= packs_) return;
+    if (own_ + rows >= args_.inner || place_ * kLinePacks >= packs_) return;
 #pragma unroll
     for (int i = 0; i < kTensors; ++i) {
       const RowTensor& tensor = args_.tensor[i];
@@ -140,13 +163,19 @@ public:
   // The first kHeld packs of this thread, from registers or memory.
   template <class V, int... in, class Visit>
   __device__ __forceinline__ void first(RowNames<in...>, const Visit& visit) {
+    if constexpr (kVectorsAhead) {
+      if (left_ > 0) (load_ahead<in>(0), ...);
+    }
     // Unrolled where they are registers.
 #pragma unroll(kPacks ? kHeld : 1)
     for (int p = 0; p < kHeld; ++p) {
       if (p * args_.group >= left_) break;
-      const int64_t pack = place_ + p * args_.group;
+      const int64_t pack = pack_of(p);
       const int count = count_of(pack);
       V x[kTensors][kSize];
+      if constexpr (kVectorsAhead) {
+        if (p + 1 < kHeld && (p + 1) * args_.group < left_) (load_ahead<in>(p + 1), ...);
+      }
       (read<V, in>(Is<kPacks>(), p, pack, x[in]), ...);
       visit(Is<true>(), pack, count, x);
     }
@@ -238,7 +267,15 @@ public:
   }
   template <class V, int i, bool kFromHeld>
   __device__ __forceinline__ void read(Is<kFromHeld>, int p, int64_t pack, V (&out)[kSize]) const {
-    if constexpr (kFromHeld && (Op::kind(i) == RowKind::in || (kVectors && is_vector(Op::kind(i))))) {
+    if constexpr (kFromHeld && kHoldsOnes && Op::kind(i) == RowKind::or_one) {
+#pragma unroll
+      for (int e = 0; e < kSize; ++e) out[e] = static_cast<V>(ones_[i][p][e]);
+    } else if constexpr (kFromHeld && kVectorsAhead && is_vector(Op::kind(i))) {
+      A wide[kSize];
+      unpack(ahead_[i][p % 2], wide);
+#pragma unroll
+      for (int e = 0; e < kSize; ++e) out[e] = static_cast<V>(wide[e]);
+    } else if constexpr (kFromHeld && (Op::kind(i) == RowKind::in || (kHoldsVectors && is_vector(Op::kind(i))))) {
       A wide[kSize];
       unpack(Pack<T>{opaque(held_[i][p].bits)}, wide);  // else what is made of it for one pass stays for the next
 #pragma unroll
@@ -260,7 +297,7 @@ public:
   template <class V>
   __device__ __forceinline__ void store(int i, int64_t pack, int count, const V (&in)[kSize]) const {
     const RowTensor& tensor = args_.tensor[i];
-    if (tensor.data == nullptr) return;
+    if (kShape != RowShape::block && tensor.data == nullptr) return;
     if (Op::kind(i) == RowKind::wide_out && sizeof(T) < sizeof(A)) return store_as<A>(tensor, at(i), pack, count, in);
     if constexpr (row_narrows<Op>() && sizeof(T) == 4) {
       if (Op::kind(i) == RowKind::narrow_out && tensor.dtype == kMapBf16) {
@@ -308,8 +345,39 @@ protected:
   int64_t block_ = 0, own_ = 0;  // the row's block of rows, and its place there
   int left_ = 0;                 // from this thread's first pack to the end of those that are held
 
+  // The p-th pack of this thread.
+  __device__ __forceinline__ int64_t pack_of(int p) const {
+    if constexpr (kShape == RowShape::block)
+      return static_cast<uint32_t>(place_) + p * static_cast<uint32_t>(args_.group);
+    return place_ + p * args_.group;
+  }
+  template <int i>
+  __device__ __forceinline__ void load_ahead(int p) {
+    if constexpr (is_vector(Op::kind(i))) {
+      const RowTensor& tensor = args_.tensor[i];
+      if (tensor.data != nullptr) {
+        ahead_[i][p % 2] = load<T>(i, pack_of(p));
+        return;
+      }
+      A number[kSize];
+#pragma unroll
+      for (int e = 0; e < kSize; ++e) number[e] = Op::kind(i) == RowKind::or_one ? 1 : 0;
+      ahead_[i][p % 2].pack(number);
+    }
+  }
   // The first kHeld packs of this thread.
   __device__ __forceinline__ void load_first(int i, Pack<T> (&to)[kHeld]) const {
+    if constexpr (kShape == RowShape::block) {
+      // A pack that is not there nobody reads.
+      if (!is_vector(Op::kind(i)) || args_.tensor[i].data != nullptr) {
+        const uint4* const row = reinterpret_cast<const uint4*>(static_cast<const T*>(args_.tensor[i].data) + at(i));
+#pragma unroll
+        for (int p = 0; p < kHeld; ++p) {
+          if (p * args_.group < left_) to[p].bits = row[pack_of(p)];
+        }
+        return;
+      }
+    }
     A number[kSize];
 #pragma unroll
     for (int e = 0; e < kSize; ++e) number[e] = Op::kind(i) == RowKind::or_one ? 1 : 0;
@@ -326,6 +394,9 @@ protected:
   }
 
   Pack<T> held_[kTensors][kHeld];
+  Pack<T> ahead_[kVectorsAhead ? kTensors : 1][2];
+  static constexpr bool kHoldsOnes = kShape == RowShape::block && Op::kSums > 0;
+  A ones_[kHoldsOnes ? kTensors : 1][kHeld][kSize];
 
 private:
   static constexpr int kNoPlace = 1 << 30;

@@ -96,6 +96,13 @@ constexpr __device__ __host__ int row_blocks() {
   return kept <= 2 ? 4 : kept == 3 ? 3 : 2;
 }
 
+// The same of those whose kernel has RowShape::block alone: their rows set up little, and wait for memory, the more so
+// where vectors are read beside a pass and numbers are of 16 bits.
+template <class Op, class T>
+constexpr __device__ __host__ int row_blocks_of_blocks() {
+  return row_vectors<Op>() > 1 && sizeof(T) == 2 ? 5 : 4;
+}
+
 template <class T>
 struct RowTag {
   using type = formula::BriefLane;
@@ -177,6 +184,9 @@ __device__ __forceinline__ double larger_number(double a, double b) {
 __device__ __forceinline__ bool is_finite(double x) {
   return x - x == 0;
 }
+__device__ __forceinline__ bool is_finite(float x) {
+  return x - x == 0;
+}
 // A factor with which products of fp32 numbers are in range where their values are.
 __device__ __forceinline__ bool fits_f32(double factor) {
   const double size = ::fabs(factor);
@@ -212,6 +222,8 @@ struct RowSum {
 // Several of them.
 template <bool kLong, int count>
 struct RowSumList {
+  __device__ __forceinline__ double operator[](int i) const { return of[i].value(); }
+
   RowSum<kLong> of[count];
 
   __device__ __forceinline__ void add(const RowSumList& other) {
@@ -225,6 +237,51 @@ struct RowSumList {
     return other;
   }
 };
+
+// A term that is a product: in a sum it takes no rounding of its own where it is added to another one.
+template <class V>
+struct RowProduct {
+  V a, b;
+};
+template <class V>
+__device__ __forceinline__ RowProduct<V> product(V a, V b) {
+  return {a, b};
+}
+template <class V>
+__device__ __forceinline__ V term_of(V term) {
+  return term;
+}
+template <class V>
+__device__ __forceinline__ V term_of(const RowProduct<V>& term) {
+  return formula::Mul(term.a, term.b);
+}
+template <class V>
+__device__ __forceinline__ V sum_of_terms(V a, V b) {
+  return formula::Add(a, b);
+}
+template <class V>
+__device__ __forceinline__ V sum_of_terms(const RowProduct<V>& a, const RowProduct<V>& b) {
+  return formula::MulAdd(a.a, a.b, formula::Mul(b.a, b.b));
+}
+
+// A pack's terms in a tree of their type, packs in fp64.
+template <bool kLong, class Term, int kSize>
+__device__ __forceinline__ void add_pack_of_terms(RowSum<kLong>& total, const Term (&term)[kSize]) {
+  if constexpr (kLong) {
+#pragma unroll
+    for (int e = 0; e < kSize; ++e) total.add(term_of(term[e]));
+  } else {
+    decltype(term_of(term[0])) sum[kSize / 2];
+#pragma unroll
+    for (int e = 0; e < kSize / 2; ++e) sum[e] = sum_of_terms(term[e], term[e + kSize / 2]);
+#pragma unroll
+    for (int width = kSize / 4; width > 0; width /= 2) {
+#pragma unroll
+      for (int e = 0; e < width; ++e) sum[e] = formula::Add(sum[e], sum[e + width]);
+    }
+    total.add(static_cast<double>(sum[0]));
+  }
+}
 
 // A NaN is the largest.
 template <class A>

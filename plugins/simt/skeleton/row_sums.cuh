@@ -4,7 +4,7 @@
 //                      (Mul(grad_y, Mul(x, number(d, rstd)))), { ... row.put(rstd, r); })
 //
 // A term for each of_column, in which an `in` is its element and a kept number, a double, that of its row. Chunks of
-// neighbouring rows are summed, then the chunks in their order: how many there are depends on the matrix's shape alone.
+// rows are summed, then the chunks in their order: which rows a chunk has depends on the matrix's shape alone.
 // Rows that a block can hold are summed as they are done (summed_rows.cuh), others are read once more (row_chunks.cuh),
 // and 16 bytes of a chunk's column go through memory.
 #pragma once

@@ -33,6 +33,9 @@
 //   row.put(rstd, value)  row.put_id(index, column)   and the same with j for number j of a list
 //   row.get(x, column), row.columns(); rows_all.cuh has more
 //
+// RLK_SIMT_ROWS_OF_BLOCKS and RLK_SIMT_ROWS_OF_BLOCKS_WITH have a kernel of their own for rows that a block of several
+// waves holds, in matrices of packs and two dimensions: it sets up little for a row.
+//
 // RLK_SIMT_ROWS_CAUSAL(OP, arguments, ...) is of rows that end at the diagonal of their block of rows: what is beyond
 // it is neither read nor reduced, and mapped to 0.
 //
@@ -70,18 +73,30 @@ public:
   // What is computed in where rows are of numbers of 16 bits is the least that serves their results.
   using Tag = typename RowTag<T>::type;
 
-  // From a sum over the columns. A reciprocal is ready before the sum is; for fp64 its last bit counts.
+  // From a sum over the columns. For fp64 the last bit of the reciprocal counts.
   __device__ __forceinline__ double mean_of(double sum) const {
-    const auto columns = static_cast<double>(args_.columns);
-    return kLong ? sum / columns : sum * (1 / columns);
+    return kLong ? sum / static_cast<double>(args_.columns) : sum * args_.share;
+  }
+  // A number near most of the row's, the same in each of its threads: the mean of its first few.
+  template <int in>
+  __device__ __forceinline__ double pivot(RowNames<in>) const {
+    A number[kSize];
+    Packs::template read_as<A, T>(in, 0, number);
+#pragma unroll
+    for (int width = kSize / 2; width > 0; width /= 2) {
+#pragma unroll
+      for (int e = 0; e < width; ++e) number[e] = formula::Add(number[e], number[e + width]);
+    }
+    return static_cast<double>(number[0] * (A(1) / kSize));
   }
   template <class D, int... in, class F>
   __device__ __forceinline__ double sum(D d, RowNames<in...> names, const F& f) {
     using V = formula::TFromD<D>;
     RowSum<kLong> total;
     Packs::template each<D>(names, [&](auto, int64_t, int count, auto& x) {
-      V term[kSize];
-      terms(count, V(0), term, [&](int e) { return f(d, x[in][e]...); });
+      using Term = decltype(f(d, ((void)in, V())...));
+      Term term[kSize];
+      terms(count, Term{}, term, [&](int e) { return f(d, x[in][e]...); });
       add_terms(total, term);
     });
     return reduce(total).value();
@@ -96,6 +111,11 @@ public:
                                                          const H& h) {
     const auto all = sum_list(d, names, f, g, h);
     return {all.of[0].value(), all.of[1].value(), all.of[2].value()};
+  }
+  // Any number of them, by their places.
+  template <class D, int... in, class... F>
+  __device__ __forceinline__ RowSumList<kLong, sizeof...(F)> sums_of(D d, RowNames<in...> names, const F&... f) {
+    return sum_list(d, names, f...);
   }
   template <class D, int... in, class F>
   __device__ __forceinline__ formula::TFromD<D> largest(D d, RowNames<in...> names, const F& f) {
@@ -185,6 +205,7 @@ public:
   __device__ __forceinline__ void map(D d, RowNames<out...>, RowNames<in...> names, const F& f) {
     using V = formula::TFromD<D>;
     constexpr int kOut = sizeof...(out);
+    if (kOnce && is_unfit_) return;  // of what is read nothing may be lost
     Packs::template each<D>(names, [&](auto, int64_t pack, int count, auto& x) {
       V y[kOut][kSize];
 #pragma unroll
@@ -234,17 +255,32 @@ public:
   // In the accumulator where that is enough for this row, else in fp64.
   template <int... out, int... in, class F>
   __device__ __forceinline__ void map_within(bool is_within, RowNames<out...> to, RowNames<in...> from, const F& f) {
-    if (kLong || is_within) {
+    if (kOnce || kLong || is_within) {
+      if constexpr (kOnce) is_unfit_ = is_unfit_ || !is_within;
       map(Tag(), to, from, f);
     } else {
       apart(args_, n_, [=](auto& row) { return row.map(RareLane(), to, from, f); });
     }
   }
-  // In a function of its own, f takes no registers from what is done with most rows. Where one row of a wave needs it,
-  // all of them reduce, and each takes what it would take alone.
+  // Where one row of a wave is not fit, all of them reduce, and each takes what it would take alone.
+  __device__ __forceinline__ bool are_fit(bool is_fit) const {
+    return kShape != RowShape::block && args_.group < kWave ? wave_ballot(!is_fit) == 0 : is_fit;
+  }
+  // `value`, or where it is not fit for a row f(row), for which the row is still held.
+  template <class V, class F>
+  __device__ __forceinline__ V value_or(bool is_fit, const V& value, const F& f) {
+    if (are_fit(is_fit)) return value;
+    const V other = f(*this);
+    return is_fit ? value : other;
+  }
+  // In a function of its own, f takes no registers from what is done with most rows.
   template <class V, class F>
   __device__ __forceinline__ V fit_or(bool is_fit, const V& value, const F& f) {
-    if (args_.group < kWave ? wave_ballot(!is_fit) == 0 : is_fit) return value;
+    if constexpr (kOnce) {
+      is_unfit_ = is_unfit_ || !is_fit;
+      return value;
+    }
+    if (are_fit(is_fit)) return value;
     wait();
     const V rare = apart(args_, n_, f);
     wait();
@@ -324,20 +360,15 @@ public:
       out[e] = e < count ? term : neutral;
     }
   }
-  // A pack's terms in a tree of V's, packs in fp64.
-  template <class V>
-  __device__ __forceinline__ void add_terms(RowSum<kLong>& total, V (&term)[kSize]) const {
-    if constexpr (kLong) {
-#pragma unroll
-      for (int e = 0; e < kSize; ++e) total.add(term[e]);
-    } else {
-#pragma unroll
-      for (int width = kSize / 2; width > 0; width /= 2) {
-#pragma unroll
-        for (int e = 0; e < width; ++e) term[e] = formula::Add(term[e], term[e + width]);
-      }
-      total.add(static_cast<double>(term[0]));
-    }
+  // Of a row that is not done again.
+  __device__ __forceinline__ void redo() {
+    if (!kOnce || !is_unfit_) return;
+    is_unfit_ = false;
+    do_again(args_, n_);
+  }
+  template <class Term>
+  __device__ __forceinline__ void add_terms(RowSum<kLong>& total, const Term (&term)[kSize]) const {
+    add_pack_of_terms(total, term);
   }
   // From powers of x - old to those of x - top.
   template <class V>
@@ -391,7 +422,7 @@ private:
       const auto add = [&](const auto& own) {
         using Term = decltype(own(d, ((void)in, V())...));
         Term term[kSize];
-        terms(count, Term(0), term, [&](int e) { return own(d, x[in][e]...); });
+        terms(count, Term{}, term, [&](int e) { return own(d, x[in][e]...); });
         add_terms(total.of[k++], term);
       };
       (add(f), ...);
@@ -446,33 +477,22 @@ private:
     return f(row);
   }
 
-  int turn_ = 0;
-};
-
-template <class Op, class T, bool kPacks, bool kVectors>
-__device__ __forceinline__ void rows_of(const RowArgs& args) {
-  Row<Op, T, kPacks, kVectors> row(args);
-  // The groups of a wave have rows as long as the first of them does.
-  const int own = (static_cast<int>(threadIdx.x) & (kWave - 1)) >> args.group_bits;
-  const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x >> args.group_bits;
-  int64_t n = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) >> args.group_bits;
-  for (; n - own < args.rows; n += step) {
+  // A row of a block is done to its end with what most rows are fit for, but for what it writes, and where it is not
+  // fit all of it is done again: a call on the way would cost all others registers.
+  static constexpr bool kOnce = kShape == RowShape::block && Op::kSums == 0;
+  static RLK_SIMT_APART void do_again(const RowArgs& args, int64_t n) {
+    Row<Op, T, false> row(args);
     row.begin(n);
     Op::apply(row, args.number);
   }
-}
-template <class Op, class T>
-__device__ __forceinline__ void rows(const RowArgs& args) {
-  static_assert(Op::kTensors <= kRowTensors, "as many tensors as the arguments have room for");
-  if (args.in_packs == 0) return rows_of<Op, T, false, false>(args);
-  if constexpr (row_vectors<Op>() > 0 && !Op::kHoldsItself) {
-    if (args.vectors_in_packs != 0) return rows_of<Op, T, true, true>(args);
-  }
-  rows_of<Op, T, true, false>(args);
-}
+
+  bool is_unfit_ = false;
+  int turn_ = 0;
+};
 
 }  // namespace rlk::simt
 
+#include "row_kernels.cuh"
 #include "row_macros.cuh"
 
 #endif

@@ -39,21 +39,23 @@ struct RowTensor {
   int32_t in_packs;     // a pack begins at a multiple of 16 bytes and its numbers are neighbours
 };
 
+// What every kernel reads is in front: a small launch waits for each part of its arguments that it reads.
 struct RowArgs {
   int64_t rows, columns;
-  int64_t inner, blocks;       // rows of a block of rows, and how many blocks there are
+  double share;              // of a column in a mean: 1 / columns
+  int32_t dtype;             // of the matrices
+  int32_t in_packs;          // all matrices are
+  int32_t group;             // threads of a row: a part of a wave, a wave or a block
+  int32_t group_bits;        // it is 1 << group_bits
+  int32_t vectors_in_packs;  // those that are there, and are of the matrices' dtype
+  int32_t chunk_threads;     // of a block that sums rows: they have a chunk's columns
+  int64_t inner, blocks;     // rows of a block of rows, and how many blocks there are
+  RowTensor tensor[kRowTensors];
   double number[kRowNumbers];  // the operator's parameters, or what the host made of them
-  int32_t dtype;               // of the matrices
-  int32_t in_packs;            // all matrices are
-  int32_t group;               // threads of a row: a part of a wave, a wave or a block
-  int32_t group_bits;          // it is 1 << group_bits
-  int32_t vectors_in_packs;    // those that are there, and are of the matrices' dtype
-  int32_t chunk_threads;       // of a block that sums rows: they have a chunk's columns
   int64_t chunks, chunk_rows;  // of sums over rows
   double* part;                // of each chunk and each sum, part_columns numbers
   int64_t part_columns;        // the columns of whole kRowPartPacks packs
   DataErrorSink errors;
-  RowTensor tensor[kRowTensors];
 };
 
 }  // namespace rlk::simt

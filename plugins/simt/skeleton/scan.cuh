@@ -31,6 +31,7 @@
 #include <rlk/formula/vocabulary.hpp>
 
 #include "each.h"
+#include "scan_rows.cuh"
 #include "scan_work.cuh"
 #include "seqlens.cuh"
 
@@ -78,12 +79,17 @@ __device__ __forceinline__ void scan_check(const ScanArgs& args) {
   RLK_SIMT_CAT(RLK_SIMT_IMAGE, _scan_##OP##_##suffix)(RLK_SIMT_ARGUMENT(rlk::simt::ScanArgs) args) { \
     rlk::simt::__VA_ARGS__(args);                                                                    \
   }
-#define RLK_SIMT_SCAN(OP, Sum, ...)                                                                 \
+#define RLK_SIMT_SCAN_KERNELS(OP, Sum)                                                              \
   RLK_SIMT_SCAN_KERNEL(OP, f32, rlk::simt::Sum<float>::kBlocks, scan<rlk::simt::Sum<float>, float>) \
   RLK_SIMT_SCAN_KERNEL(OP, f64, 2, scan<rlk::simt::Sum<double>, double>)
+// Of rows. In fp32 their kernel waits for memory, in 16 bits it did for its instructions.
+#define RLK_SIMT_SCAN(OP, Sum, ...)                                      \
+  RLK_SIMT_SCAN_KERNELS(OP, Sum)                                         \
+  RLK_SIMT_SCAN_KERNEL(OP, packs_bf16, 4, running_rows<rlk::simt::bf16>) \
+  RLK_SIMT_SCAN_KERNEL(OP, packs_f16, 4, running_rows<rlk::simt::f16>)
 // Of the sequences of an operator on tokens: one kernel each for all its dtypes.
 #define RLK_SIMT_SCAN_TOKENS(OP, Sum, ...)     \
-  RLK_SIMT_SCAN(OP, Sum, __VA_ARGS__)          \
+  RLK_SIMT_SCAN_KERNELS(OP, Sum)               \
   RLK_SIMT_SCAN_KERNEL(OP, kept, 2, scan_kept) \
   RLK_SIMT_SCAN_KERNEL(OP, check, 2, scan_check)
 

@@ -8,6 +8,23 @@ namespace rlk::simt {
 
 constexpr int kRowsInFloat = 16;  // are summed in fp32: their error stays below that of six numbers rounded
 
+// The rows of a chunk: neighbours where a wave has several of them, else every so many as there are chunks, so
+// that all blocks read and write near each other.
+struct ChunkRows {
+  int64_t first, step, count;
+
+  __device__ __forceinline__ ChunkRows(const RowArgs& args, int64_t chunk) {
+    const int64_t begin = chunk * args.rows / args.chunks;
+    const bool are_apart = args.group > kWave;
+    first = are_apart ? chunk : begin;
+    step = are_apart ? args.chunks : 1;
+    count = are_apart ? (args.rows - 1 - chunk) / args.chunks + 1 : (chunk + 1) * args.rows / args.chunks - begin;
+  }
+  // Beyond the chunk: company for a wave's other rows.
+  __device__ __forceinline__ int64_t at(int64_t j, const RowArgs& args) const {
+    return j < count ? first + j * step : args.rows;
+  }
+};
 // What the threads of a block share.
 template <int sums>
 struct SummedBlock {
@@ -28,15 +45,39 @@ public:
   static constexpr int kSums = Op::kSums, kTensors = Op::kTensors;
 
   // Before the first row of a chunk.
-  __device__ __forceinline__ void start(int64_t chunk) {
+  __device__ __forceinline__ void start(int64_t chunk, const ChunkRows& rows) {
     part_ = args_.part + chunk * kSums * args_.part_columns;
     is_fit_ = is_first_ = true;
     clear();
+    if constexpr (kBlock) {
+      this->seek(rows.first);
+      this->hold_all();
+#pragma unroll
+      for (int i = 0; i < kTensors; ++i) {
+        if (!this->is_own(i)) continue;
+        from_[i] = static_cast<const T*>(args_.tensor[i].data) + this->at(i) + place_ * kSize;
+#pragma unroll
+        for (int p = 0; p < kNext; ++p) next_[i][p] = held_[i][p];
+      }
+    }
   }
-  // A vector that is the same for all rows is loaded once. step: from the row to the next one of these threads.
-  __device__ __forceinline__ void begin(int64_t n, int step, bool has_next) {
+  // A vector that is the same for all rows is loaded once. step: from the row to the next one of these threads, if
+  // there is one. Of a block's rows the next one is under way while one is worked on.
+  __device__ __forceinline__ void begin(int64_t n, int64_t step, bool has_next) {
     this->seek(n);
-    if constexpr (kPacks) {
+    if constexpr (kBlock) {
+      has_next_ = has_next;
+#pragma unroll
+      for (int i = 0; i < kTensors; ++i) {
+        if (!this->is_own(i)) continue;
+        from_[i] += args_.tensor[i].row * step;
+#pragma unroll
+        for (int p = 0; p < kNext; ++p) {
+          held_[i][p] = next_[i][p];
+          if (has_next) load_next(i, p, next_[i][p]);
+        }
+      }
+    } else if constexpr (kPacks) {
 #pragma unroll
       for (int i = 0; i < kTensors; ++i) {
         if (this->is_own(i)) this->load_first(i, held_[i]);
@@ -59,7 +100,7 @@ public:
 #pragma unroll
     for (int p = 0; p < kHeld; ++p) {
       if (p * args_.group >= left_) break;
-      const int64_t pack = place_ + p * args_.group;
+      const int64_t pack = this->pack_of(p);
       const int count = this->count_of(pack);
       float x[kTensors][kSize], y[sizeof...(out)][kSize];
       (this->template read<float, in>(typename Base::template Is<kPacks>(), p, pack, x[in]), ...);
@@ -73,14 +114,18 @@ public:
       int k = 0;
       (this->store(out, pack, count, y[k++]), ...);
       add_pack(p, x);
+      if constexpr (kBlock && kNext == 0) {
+        if (!has_next_) continue;
+#pragma unroll
+        for (int i = 0; i < kTensors; ++i) load_next(i, p, held_[i][p]);  // no pass reads it any more
+      }
     }
   }
   template <int i, class Number>
   __device__ __forceinline__ void put(RowName<i> name, Number value) {
     if constexpr (Op::kind(i) == RowKind::kept) {
-      if (place_ == 0) static_cast<double*>(args_.tensor[i].data)[this->n_] = value;
-      kept_[i] = value;
-      is_fit_ = is_fit_ && (value == 0 || fits_terms(value) || is_company());
+      kept_[i] = value;  // not in memory, where only rows that are done again have theirs
+      is_fit_ = is_fit_ && (fits_terms(value) || is_company());
     } else {
       Base::put(name, value);
     }
@@ -113,30 +158,33 @@ public:
 #pragma unroll
       for (int k = 0; k < kSums; ++k) {
 #pragma unroll
-        for (int p = 0; p < kHeld; ++p) {
-          double* const part = part_of(k, p);
-#pragma unroll
-          for (int e = 0; e < kSize; ++e) add_part(part, e, static_cast<double>(sum_[k][p][e]));
-        }
+        for (int p = 0; p < kHeld; p += kAtOnce) add_packs(k, p);
       }
     }
     is_first_ = false;
     clear();
   }
-  // After the chunk's rows, which are those from begin to end.
-  __device__ __forceinline__ void finish(SummedBlock<kSums>& block, int64_t begin, int64_t end) {
+  // After the chunk's rows.
+  __device__ __forceinline__ void finish(SummedBlock<kSums>& block, const ChunkRows& rows) {
     __syncthreads();
     if (threadIdx.x == 0) block.is_unfit = 0;
     __syncthreads();
     if (!is_fit_) block.is_unfit = 1;
     __syncthreads();
-    if (block.is_unfit != 0) do_again(args_, part_, begin, end);
+    if (block.is_unfit != 0) do_again(args_, part_, rows);
   }
 
 private:
   // Of a wave's other rows.
   __device__ __forceinline__ bool is_company() const {
     return !kBlock && this->n_ >= args_.rows;
+  }
+  // A pack of the next row.
+  __device__ __forceinline__ void load_next(int i, int p, Pack<T>& to) const {
+    if (!this->is_own(i) || (Op::kind(i) != RowKind::in && args_.tensor[i].data == nullptr)) return;
+    if (p * args_.group < left_) {
+      to.bits = reinterpret_cast<const uint4*>(from_[i])[p * static_cast<uint32_t>(args_.group)];
+    }
   }
   __device__ __forceinline__ void add_pack(int p, const float (&x)[kTensors][kSize]) {
 #pragma unroll
@@ -164,6 +212,28 @@ private:
   __device__ __forceinline__ double* part_of(int k, int p) const {
     const int64_t own = (static_cast<int>(threadIdx.x) & (args_.group - 1)) + p * args_.group;
     return own < this->packs() ? part_ + k * args_.part_columns + row_part(own, kSize) : nullptr;
+  }
+  // What is there of several packs is under way before the first is waited for.
+  static constexpr int kAtOnce = kHeld >= 2 && kSize <= 4 ? 2 : 1;
+  __device__ __forceinline__ void add_packs(int k, int first) const {
+    double before[kAtOnce][kSize] = {};
+    if (!is_first_) {
+#pragma unroll
+      for (int p = 0; p < kAtOnce; ++p) {
+        const double* const part = part_of(k, first + p);
+#pragma unroll
+        for (int e = 0; e < kSize; ++e) before[p][e] = part == nullptr ? 0 : part[e * kRowPartPacks];
+      }
+    }
+#pragma unroll
+    for (int p = 0; p < kAtOnce; ++p) {
+      double* const part = part_of(k, first + p);
+      if (part == nullptr) continue;
+#pragma unroll
+      for (int e = 0; e < kSize; ++e) {
+        part[e * kRowPartPacks] = before[p][e] + static_cast<double>(sum_[k][first + p][e]);
+      }
+    }
   }
   __device__ __forceinline__ void add_part(double* part, int e, double sum) const {
     if (part != nullptr) part[e * kRowPartPacks] = is_first_ ? sum : part[e * kRowPartPacks] + sum;
@@ -195,14 +265,14 @@ private:
       __syncthreads();
     }
   }
-  static RLK_SIMT_APART void do_again(const RowArgs& args, double* part, int64_t begin, int64_t end) {
+  static RLK_SIMT_APART void do_again(const RowArgs& args, double* part, ChunkRows rows) {
     using Rows = Row<Op, T, false>;
     Rows row(args);
     const int own = static_cast<int>(threadIdx.x) >> args.group_bits;
     const int groups = static_cast<int>(blockDim.x) >> args.group_bits;
 #pragma unroll 1
-    for (int64_t n = begin + own; n - own < end; n += groups) {
-      row.begin(n < end ? n : args.rows);
+    for (int64_t j = own; j - own < rows.count; j += groups) {
+      row.begin(rows.at(j, args));
       Op::apply(row, args.number);
     }
     __syncthreads();  // kept numbers are in memory
@@ -210,7 +280,7 @@ private:
     for (int64_t pack = threadIdx.x; pack < row.packs(); pack += blockDim.x) {
       RowColumnSums<Op, Rows> sums;
 #pragma unroll 1
-      for (int64_t n = begin; n < end; ++n) sums.template add<1>(Lane<double>(), row, n, pack);
+      for (int64_t j = 0; j < rows.count; ++j) sums.template add<1>(Lane<double>(), row, rows.at(j, args), pack);
 #pragma unroll
       for (int k = 0; k < kSums; ++k) {
 #pragma unroll
@@ -225,40 +295,43 @@ private:
   float sum_[kSums][kHeld][kSize];
   double kept_[kTensors] = {};
   double* part_ = nullptr;
-  bool is_fit_ = true, is_first_ = true, has_ones_ = false;
+  bool is_fit_ = true, is_first_ = true, has_ones_ = false, has_next_ = false;
+  // Of a block: this thread's part of the next row, and what is under way of it. More packs would take more registers
+  // than there are: those are loaded where the row's own are done with.
+  static constexpr int kNext = kBlock && Base::kHeld <= 2 ? Base::kHeld : 0;
+  const T* from_[kTensors] = {};
+  Pack<T> next_[kTensors][kNext > 0 ? kNext : 1];
 };
 
-// A block has a chunk of neighbouring rows, which its groups of threads take in turn.
-template <class Op, class T, bool kPacks, bool kVectors, RowShape kShape>
+// A block has a chunk of rows, which its groups of threads take in turn.
+template <class Op, class T, bool kPacks, bool kVectors>
 __device__ __forceinline__ void summed_rows_of(const RowArgs& args, SummedBlock<Op::kSums>& block) {
-  SummedRow<Op, T, kPacks, kVectors, kShape> row(args);
-  const int own = kShape == RowShape::block ? 0 : static_cast<int>(threadIdx.x) >> args.group_bits;
-  const int groups = kShape == RowShape::block ? 1 : static_cast<int>(blockDim.x) >> args.group_bits;
+  SummedRow<Op, T, kPacks, kVectors, RowShape::whole> row(args);
+  const int own = static_cast<int>(threadIdx.x) >> args.group_bits;
+  const int groups = static_cast<int>(blockDim.x) >> args.group_bits;
 #pragma unroll 1
   for (int64_t chunk = blockIdx.x; chunk < args.chunks; chunk += gridDim.x) {
-    const int64_t begin = chunk * args.rows / args.chunks, end = (chunk + 1) * args.rows / args.chunks;
-    row.start(chunk);
-    int rows = 0;
+    const ChunkRows rows(args, chunk);
+    row.start(chunk, rows);
+    int summed = 0;
 #pragma unroll 1
-    for (int64_t n = begin + own; n - own < end; n += groups) {
-      // beyond the chunk: company for a wave's other rows
-      row.begin(n < end ? n : args.rows, groups, n + groups < end);
+    for (int64_t j = own; j - own < rows.count; j += groups) {
+      row.begin(rows.at(j, args), rows.step * groups, j + groups < rows.count);
       Op::apply(row, args.number);
-      if (++rows == kRowsInFloat) {
+      if (++summed == kRowsInFloat) {
         row.add_to_chunk(block);
-        rows = 0;
+        summed = 0;
       }
     }
-    if (rows > 0) row.add_to_chunk(block);
-    row.finish(block, begin, end);
+    if (summed > 0) row.add_to_chunk(block);
+    row.finish(block, rows);
   }
 }
 template <class Op, class T>
 __device__ __forceinline__ void summed_rows_of(const RowArgs& args, SummedBlock<Op::kSums>& block) {
-  constexpr RowShape kWhole = RowShape::whole;
-  if (args.in_packs == 0) return summed_rows_of<Op, T, false, false, kWhole>(args, block);
-  if (args.vectors_in_packs == 0) return summed_rows_of<Op, T, true, false, kWhole>(args, block);
-  summed_rows_of<Op, T, true, true, kWhole>(args, block);
+  if (args.in_packs == 0) return summed_rows_of<Op, T, false, false>(args, block);
+  if (args.vectors_in_packs == 0) return summed_rows_of<Op, T, true, false>(args, block);
+  summed_rows_of<Op, T, true, true>(args, block);
 }
 template <class Op>
 __device__ __forceinline__ void summed_rows(const RowArgs& args) {
@@ -267,12 +340,26 @@ __device__ __forceinline__ void summed_rows(const RowArgs& args) {
   if (args.dtype == kMapF16) return summed_rows_of<Op, f16>(args, block);
   summed_rows_of<Op, float>(args, block);
 }
-// Of most matrices: in packs, and as RowShape::block says. A kernel of its own for each dtype, since all that one
-// kernel has takes part in what the compiler makes of its registers.
+// Of most matrices: in packs, and as RowShape::block says, with a block for each chunk. A kernel of its own for each
+// dtype, since all that one kernel has takes part in what the compiler makes of its registers.
 template <class Op, class T>
 __device__ __forceinline__ void summed_blocks(const RowArgs& args) {
   __shared__ SummedBlock<Op::kSums> block;
-  summed_rows_of<Op, T, true, true, RowShape::block>(args, block);
+  SummedRow<Op, T, true, true, RowShape::block> row(args);
+  const ChunkRows rows(args, blockIdx.x);
+  row.start(blockIdx.x, rows);
+  int64_t n = rows.first;
+  int summed = 0;
+#pragma unroll 1
+  for (int left = static_cast<int>(rows.count); left > 0; --left, n += rows.step) {
+    row.begin(n, rows.step, left > 1);
+    Op::apply(row, args.number);
+    if (++summed == kRowsInFloat || left == 1) {
+      row.add_to_chunk(block);
+      summed = 0;
+    }
+  }
+  row.finish(block, rows);
 }
 
 }  // namespace rlk::simt

@@ -29,7 +29,11 @@ struct RowKernels {
 }  // namespace rlk::simt::host
 
 RLK_TEST_KERNELS(softmax_rows_Softmax)
+RLK_TEST_KERNELS(softmax_rows_Softmax_blocks)
 RLK_TEST_KERNELS(rms_norm_rows_RmsNorm)
+RLK_TEST_KERNELS(rms_norm_rows_RmsNorm_blocks)
+RLK_TEST_KERNELS(layer_norm_rows_LayerNorm)
+RLK_TEST_KERNELS(layer_norm_rows_LayerNorm_blocks)
 RLK_TEST_KERNELS(rms_norm_backward_rows_RmsNormBackward)
 RLK_TEST_KERNELS(rms_norm_backward_rows_RmsNormBackward_blocks)
 extern "C" {
@@ -65,9 +69,14 @@ double unit(Dtype dtype) {
 void run(Kernel kernel, const RowArgs& args, unsigned blocks, int threads) {
   emulation::run_grid({blocks, 1, 1}, {static_cast<unsigned>(threads), 1, 1}, 0, [=] { kernel(args); });
 }
-void run_rows(const RowKernels& kernels, Kernel f64, const RowsCall& call, unsigned blocks) {
+// of_blocks: with a block for each row that is such.
+void run_rows(const RowKernels& kernels, const RowKernels& of_blocks, Kernel f64, const RowsCall& call,
+              unsigned blocks) {
   const RowArgs args = arguments_of_rows(call, kWide);
-  run(call.dtype() == Dtype::f64 ? f64 : kernels.of(call.dtype()), args, blocks, threads_of_rows(args, kWide));
+  const int threads = threads_of_rows(args, kWide);
+  if (call.dtype() == Dtype::f64) return run(f64, args, blocks, threads);
+  if (!is_of_blocks(call, args, kWide)) return run(kernels.of(call.dtype()), args, blocks, threads);
+  run(of_blocks.of(call.dtype()), args, static_cast<unsigned>(args.rows), threads);
 }
 
 // Numbers of a matrix, row after row.
@@ -88,7 +97,7 @@ void expect_nothing_else_is_written(const Tensor& tensor) {
 std::vector<double> softmax(const Tensor& y, const Tensor& x, unsigned blocks, bool in_packs) {
   const RowsCall call({{Kind::out, "y", &y.abi}, {Kind::in, "x", &x.abi}}, {});
   EXPECT_EQ(arguments_of_rows(call, kWide).in_packs, in_packs ? 1 : 0);
-  run_rows(softmax_rows_Softmax, &softmax_rows_Softmax_f64, call, blocks);
+  run_rows(softmax_rows_Softmax, softmax_rows_Softmax_blocks, &softmax_rows_Softmax_f64, call, blocks);
   expect_nothing_else_is_written(y);
   return numbers(y);
 }
@@ -184,7 +193,7 @@ struct RmsNorm {
                          {Kind::or_one, "weight", weight != nullptr ? &weight->abi : nullptr},
                          {Kind::of_row, "rstd", rstd != nullptr ? &rstd->abi : nullptr}},
                         {eps});
-    run_rows(rms_norm_rows_RmsNorm, &rms_norm_rows_RmsNorm_f64, call, 2);
+    run_rows(rms_norm_rows_RmsNorm, rms_norm_rows_RmsNorm_blocks, &rms_norm_rows_RmsNorm_f64, call, 2);
     expect_nothing_else_is_written(y);
     if (rstd != nullptr) expect_nothing_else_is_written(*rstd);
   }
@@ -232,32 +241,75 @@ TEST(RowsTest, RowsOfTheSmallestAndTheLargestNumbersHaveFiniteResults) {
   }
 }
 
-// Rows of one wave, some of which fp32 is too narrow for.
-TEST(RowsTest, ARowHasTheSameBitsBesideRowsThatAreComputedOtherwise) {
-  constexpr int64_t kRows = 11, kColumns = 24;
-  for (const Dtype dtype : kEvery) {
-    const bool is_f64 = dtype == Dtype::f64;
-    const double large = dtype == Dtype::f16 ? 0x1p15 : is_f64 ? 0x1p700 : 0x1p100, small = is_f64 ? 0x1p-700 : 0x1p-24;
-    const Tensor x(dtype, {kRows, kColumns}), y(dtype, {kRows, kColumns}), rstd(accumulator(dtype), {kRows});
-    for (int64_t k = 0; k < kColumns; ++k) {
-      put(x.at({2, k}), dtype, 0);
-      put(x.at({3, k}), dtype, k % 3 == 0 ? large : -large);
-      put(x.at({7, k}), dtype, k % 5 == 0 ? small : 0);
-      put(x.at({8, k}), dtype, k == 5 ? NAN : 1);
+// Rows of one wave, or of a block each, some of which fp32 is too narrow for.
+void expect_the_same_bits_beside_others(Dtype dtype, int64_t columns) {
+  constexpr int64_t kRows = 11;
+  const bool is_f64 = dtype == Dtype::f64;
+  const double large = dtype == Dtype::f16 ? 0x1p15 : is_f64 ? 0x1p700 : 0x1p100, small = is_f64 ? 0x1p-700 : 0x1p-24;
+  const Tensor x(dtype, {kRows, columns}), y(dtype, {kRows, columns}), rstd(accumulator(dtype), {kRows});
+  for (int64_t k = 0; k < columns; ++k) {
+    put(x.at({2, k}), dtype, 0);
+    put(x.at({3, k}), dtype, k % 3 == 0 ? large : -large);
+    put(x.at({7, k}), dtype, k % 5 == 0 ? small : 0);
+    put(x.at({8, k}), dtype, k == 5 ? NAN : 1);
+  }
+  RmsNorm().run(y, x, nullptr, &rstd, 0);
+  for (int64_t n = 0; n < kRows; ++n) {
+    SCOPED_TRACE(std::string(sdk::name_of(dtype)) + " row " + std::to_string(n));
+    const Tensor alone(dtype, {1, columns}), its_y(dtype, {1, columns}), its_rstd(accumulator(dtype), {1});
+    for (int64_t k = 0; k < columns; ++k) std::memcpy(alone.at({0, k}), x.at({n, k}), alone.size);
+    RmsNorm().run(its_y, alone, nullptr, &its_rstd, 0);
+    EXPECT_EQ(std::memcmp(its_rstd.at({0}), rstd.at({n}), rstd.size), 0);
+    for (int64_t k = 0; k < columns; ++k) {
+      EXPECT_EQ(std::memcmp(its_y.at({0, k}), y.at({n, k}), y.size), 0) << k;
     }
-    RmsNorm().run(y, x, nullptr, &rstd, 0);
-    for (int64_t n = 0; n < kRows; ++n) {
-      SCOPED_TRACE(std::string(sdk::name_of(dtype)) + " row " + std::to_string(n));
-      const Tensor alone(dtype, {1, kColumns}), its_y(dtype, {1, kColumns}), its_rstd(accumulator(dtype), {1});
-      for (int64_t k = 0; k < kColumns; ++k) std::memcpy(alone.at({0, k}), x.at({n, k}), alone.size);
-      RmsNorm().run(its_y, alone, nullptr, &its_rstd, 0);
-      EXPECT_EQ(std::memcmp(its_rstd.at({0}), rstd.at({n}), rstd.size), 0);
-      for (int64_t k = 0; k < kColumns; ++k) {
-        EXPECT_EQ(std::memcmp(its_y.at({0, k}), y.at({n, k}), y.size), 0) << k;
+    const double root = element(rstd.at({n}), rstd.dtype);
+    EXPECT_EQ(std::isnan(root), n == 8);
+    EXPECT_EQ(root > 0 && std::isfinite(root), n != 2 && n != 8);
+  }
+}
+TEST(RowsTest, ARowHasTheSameBitsBesideRowsThatAreComputedOtherwise) {
+  for (const Dtype dtype : kEvery) {
+    expect_the_same_bits_beside_others(dtype, 24);
+    expect_the_same_bits_beside_others(dtype, 6000);
+  }
+}
+
+// --- layer_norm ------------------------------------------------------------------------------------------------------
+
+// A row's distances are to its first few numbers, which may be unlike the others.
+TEST(RowsTest, ARowWhoseFirstNumbersAreFarFromTheOthersKeepsTheDigitsOfItsVariance) {
+  for (const Dtype dtype : {Dtype::f32, Dtype::bf16, Dtype::f16}) {
+    for (const int64_t columns : {20, 24, 6000}) {
+      SCOPED_TRACE(std::string(sdk::name_of(dtype)) + " " + std::to_string(columns));
+      // The first numbers are near each other, and far from most; the whole row is far from 0.
+      const double far = dtype == Dtype::bf16 ? 128 : dtype == Dtype::f16 ? 1024 : 0x1p14;
+      const Tensor x(dtype, {3, columns}), y(dtype, {3, columns}), mean(accumulator(dtype), {3}),
+          rstd(accumulator(dtype), {3});
+      for (int64_t k = 0; k < columns; ++k) {
+        const double odd = k % 2 != 0 ? 1 : 0;
+        put(x.at({0, k}), dtype, k < 8 ? far : odd);
+        put(x.at({1, k}), dtype, k < 8 ? far + odd : far);
+        put(x.at({2, k}), dtype, far + odd);
       }
-      const double root = element(rstd.at({n}), rstd.dtype);
-      EXPECT_EQ(std::isnan(root), n == 8);
-      EXPECT_EQ(root > 0 && std::isfinite(root), n != 2 && n != 8);
+      run_rows(layer_norm_rows_LayerNorm, layer_norm_rows_LayerNorm_blocks, nullptr,
+               RowsCall({{Kind::out, "y", &y.abi},
+                         {Kind::in, "x", &x.abi},
+                         {Kind::or_one, "weight", nullptr},
+                         {Kind::or_zero, "bias", nullptr},
+                         {Kind::of_row, "mean", &mean.abi},
+                         {Kind::of_row, "rstd", &rstd.abi}},
+                        {0}),
+               2);
+      for (int64_t n = 0; n < 3; ++n) {
+        double sum = 0, squares = 0;
+        for (int64_t k = 0; k < columns; ++k) sum += element(x.at({n, k}), dtype);
+        const double its_mean = sum / static_cast<double>(columns);
+        for (int64_t k = 0; k < columns; ++k) squares += std::pow(element(x.at({n, k}), dtype) - its_mean, 2);
+        const double root = 1 / std::sqrt(squares / static_cast<double>(columns));
+        EXPECT_NEAR(element(mean.at({n}), mean.dtype), its_mean, 2 * its_mean * unit(mean.dtype)) << n;
+        EXPECT_NEAR(element(rstd.at({n}), rstd.dtype), root, 4 * root * unit(rstd.dtype)) << n;
+      }
     }
   }
 }
@@ -280,9 +332,10 @@ void run_with_sums(const RowsCall& call, unsigned blocks) {
   place_kept(call, args, kWide, aligned);
   const bool wide = call.dtype() == Dtype::f64;
   if (are_summed_as_held(call, args)) {
-    run(is_of_blocks(args, kWide) ? rms_norm_backward_rows_RmsNormBackward_blocks.of(call.dtype())
-                                  : &rms_norm_backward_rows_RmsNormBackward_summed,
-        args, blocks, threads_of_rows(args, kWide));
+    const bool are_blocks = is_of_blocks(call, args, kWide);
+    run(are_blocks ? rms_norm_backward_rows_RmsNormBackward_blocks.of(call.dtype())
+                   : &rms_norm_backward_rows_RmsNormBackward_summed,
+        args, are_blocks ? static_cast<unsigned>(args.chunks) : blocks, threads_of_rows(args, kWide));
   } else {
     run(wide ? &rms_norm_backward_rows_RmsNormBackward_f64 : rms_norm_backward_rows_RmsNormBackward.of(call.dtype()),
         args, blocks, threads_of_rows(args, kWide));

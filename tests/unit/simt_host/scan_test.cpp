@@ -12,6 +12,8 @@
 extern "C" {
 void cumsum_scan_Cumsum_f32(rlk::simt::ScanArgs);
 void cumsum_scan_Cumsum_f64(rlk::simt::ScanArgs);
+void cumsum_scan_Cumsum_packs_bf16(rlk::simt::ScanArgs);
+void cumsum_scan_Cumsum_packs_f16(rlk::simt::ScanArgs);
 void gae_scan_Gae_f32(rlk::simt::ScanArgs);
 void gae_scan_Gae_f64(rlk::simt::ScanArgs);
 void gae_scan_Gae_kept(rlk::simt::ScanArgs);
@@ -35,15 +37,17 @@ constexpr int kWide = 64;
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 struct Kernels {
-  Kernel f32, f64, kept;
+  Kernel f32, f64, kept, packs_bf16 = nullptr, packs_f16 = nullptr;
 };
-constexpr Kernels kCumsum = {&cumsum_scan_Cumsum_f32, &cumsum_scan_Cumsum_f64, nullptr};
+constexpr Kernels kCumsum = {&cumsum_scan_Cumsum_f32, &cumsum_scan_Cumsum_f64, nullptr, &cumsum_scan_Cumsum_packs_bf16,
+                             &cumsum_scan_Cumsum_packs_f16};
 constexpr Kernels kGae = {&gae_scan_Gae_f32, &gae_scan_Gae_f64, &gae_scan_Gae_kept};
 constexpr Kernels kReturns = {&returns_scan_Returns_f32, &returns_scan_Returns_f64, &returns_scan_Returns_kept};
 
-// elements: by a block that reads no packs, whatever there is in memory.
-enum class Form { wave, block, chunks, elements };
-constexpr Form kForms[] = {Form::wave, Form::block, Form::chunks, Form::elements};
+// packs: by a wave, and a kernel of packs alone where there is one. elements: by a block that reads no packs, whatever
+// there is in memory.
+enum class Form { wave, packs, block, chunks, elements };
+constexpr Form kForms[] = {Form::wave, Form::packs, Form::block, Form::chunks, Form::elements};
 
 void run(Kernel kernel, const ScanArgs& args, int64_t blocks) {
   emulation::run_grid({static_cast<unsigned>(blocks), 1, 1}, {kScanThreads, 1, 1}, 0, [=] { kernel(args); });
@@ -54,12 +58,16 @@ void scan(const Kernels& kernels, const ScanCall& call, Form form, DataErrorReco
   const bool chunks = form == Form::chunks && call.length() > kScanChunk;
   ScanArgs args = arguments_of_scan(call, kWide, chunks ? 1000 : 0);
   ASSERT_EQ(args.form, chunks ? kScanChunks : kScanRows);
-  if (!chunks) args.waves = form == Form::wave ? 1 : kScanThreads / kWide;
+  if (!chunks) args.waves = form == Form::wave || form == Form::packs ? 1 : kScanThreads / kWide;
   if (form == Form::elements) args.packs = 0;
   std::vector<char> workspace(place_scan(call, args, nullptr) + 256);
   place_scan(call, args, workspace.data());
   args.errors = {record, 7, 0};
   const Kernel kernel = call.dtype() == Dtype::f64 ? kernels.f64 : kernels.f32;
+  const Kernel packs = call.dtype() == Dtype::bf16  ? kernels.packs_bf16
+                       : call.dtype() == Dtype::f16 ? kernels.packs_f16
+                                                    : nullptr;
+  if (form == Form::packs && packs != nullptr && is_of_packs(args)) return run(packs, args, 1);
   if (chunks) {
     if (args.kept != nullptr) run(kernels.kept, args, 3);
     args.form = kScanTotals;
