@@ -13,6 +13,11 @@ uint32_t numerics_of(const RowsCall& call) {
   return RLK_NUMERICS_ACCURATE | RLK_NUMERICS_DETERMINISTIC | (call.keeps() ? 0u : RLK_NUMERICS_BATCH_INVARIANT);
 }
 
+// Of rows that stream through and are only reduced: threads of one of up to so many packs. More waves take less time
+// for the packs, but each of them as much for the sums over threads and what is made of them.
+constexpr int kFewThreads = 128;
+constexpr int64_t kFewPacks = 8192;
+
 // Of sums over rows: the fewer columns there are, the more chunks it takes to employ a device.
 constexpr int64_t kFewestChunkRows = 16, kMostChunks = 1024, kMostWideChunks = 256, kChunkNumbers = int64_t{1} << 20;
 // Of sums over rows as they are held: threads of all chunks. A multiple of what the H100 and its successors have at
@@ -144,8 +149,11 @@ simt::RowArgs arguments_of_rows(const RowsCall& call, int wave) {
   args.dtype = static_cast<int32_t>(call.dtype());
   const int64_t size = 16 / sdk::bytes_of(call.dtype());
   bool in_packs = args.columns % size == 0, vectors_in_packs = true;
+  int streamed = 0, written = 0;
   for (int i = 0; i < call.count; ++i) {
     const RowsArgument& argument = call.arguments[i];
+    streamed += argument.kind == Kind::streamed ? 1 : 0;
+    written += argument.is_matrix() && !argument.is_read() ? 1 : 0;
     args.tensor[i] = row_tensor(argument, call.dtype());
     if (argument.tensor == nullptr) continue;
     const bool is_in_packs = args.tensor[i].in_packs != 0;
@@ -162,7 +170,8 @@ simt::RowArgs arguments_of_rows(const RowsCall& call, int wave) {
   const auto holds = [&](int64_t threads) {
     return threads * (threads < simt::kRowSmallestWave ? std::min(simt::kRowHeldInWave, held) : held);
   };
-  const int most = has_sums ? simt::kRowMostThreads : simt::kRowThreads;
+  const bool has_few = streamed > 0 && written == 0 && packs <= kFewPacks;
+  const int most = has_sums ? simt::kRowMostThreads : has_few ? kFewThreads : simt::kRowThreads;
   args.group = call.may_share_wave ? 1 : wave;
   while (args.group < most && holds(args.group) < packs) args.group *= 2;
   while (1 << args.group_bits < args.group) ++args.group_bits;

@@ -1,5 +1,5 @@
 // Gradient of the student's logits from that of their divergence. Each row is read once.
-#include "../skeleton/logits.cuh"
+#include "../skeleton/jsd_terms.cuh"
 
 #include <rlk/formula/jsd.hpp>
 
@@ -31,9 +31,14 @@ RLK_SIMT_ROWS_BY(JsdBackward,
                      });
                    };
                    // A large factor times a small probability is in range.
-                   if (Row::kLong || !(Abs(factor) >= 0x1p100)) {
+                   if constexpr (Row::kLong) {
                      write(typename Row::Rare());
-                   } else {
+                   } else if (Abs(factor) >= 0x1p100) {
                      write(simt::RareLane());
+                   } else {
+                     put_jsd_slopes(row, grad_logits, row.source(logits), row.source(teacher_logits),
+                                    simt::LogitBase<float>(own, terms.temperature),
+                                    simt::LogitBase<float>(other, terms.temperature), terms.beta,
+                                    static_cast<float>(factor), static_cast<float>(divergence));
                    }
                  })

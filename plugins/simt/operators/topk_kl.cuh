@@ -13,17 +13,19 @@ RLK_SIMT_ROWS_BY(TopkKl,
                      divergence = own_lse = of_student = of_teacher = NAN;
                      if (are_columns(row, ids, terms.tokens)) {
                        const simt::LogitRow own = logit_row(row, row.source(logits), 0, terms.temperature);
-                       const auto student = [&](int64_t k) {
-                         return own.logp_of(row.get(logits, row.integer(ids, 0, k)), terms.temperature);
-                       };
                        if (!own.is_empty) {
-                         own_lse = own.lse;
-                         divergence = row.sum_of_list(terms.tokens, [&](int64_t k) {
-                           return topk_kl_term(terms, student(k), row.get(teacher_logp, k));
+                         const auto sums = row.template sums_of_list<3>(terms.tokens, [&](int64_t k, double(&term)[3]) {
+                           const double student =
+                               own.logp_of(row.get(logits, row.integer(ids, 0, k)), terms.temperature);
+                           const double teacher = row.get(teacher_logp, k);
+                           term[0] = topk_kl_term(terms, student, teacher);
+                           term[1] = exp(wide, student);
+                           term[2] = exp(wide, teacher);
                          });
-                         of_student = row.sum_of_list(terms.tokens, [&](int64_t k) { return exp(wide, student(k)); });
-                         of_teacher = row.sum_of_list(terms.tokens,
-                                                      [&](int64_t k) { return exp(wide, row.get(teacher_logp, k)); });
+                         own_lse = own.lse;
+                         divergence = sums.of[0].value();
+                         of_student = sums.of[1].value();
+                         of_teacher = sums.of[2].value();
                        }
                      }
                    }

@@ -2,7 +2,7 @@
 // gives them in another.
 #pragma once
 
-#include "rows.cuh"
+#include "logit_packs.cuh"
 
 #if defined(RLK_SIMT_ROWS_ON_DEVICE)
 
@@ -14,89 +14,77 @@ namespace rlk::simt {
 
 constexpr double kLogitsLog2e = 1.4426950408889634074;
 
-// Packs of a thread that are under way while it computes with as many.
-template <class Row>
-constexpr int kLogitTile = !Row::kInPacks ? 1
-                           : Row::kLong   ? 2
-                                          : 4;
+// What sums are scaled with: as good as the sum of fp32 terms asks.
+template <class A>
+struct LogitFactor {
+  using type = formula::BriefLongLane;
+};
+template <>
+struct LogitFactor<double> {
+  using type = formula::Lane<double>;
+};
 
-// Pack `place` of a row: what is beyond the row is -inf.
+// A temperature, and its inverse for what becomes fp32.
+struct LogitTemperature {
+  double value, inverse;
+
+  __device__ __forceinline__ explicit LogitTemperature(double temperature)
+      : value(temperature), inverse(temperature == 1 ? 1 : 1 / temperature) {}
+  template <bool kLong>
+  __device__ __forceinline__ double divide(double x) const {
+    return kLong ? x / value : x * inverse;
+  }
+};
+
+// What a thread has of a row: the largest logit that its wave has seen or it itself, and the sum of
+// exp((x - largest) / temperature). The difference comes first: it is exact where the power is not small.
 template <class Row>
-__device__ __forceinline__ Pack<typename Row::Element> logit_pack(const Row& row, const typename Row::Source& source,
-                                                                  int64_t place) {
-  using T = typename Row::Element;
-  const T lowest = Narrow<T>::of(-Accumulator<T>(INFINITY));
-  const int64_t column = place * Row::kSize;
-  Pack<T> out;
-  if constexpr (Row::kInPacks) {
-    if (place < row.packs()) {
-      out.bits = load_stream(source.data + column);
-      return out;
+struct LogitPart {
+  using A = typename Row::A;
+  A largest = -A(INFINITY);
+  RowSum<Row::kLong> total;
+
+  __device__ __forceinline__ void scale_to(A top, const LogitTemperature& temperature) {
+    if (largest == top) return;
+    if (total.sum != 0) {
+      const double difference = static_cast<double>(largest) - static_cast<double>(top);
+      const double factor = exp(typename LogitFactor<A>::type(), temperature.divide<Row::kLong>(difference));
+      total.sum *= factor;
+      if constexpr (Row::kLong) total.lost *= factor;
     }
+    largest = top;
   }
-  T element[Row::kSize];
-#pragma unroll
-  for (int e = 0; e < Row::kSize; ++e) {
-    element[e] = Row::kInPacks || column + e >= row.columns() ? lowest : source.data[(column + e) * source.column];
-  }
-  __builtin_memcpy(&out.bits, element, sizeof(out.bits));
-  return out;
-}
-// Calls visit(the first of its places, tile) with every kLogitTile packs of this thread.
-template <class Row, class Visit>
-__device__ __forceinline__ void each_logit_tile(const Row& row, const typename Row::Source& source,
-                                                const Visit& visit) {
-  constexpr int kTile = kLogitTile<Row>;
-  Pack<typename Row::Element> next[kTile];
-  const auto load = [&](int64_t first) {
-#pragma unroll
-    for (int u = 0; u < kTile; ++u) next[u] = logit_pack(row, source, first + u * row.group());
-  };
-  load(row.place());
-#pragma unroll 1
-  for (int64_t first = row.place(); first < row.packs(); first += kTile * row.group()) {
-    Pack<typename Row::Element> tile[kTile];
-#pragma unroll
-    for (int u = 0; u < kTile; ++u) tile[u] = next[u];
-    load(first + kTile * row.group());
-    visit(first, tile);
-  }
-}
-
-// The largest logit, and the sum of exp((x - largest) / temperature). The difference comes first: it is exact where the
-// power is not small.
+};
 template <class Row>
-__device__ __forceinline__ RowPowers logit_powers(Row& row, const typename Row::Source& source, double temperature) {
+__device__ __forceinline__ LogitPart<Row> logit_part(const Row& row, const typename Row::Source& source,
+                                                     const LogitTemperature& temperature) {
   using A = typename Row::A;
   constexpr int kSize = Row::kSize, kTile = kLogitTile<Row>;
-  const A scale = static_cast<A>(kLogitsLog2e / temperature);
-  RowLargest<A> most{-A(INFINITY)};
-  RowSum<Row::kLong> total;
-  const auto rescale = [&](A top) {
-    if (most.value == top || total.sum == 0) return;
-    const double factor = ::exp((static_cast<double>(most.value) - static_cast<double>(top)) / temperature);
-    total.sum *= factor;
-    total.lost *= factor;
-  };
-  each_logit_tile(row, source, [&](int64_t, const Pack<typename Row::Element>(&tile)[kTile]) {
-    const A top = largest(tile);
-    if (top > most.value) {
-      rescale(top);
-      most.value = top;
+  using Tile = Pack<typename Row::Element>[kTile];
+  const A scale = static_cast<A>(kLogitsLog2e / temperature.value);
+  LogitPart<Row> part;
+  // The wave's largest logit so far: else nearly every tile of a short row has a larger one for some lane.
+  const auto begin = [&](const Tile& tile) {
+    part.largest = largest(tile);
+#pragma unroll
+    for (int lanes = kWave / 2; lanes > 0; lanes /= 2) {
+      part.largest = larger_number(part.largest, wave_xor(part.largest, lanes));
     }
-    const A shift = most.value == -A(INFINITY) ? A(0) : most.value;
+  };
+  each_logit_tile(row, source, begin, [&](int64_t, const Tile& tile) {
+    const A top = largest(tile);
+    if (top > part.largest) part.scale_to(top, temperature);
+    const A shift = part.largest == -A(INFINITY) ? A(0) : part.largest;
 #pragma unroll
     for (int u = 0; u < kTile; ++u) {
       A term[kSize];
-      tile[u].unpack(term);
+      unpack(tile[u], term);
 #pragma unroll
       for (int e = 0; e < kSize; ++e) term[e] = exp2_fast(formula::Mul(formula::Sub(term[e], shift), scale));
-      row.add_terms(total, term);
+      row.add_terms(part.total, term);
     }
   });
-  const A all = row.reduce(most).value;
-  rescale(all);
-  return {static_cast<double>(all), row.reduce(total).value()};
+  return part;
 }
 
 // Of an active row and its token.
@@ -111,33 +99,73 @@ struct LogitRow {
   }
 };
 template <class Row>
-__device__ __forceinline__ LogitRow logit_row(Row& row, const typename Row::Source& source, int64_t target,
-                                              double temperature) {
-  const double logit = widen(source.data[target * source.column]);
-  const RowPowers p = logit_powers(row, source, temperature);
-  const bool is_empty = p.sum == 0;
+__device__ __forceinline__ LogitRow logit_row_of(Row& row, const typename Row::Source& source, int64_t target,
+                                                 const LogitTemperature& temperature, double largest, double sum,
+                                                 double log_of_sum) {
+  const bool is_empty = sum == 0;
   if (is_empty) row.report(kDataNoFiniteLogit, 0);
-  const double log_sum = is_empty ? NAN : ::log(p.sum);
-  LogitRow out{0, p.largest / temperature + log_sum, p.largest, log_sum, is_empty};
-  out.logp = out.logp_of(logit, temperature);
+  const double log_sum = is_empty ? NAN : log_of_sum;
+  LogitRow out{0, temperature.divide<Row::kLong>(largest) + log_sum, largest, log_sum, is_empty};
+  const double logit = widen(source.data[target * source.column]);
+  out.logp = temperature.divide<Row::kLong>(logit - largest) - log_sum;
   return out;
 }
-// Of the second model, too, which may be absent: then its numbers are 0. One text for both.
+template <class Row>
+__device__ __forceinline__ LogitRow logit_row(Row& row, const typename Row::Source& source, int64_t target,
+                                              double of_scores) {
+  const LogitTemperature temperature(of_scores);
+  LogitPart<Row> part = logit_part(row, source, temperature);
+  part.scale_to(row.reduce(RowLargest<typename Row::A>{part.largest}).value, temperature);
+  const double sum = row.reduce(part.total).value();
+  return logit_row_of(row, source, target, temperature, static_cast<double>(part.largest), sum, ::log(sum));
+}
+
+// Of the second model, too, which may be absent: then its numbers are 0.
 struct LogitRows {
   LogitRow first, second;
 };
+template <class A>
+struct TwoLargest {
+  RowLargest<A> first, second;
+
+  __device__ __forceinline__ void add(const TwoLargest& other) {
+    first.add(other.first);
+    second.add(other.second);
+  }
+  __device__ __forceinline__ TwoLargest of_lane(int lanes) const {
+    return {first.of_lane(lanes), second.of_lane(lanes)};
+  }
+};
 template <class Row, int a, int b>
 __device__ __forceinline__ LogitRows logit_rows(Row& row, RowName<a> first, RowName<b> second, int64_t target,
-                                                double temperature) {
-  LogitRows out{{0, 0, 0, 0, false}, {0, 0, 0, 0, false}};
+                                                double of_scores) {
+  using A = typename Row::A;
+  const LogitTemperature temperature(of_scores);
+  LogitPart<Row> own, other;
+  // One text for both.
 #pragma unroll 1
   for (int model = row.has(second) ? 1 : 0; model >= 0; --model) {
-    const LogitRow of = logit_row(row, model == 0 ? row.source(first) : row.source(second), target, temperature);
+    const LogitPart<Row> of = logit_part(row, model == 0 ? row.source(first) : row.source(second), temperature);
     if (model == 0) {
-      out.first = of;
+      own = of;
     } else {
-      out.second = of;
+      other = of;
     }
+  }
+  const auto top = row.reduce(TwoLargest<A>{{own.largest}, {other.largest}});
+  own.scale_to(top.first.value, temperature);
+  other.scale_to(top.second.value, temperature);
+  const auto total = row.reduce(RowSumList<Row::kLong, 2>{{own.total, other.total}});
+  const double sum = total.of[0].value(), its = total.of[1].value();
+  // Odd lanes take the logarithm of the second.
+  const double log_of = ::log(threadIdx.x % 2 == 0 ? sum : its);
+  LogitRows out{{0, 0, 0, 0, false}, {0, 0, 0, 0, false}};
+  out.first = logit_row_of(row, row.source(first), target, temperature, static_cast<double>(own.largest), sum,
+                           wave_read(log_of, 0));
+  const double its_log = wave_read(log_of, 1);
+  if (row.has(second)) {
+    out.second =
+        logit_row_of(row, row.source(second), target, temperature, static_cast<double>(other.largest), its, its_log);
   }
   return out;
 }
@@ -204,13 +232,14 @@ __device__ __forceinline__ void put_logit_gradients(Row& row, RowName<g>, const 
   const V own = static_cast<V>(of_target);
   const int64_t its_pack = target / kSize;
   const int its_place = static_cast<int>(target - its_pack * kSize);
-  each_logit_tile(row, source, [&](int64_t first, const Pack<typename Row::Element>(&tile)[kTile]) {
+  const auto none = [](const Pack<typename Row::Element>(&)[kTile]) {};
+  each_logit_tile(row, source, none, [&](int64_t first, const Pack<typename Row::Element>(&tile)[kTile]) {
 #pragma unroll
     for (int u = 0; u < kTile; ++u) {
       const int64_t pack = first + u * row.group();
       if (pack >= row.packs()) break;
       V y[kSize];
-      tile[u].unpack(y);
+      unpack(tile[u], y);
 #pragma unroll
       for (int e = 0; e < kSize; ++e) y[e] = slope(y[e], exp2_fast(base.log2_of(y[e])));
       if (pack == its_pack) {

@@ -80,14 +80,15 @@ constexpr __device__ __host__ int row_threads() {
   return Op::kSums > 0 ? kRowMostThreads : kRowThreads;
 }
 // Blocks that a multiprocessor is to hold: those that map a row need registers for what they make of a pack, but where
-// little of it is kept because one matrix streams through. Beside vectors row_held() is as small for few tensors as for
-// many, and few of them leave registers for more threads, which have more of the memory under way.
+// little of it is kept because one matrix streams through or what is written are the terms of a sum. Beside vectors
+// row_held() is as small for few tensors as for many, and few of them leave registers for more threads, which have more
+// of the memory under way.
 template <class Op>
 constexpr __device__ __host__ int row_blocks() {
   if (Op::kSums > 0) return 1;
   int written = 0, streamed = 0;
   for (int i = 0; i < Op::kTensors; ++i) {
-    written += is_written(Op::kind(i)) ? 1 : 0;
+    written += is_written(Op::kind(i)) && Op::kind(i) != RowKind::wide_out ? 1 : 0;
     streamed += Op::kind(i) == RowKind::streamed ? 1 : 0;
   }
   if (written == 0 || streamed == 1) return 3;

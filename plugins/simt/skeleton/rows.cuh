@@ -329,13 +329,26 @@ public:
     const RowTensor& tensor = args_.tensor[i];
     put_row_number(tensor, at(i) + column * tensor.column, value);
   }
-  // The sum of f(j) over numbers of a list, each of them one thread's, and what f does besides.
+  // Sums over numbers of a list, each of them one thread's: of f(j), and what f does besides; of what f(j, terms) puts
+  // into its terms.
   template <class F>
   __device__ __forceinline__ double sum_of_list(int64_t count, const F& f) {
     RowSum<true> total;
 #pragma unroll 1
     for (int64_t j = place_; j < count; j += args_.group) total.add(f(j));
     return reduce(total).value();
+  }
+  template <int terms, class F>
+  __device__ __forceinline__ RowSumList<true, terms> sums_of_list(int64_t count, const F& f) {
+    RowSumList<true, terms> total;
+#pragma unroll 1
+    for (int64_t j = place_; j < count; j += args_.group) {
+      double term[terms];
+      f(j, term);
+#pragma unroll
+      for (int k = 0; k < terms; ++k) total.of[k].add(term[k]);
+    }
+    return reduce(total);
   }
   template <int i>
   __device__ __forceinline__ bool has(RowName<i>) const {

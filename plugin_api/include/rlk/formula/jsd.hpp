@@ -60,18 +60,8 @@ RLK_FORMULA JsdToken<V> jsd_token(D d, V log_q, V log_p, double beta) {
   return token;
 }
 
-// As divergence_term, which is fp64's; in fp32 the series reaches further.
 RLK_FORMULA double divergence_of(double x, double log_x, double y, double log_y) {
   return divergence_term(Lane<double>(), x, log_x, y, log_y);
-}
-RLK_FORMULA float divergence_of(float x, float log_x, float y, float log_y) {
-  const Lane<float> d;
-  const float difference = Sub(log_y, log_x);
-  const float series = horner(d, difference, 1.0 / 5040, 1.0 / 720, 1.0 / 120, 1.0 / 24, 1.0 / 6, 0.5);
-  float far = NegMulAdd(x, difference, Sub(y, x));
-  far = far < 0 ? 0 : far;
-  const float term = Abs(difference) < 0.125f ? Mul(x, Mul(Mul(difference, difference), series)) : far;
-  return x == 0 ? y : term;
 }
 
 // The slope of the student's score, of a loss whose own is 1, but for weight_of_slope.
