@@ -1,4 +1,14 @@
 // What an operator of rows is declared with: the end of rows.cuh, which says what it means.
+//
+// RLK_SIMT_ROWS_OF_BLOCKS and RLK_SIMT_ROWS_OF_BLOCKS_WITH have a kernel of their own for rows that a block of several
+// waves holds, in matrices of packs and two dimensions: it sets up little for a row.
+//
+// RLK_SIMT_ROWS_CAUSAL(OP, arguments, ...) is of rows that end at the diagonal of their block of rows: what is beyond
+// it is neither read nor reduced, and mapped to 0.
+//
+// The lanes of a wave exchange values together: where some of them have other rows, what is done reduces as often for
+// each row, and differs between rows by way of fit_or. The host gives an RLK_SIMT_ROWS_BY and the operators of
+// rows_all.cuh, which may skip rows, a wave for each row.
 #pragma once
 
 // Of an argument: its name, its kind.

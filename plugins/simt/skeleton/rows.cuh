@@ -1,5 +1,4 @@
 // rows: a row of a matrix is reduced, in one pass or several, and mapped.
-//
 //   RLK_SIMT_ROWS(Softmax, (out(y), in(x)), {
 //     const RowPowers p = row.powers(d, from(x));
 //     row.map(d, to(y), from(x), [=](auto d, auto v) { return softmax_of(d, v, p.largest, p.share()); });
@@ -33,20 +32,10 @@
 //   row.put(rstd, value)  row.put_id(index, column)   and the same with j for number j of a list
 //   row.get(x, column), row.columns(); rows_all.cuh has more
 //
-// RLK_SIMT_ROWS_OF_BLOCKS and RLK_SIMT_ROWS_OF_BLOCKS_WITH have a kernel of their own for rows that a block of several
-// waves holds, in matrices of packs and two dimensions: it sets up little for a row.
-//
-// RLK_SIMT_ROWS_CAUSAL(OP, arguments, ...) is of rows that end at the diagonal of their block of rows: what is beyond
-// it is neither read nor reduced, and mapped to 0.
-//
 // Some lanes of a wave have a short row, a wave one that its lanes can hold, a block a longer one. Thread t takes packs
 // t, t + threads, ... of 16 bytes: of each `in` it keeps the first row_held(), and reads the others again in each pass.
 // Vectors that are in packs of the same dtype are kept too. In what order a row is summed depends on its columns and
 // its dtype alone: not on other rows, on the grid, or on strides and addresses.
-//
-// The lanes of a wave exchange values together: where some of them have other rows, what is done reduces as often for
-// each row, and differs between rows by way of fit_or. The host gives an RLK_SIMT_ROWS_BY and the operators of
-// rows_all.cuh, which may skip rows, a wave for each row.
 #pragma once
 
 #if !defined(RLK_SIMT_ROWS)  // the host reads operators too, with words of its own (host/row_words.hpp)
