@@ -26,9 +26,6 @@ constexpr int64_t kMostColumns = int64_t{1} << 30;
 int64_t column_tiles_of(const Named& call) {
   return ceil_divide(call.V, kLinearColumns);
 }
-int64_t slabs_of(const Named& call) {
-  return ceil_divide(call.D, kLinearInner);
-}
 // Statistics of one row.
 uint64_t row_bytes(const Named& call) {
   return static_cast<uint64_t>(column_tiles_of(call)) * sizeof(float) * (call.entropy != nullptr ? 3 : 2);
@@ -57,11 +54,12 @@ public:
       : OperatorPlan(device, described), multiprocessors_(device.multiprocessors()) {
     const Named call = sdk::arguments_of(described);
     dtype_ = sdk::dtype_of(*call.hidden);
-    const std::string of = sdk::format("%s_%s", kImage, sdk::name_of(dtype_));
-    const bool is_any = call.bias != nullptr || params_.softcap > 0 || slabs_of(call) <= kLinearHead + kLinearTail;
-    const bool entropy = call.entropy != nullptr;
-    cluster_ = device.kernel(kImage, of + (is_any ? "_any" : entropy ? "_entropy" : "_plain"), kLinearSharedBytes);
-    alone_ = device.kernel(kImage, of + (is_any || entropy ? "_alone_any" : "_alone"), kLinearSharedBytes);
+    const std::string form = sdk::format("%s_%s_%s", kImage, sdk::name_of(dtype_),
+                                         call.bias != nullptr || params_.softcap > 0 ? "transform"
+                                         : call.entropy != nullptr                   ? "entropy"
+                                                                                     : "plain");
+    cluster_ = device.kernel(kImage, form, kLinearSharedBytes);
+    alone_ = device.kernel(kImage, form + "_alone", kLinearSharedBytes);
     merge_ = device.kernel(kImage, sdk::format("%s_merge_%s", kImage, sdk::name_of(dtype_)));
     dynamic_symbols = sdk::bits_of(&Named::N);
     workspace_bound = UINT64_MAX;
@@ -93,7 +91,7 @@ private:
                       static_cast<float>(kLog2e / params_.temperature), 0};
     args.errors = error_sink(run);
     args.first_row = first;
-    args.slabs = static_cast<int32_t>(slabs_of(call));
+    args.slabs = static_cast<int32_t>(ceil_divide(call.D, kLinearInner));
     args.column_tiles = static_cast<int32_t>(column_tiles);
     if (column_tiles > 0) launch_tiles(args, call, first, rows, handle);
     launch_grid(merge_, ceil_divide(rows, kLinearMergeRows), kLinearMergeThreads, 0, handle, args);
@@ -152,21 +150,22 @@ sdk::Support LinearLogpWgmma::query(Device& device, const sdk::Call<Op>& describ
   if (auto refused = refuse_scaling(call.params, dtype)) return *refused;
   if (auto refused = sdk::refuse_input(call.keep_mask, "keep_mask")) return *refused;
   if (auto refused = sdk::refuse_output(call.sum_p2, "sum_p2")) return *refused;
-  for (const auto& [tensor, name] : {NamedTensor{call.ids, "ids"}, NamedTensor{call.bias, "bias"},
-                                     NamedTensor{call.mask, "mask"}, NamedTensor{call.logp, "logp"},
-                                     NamedTensor{call.lse, "lse"}, NamedTensor{call.entropy, "entropy"}}) {
+  for (const auto& [tensor, name] :
+       {NamedTensor{call.ids, "ids"}, NamedTensor{call.bias, "bias"}, NamedTensor{call.mask, "mask"},
+        NamedTensor{call.logp, "logp"}, NamedTensor{call.lse, "lse"}, NamedTensor{call.entropy, "entropy"}}) {
     if (auto refused = sdk::refuse_gaps(tensor, name)) return *refused;
   }
-  // Matrix units cut the sums of f16 products, which have 22 bits, at every step (seen on an H200): a logp of fp32 would
-  // be off by more than 2e-5. Products of bf16 have 16 bits.
+  // Matrix units cut the sums of f16 products, which have 22 bits, at every step (seen on an H200): a logp of fp32
+  // would be off by more than 2e-5. Products of bf16 have 16 bits.
   if (dtype == sdk::Dtype::f16 && sdk::dtype_of(*call.logp) == sdk::Dtype::f32) {
     return sdk::Support::no("PRECISION",
                             "matrix units' sums of f16 products are not exact enough for a logp of f32; "
                             "ask for it in f16, or pass bf16");
   }
   if (call.D % 8 != 0) {
-    return sdk::Support::no("SIZES", sdk::format("D is %lld; the bulk copy engine takes rows of multiples of 8 elements",
-                                                 static_cast<long long>(call.D)));
+    return sdk::Support::no("SIZES",
+                            sdk::format("D is %lld; the bulk copy engine takes rows of multiples of 8 elements",
+                                        static_cast<long long>(call.D)));
   }
   if (call.V > kMostColumns || call.D > kMostColumns) {
     return sdk::Support::no("SIZES", "these kernels take up to 2^30 entries of the vocabulary and elements of a row");
@@ -190,8 +189,8 @@ sdk::Support LinearLogpWgmma::query(Device& device, const sdk::Call<Op>& describ
   const auto launches = static_cast<double>(ceil_divide(call.N, std::max<int64_t>(launch_rows_of(call), 1)));
   const double idle = idle_factor(device, row_tiles * column_tiles);
   const double bytes = 2.0 * static_cast<double>(call.D) * static_cast<double>(call.N + call.V);
-  answer.cost_us = 2 * kLaunchUs * launches +
-                   std::max(idle * device.matrix_us(2 * products * kMatrixWork), device.bytes_us(bytes));
+  answer.cost_us =
+      2 * kLaunchUs * launches + std::max(idle * device.matrix_us(2 * products * kMatrixWork), device.bytes_us(bytes));
   return answer;
 }
 std::unique_ptr<sdk::Plan> LinearLogpWgmma::plan(Device& device, const sdk::Call<Op>& call) {

@@ -29,8 +29,8 @@ __device__ __forceinline__ void barriers_ready() {
 __device__ __forceinline__ void barrier_expect(uint32_t barrier, int bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
-// At the barrier that lies there in the shared memory of that block of the cluster. Nothing that this thread has written
-// is shown to the other block: a fence for that would cost more than a slab's products.
+// At the barrier that lies there in the shared memory of that block of the cluster. Nothing that this thread has
+// written is shown to the other block: a fence for that would cost more than a slab's products.
 __device__ __forceinline__ void barrier_arrive_at(uint32_t barrier, int block) {
   asm volatile(
       "{\n"
@@ -83,15 +83,6 @@ __device__ __forceinline__ void copy_slab_to(uint32_t to, const cuda::TensorMap&
       "{%2, %3, %4, %3}], [%5], %6;" ::"r"(to),
       "l"(&from), "r"(column), "r"(0), "r"(row), "r"(barrier), "h"(static_cast<uint16_t>(blocks))
       : "memory");
-}
-
-// The compiler moves no access to this register across this point.
-__device__ __forceinline__ void pin_register(float& x) {
-  asm volatile("" : "+f"(x)::"memory");
-}
-
-__device__ __forceinline__ void trap_if(bool is_wrong) {
-  if (is_wrong) __trap();
 }
 
 // --- Registers of a warpgroup. The block's total stays what it was at the launch.

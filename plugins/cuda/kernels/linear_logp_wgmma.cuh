@@ -22,11 +22,10 @@ using cuda::kLinearRows;
 using cuda::kLinearStages;
 using cuda::LinearLogpWgmmaArgs;
 
-// Blocks of a cluster, and what a kernel has beside the plain statistics: entropy, a bias or a softcap. kHead, kTail:
-// slabs at the beginning and at the end of a sum that are multiplied beside statistics, 0: none are.
-template <int kCluster_, bool kEntropy_, bool kTransform_, int kHead_ = 0, int kTail_ = 0>
+// Blocks of a cluster, and what a kernel has beside the plain statistics: entropy, a bias or a softcap.
+template <int kCluster_, bool kEntropy_, bool kTransform_>
 struct LinearForm {
-  static constexpr int kCluster = kCluster_, kHead = kHead_, kTail = kTail_;
+  static constexpr int kCluster = kCluster_;
   static constexpr bool kEntropy = kEntropy_, kTransform = kTransform_;
 };
 
@@ -91,62 +90,54 @@ __device__ __forceinline__ void fetch_slabs(const LinearLogpWgmmaArgs& args, uin
   }
 }
 
-// Of a row and some columns.
+// Of a row and a tile's columns. A NaN is in the sum, not in the top.
 struct LinearStatistics {
   float top, sum, weighted;
 };
 
-// Two disjoint parts of a row. A NaN is in the sum, not in the top.
-template <bool kEntropy>
-__device__ __forceinline__ void add_statistics(LinearStatistics& to, const LinearStatistics& part, float scale) {
-  const float top = fmaxf(to.top, part.top), base = top == -INFINITY ? 0.0f : top;
-  const float d_to = (to.top - base) * scale, d_part = (part.top - base) * scale;
-  const float f_to = simt::exp2_fast(d_to), f_part = simt::exp2_fast(d_part);
-  if constexpr (kEntropy) {
-    // exp(d) d with d measured from the new top: d grows by (its top - top) * scale.
-    const float own = fmaf(d_to > -1024.0f ? d_to : -1024.0f, to.sum, to.weighted);
-    const float others = fmaf(d_part > -1024.0f ? d_part : -1024.0f, part.sum, part.weighted);
-    to.weighted = fmaf(own, f_to, others * f_part);
-  }
-  // What was summed under a top of -inf is 0 (or NaN, and stays so).
-  to.sum = fmaf(to.sum, f_to, part.sum * f_part);
-  to.top = top;
-}
-
-// Half of a thread's scores: rows 16 warp + lane / 4 and the one 8 below, columns 8 j + lane % 4 * 2 + e.
+// A thread's scores: rows 16 warp + lane / 4 and the one 8 below, columns 8 j + lane % 4 * 2 + e.
 template <class T, class Form>
 struct LinearScores {
-  static constexpr int kN = kLinearColumns / 2 / 8;
-  float (&x)[kN][4];
+  static constexpr int kN = kLinearColumns / 8;
+  float x[kN][4];
 
-  // The compiler moves no access to these across this point.
-  __device__ __forceinline__ void pin() {
+  // a, b: descriptors of a slab's operands. add 0: what was here is dropped.
+  __device__ __forceinline__ void multiply(uint64_t a, uint64_t b, int add) {
+    begin_products();
 #pragma unroll
-    for (int j = 0; j < kN; ++j) {
-#pragma unroll
-      for (int e = 0; e < 4; ++e) pin_register(x[j][e]);
+    for (int k = 0; k < kLinearInner / 16; ++k) {
+      multiply_group<T, true, true>(x, a + 2 * k, b + 2 * k, k > 0 ? 1 : add);  // 32 bytes on
     }
+    commit_products();
   }
 
   // y = cap(x + bias); first: the lane's first column.
   __device__ __forceinline__ void transform(const simt::LogitTransform& of, int64_t first, int64_t vocab) {
-    const float softcap = static_cast<float>(of.softcap);
-    const float inverse = softcap > 0.0f ? static_cast<float>(1.0 / of.softcap) : 0.0f;
     const T* const bias = static_cast<const T*>(of.bias);
+    if (bias != nullptr) {
 #pragma unroll
-    for (int j = 0; j < kN; ++j) {
+      for (int j = 0; j < kN; ++j) {
 #pragma unroll
-      for (int e = 0; e < 2; ++e) {
-        const int64_t column = first + 8 * j + e;
-        const float add = bias != nullptr && column < vocab ? simt::widen(bias[column]) : 0.0f;
+        for (int e = 0; e < 2; ++e) {
+          const int64_t column = first + 8 * j + e;
+          const float add = column < vocab ? simt::widen(bias[column]) : 0.0f;
+          x[j][e] += add;
+          x[j][2 + e] += add;
+        }
+      }
+    }
+    if (of.softcap > 0) {
+      const float softcap = static_cast<float>(of.softcap), inverse = static_cast<float>(1.0 / of.softcap);
 #pragma unroll
-        for (int h = 0; h < 2; ++h) x[j][2 * h + e] = simt::cap_logit(x[j][2 * h + e], add, softcap, inverse);
+      for (int j = 0; j < kN; ++j) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) x[j][i] = simt::cap_logit(x[j][i], 0.0f, softcap, inverse);
       }
     }
   }
 
   // There are so many columns, counted from the lane's first.
-  __device__ __forceinline__ void hide_from(int columns) {
+  __device__ __forceinline__ void hide_from(int64_t columns) {
 #pragma unroll
     for (int j = 0; j < kN; ++j) {
 #pragma unroll
@@ -199,217 +190,58 @@ struct LinearScores {
   }
 };
 
-// The rows of a warpgroup that this thread has of a tile, and what is known of them.
-struct LinearPlace {
-  int row, column;  // of the tile
-  int target[2];    // of both rows, counted from the tile's first column; far outside where it is not here
-  LinearStatistics left[2];
-};
-
-// The work of warpgroup 0 or 1 of those that compute. Scores are two halves, each with the sums of 128 columns: the
-// last kTail slabs are multiplied for the left half, then for the right one, the first kHead slabs of the next tile the
-// same. So one half's statistics are made beside the products of the other.
+// The work of warpgroup 0 or 1 of those that compute.
 template <class T, class Form>
-class LinearWarpgroup {
-public:
-  __device__ __forceinline__ LinearWarpgroup(const LinearLogpWgmmaArgs& args, uint32_t shared, int rank, int warpgroup)
-      : args_(args),
-        full_{shared, 0},
-        held_{shared, 0},
-        layout_(operand_layout(0)),
-        lane_(static_cast<int>(threadIdx.x) % 32),
-        own_row_(rank * kLinearRows + warpgroup * 64 + static_cast<int>(threadIdx.x) % 128 / 32 * 16 + lane_ / 4),
-        own_column_(lane_ % 4 * 2),
-        own_lines_(warpgroup * 64 * kRowBytes) {}
-
-  // Of any sums: products, then the statistics of both halves.
-  __device__ __forceinline__ void run_apart() {
-    float x[kLinearColumns / 8][4];
-    auto& left = *reinterpret_cast<float(*)[kLinearColumns / 16][4]>(x);
-    auto& right = *reinterpret_cast<float(*)[kLinearColumns / 16][4]>(x + kLinearColumns / 16);
-    for (LinearTiles<Form::kCluster> tiles; tiles.next(args_);) {
-      LinearPlace at = place(tiles);
-#pragma unroll 1
-      for (int slab = 0; slab < args_.slabs; ++slab) {
-        multiply_slab(x, slab > 0 ? 1 : 0);
-        wait_products<1>();
-        release(held_count_);
-        held_count_ = 1;
-      }
-      wait_products<0>();
-      release(1);
-      settle(left, at, 0);
+__device__ __forceinline__ void compute_scores(const LinearLogpWgmmaArgs& args, uint32_t shared, int rank,
+                                               int warpgroup) {
+  constexpr int kRowBytes = 2 * kLinearInner;
+  const int thread = static_cast<int>(threadIdx.x) % 128, lane = thread % 32;
+  const int own_row = rank * kLinearRows + warpgroup * 64 + thread / 32 * 16 + lane / 4, own_column = lane % 4 * 2;
+  const int rows = static_cast<int>(args.tokens.rows);
+  const uint64_t layout = operand_layout(0);
+  const auto release = [lane](uint32_t barrier) {
+    if (lane < Form::kCluster) barrier_arrive_at(barrier, lane);
+  };
+  LinearRing ring{shared, 0};
+  LinearScores<T, Form> scores;
+  for (LinearTiles<Form::kCluster> tiles; tiles.next(args);) {
+    int target[2];  // of both rows, counted from the lane's first column
 #pragma unroll
-      for (int h = 0; h < 2; ++h) begin(left, at, h);
-      finish(right, at);
+    for (int h = 0; h < 2; ++h) {
+      const int row = tiles.row + own_row + 8 * h;
+      const int64_t column = row < rows ? simt::resolve_token(args.tokens, row).target - tiles.column : -1;
+      target[h] = column >= 0 && column < kLinearColumns ? static_cast<int>(column) - own_column : -1;
     }
-  }
-
-  // Of sums of more than kHead + kTail slabs.
-  __device__ __forceinline__ void run() {
-    float x[kLinearColumns / 8][4];
-    auto& left = *reinterpret_cast<float(*)[kLinearColumns / 16][4]>(x);
-    auto& right = *reinterpret_cast<float(*)[kLinearColumns / 16][4]>(x + kLinearColumns / 16);
-    LinearTiles<Form::kCluster> tiles;
-    if (!tiles.next(args_)) return;
-    LinearRing first = full_;
-    begin_products();
-    multiply_slabs<Form::kHead>(left, false, true);
-    commit_products();
-    for (;;) {
-      LinearPlace at = place(tiles);
-      begin_products();
-#pragma unroll
-      for (int slab = 0; slab < Form::kHead; ++slab) {
-        multiply_half(right, first, 1, slab > 0 ? 1 : 0);
-        first.advance();
-      }
-      commit_products();
+    uint32_t before = 0;  // the barrier of the slab that may still be read
 #pragma unroll 1
-      for (int slab = Form::kHead; slab < args_.slabs - Form::kTail; ++slab) {
-        multiply_slab(x, 1);
-        wait_products<1>();
-        release(held_count_);
-        held_count_ = 1;
-      }
-      first = full_;
-      begin_products();
-      multiply_slabs<Form::kTail>(left, true, true);
-      commit_products();
+    for (int slab = 0; slab < args.slabs; ++slab) {
+      barrier_wait(ring.full(), ring.parity);
+      scores.multiply(operand_at(layout, ring.slab() + warpgroup * 64 * kRowBytes),
+                      operand_at(layout, ring.slab() + kLinearRows * kRowBytes), slab > 0 ? 1 : 0);
       wait_products<1>();
-      release(1);
-      begin_products();
-#pragma unroll
-      for (int slab = 0; slab < Form::kTail; ++slab) {
-        multiply_half(right, first, 1, 1);
-        commit_products();
-        first.advance();
-      }
-      wait_products<Form::kTail>();
-      settle(left, at, 0);
-      begin(left, at, 0);
-      wait_products<Form::kTail - 1>();
-      release(1);
-      begin(left, at, 1);
-      wait_products<0>();
-      release(Form::kTail - 1);
-      // Behind the last tile products of what happens to lie there: without a branch the compiler keeps them apart from
-      // the other half.
-      const bool has_next = tiles.next(args_);
-      first = full_;
-      begin_products();
-      multiply_slabs<Form::kHead>(left, false, has_next);
-      commit_products();
-      finish(right, at);
-      if (!has_next) break;
+      if (slab > 0) release(before);
+      before = ring.empty();
+      ring.advance();
     }
     wait_products<0>();
-  }
+    release(before);
 
-private:
-  static constexpr int kRowBytes = 2 * kLinearInner, kWeights = kLinearRows * kRowBytes;
-  static constexpr int kHalfBytes = kLinearColumns / 2 * kRowBytes;
-
-  // The next slab; a group. add 0: what was in x is dropped.
-  __device__ __forceinline__ void multiply_slab(float (&x)[kLinearColumns / 8][4], int add) {
-    barrier_wait(full_.full(), full_.parity);
-    begin_products();
-#pragma unroll
-    for (int k = 0; k < kLinearInner / 16; ++k) {
-      multiply_group<T, true, true>(x, operand_at(layout_, full_.slab() + own_lines_ + 32 * k),
-                                    operand_at(layout_, full_.slab() + kWeights + 32 * k), k > 0 ? 1 : add);
-    }
-    commit_products();
-    full_.advance();
-  }
-  __device__ __forceinline__ void multiply_half(float (&x)[kLinearColumns / 16][4], const LinearRing& ring, int half,
-                                                int add) {
-#pragma unroll
-    for (int k = 0; k < kLinearInner / 16; ++k) {
-      multiply_group<T, true, true>(x, operand_at(layout_, ring.slab() + own_lines_ + 32 * k),
-                                    operand_at(layout_, ring.slab() + kWeights + half * kHalfBytes + 32 * k), k > 0 ? 1 : add);
-    }
-  }
-  // The next slabs, which stay held.
-  template <int kSlabs>
-  __device__ __forceinline__ void multiply_slabs(float (&x)[kLinearColumns / 16][4], bool add, bool are_there) {
-#pragma unroll
-    for (int slab = 0; slab < kSlabs; ++slab) {
-      if (are_there) barrier_wait(full_.full(), full_.parity);
-      multiply_half(x, full_, 0, add || slab > 0 ? 1 : 0);
-      full_.advance();
-    }
-    held_count_ += kSlabs;
-  }
-  // The oldest slabs, in all blocks of the cluster.
-  __device__ __forceinline__ void release(int slabs) {
-    held_count_ -= slabs;
-#pragma unroll 1
-    for (int i = 0; i < slabs; ++i) {
-      if (lane_ < Form::kCluster) barrier_arrive_at(held_.empty(), lane_);
-      held_.advance();
-    }
-  }
-
-  __device__ __forceinline__ LinearPlace place(const LinearTiles<Form::kCluster>& tiles) const {
-    LinearPlace at;
-    at.row = tiles.row;
-    at.column = tiles.column;
+    const int64_t columns = args.tokens.vocab - tiles.column - own_column;
+    if constexpr (Form::kTransform) scores.transform(args.transform, tiles.column + own_column, args.tokens.vocab);
+    if (columns < kLinearColumns) scores.hide_from(columns);
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      const int row = tiles.row + own_row_ + 8 * h;
-      const int64_t target = row < args_.tokens.rows ? simt::resolve_token(args_.tokens, row).target : -1;
-      const int64_t from_tile = target < 0 ? -1 : target - tiles.column;
-      at.target[h] = from_tile >= 0 && from_tile < kLinearColumns ? static_cast<int>(from_tile) : -kLinearColumns;
-    }
-    return at;
-  }
-
-  // half's columns as y, the target's to memory.
-  __device__ __forceinline__ void settle(float (&x)[kLinearColumns / 16][4], const LinearPlace& at, int half) {
-    LinearScores<T, Form> scores{x};
-    scores.pin();
-    const int column = at.column + own_column_ + half * (kLinearColumns / 2);
-    const int64_t columns = args_.tokens.vocab - column;
-    if constexpr (Form::kTransform) scores.transform(args_.transform, column, args_.tokens.vocab);
-    if (columns < kLinearColumns / 2) scores.hide_from(static_cast<int>(columns));
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const int target = at.target[h] - half * (kLinearColumns / 2);
-      if (target >= 0 && target < kLinearColumns / 2) {
-        scores.store_target(h, target - own_column_, args_.target + at.row + own_row_ + 8 * h);
-      }
+      const int row = tiles.row + own_row + 8 * h;
+      if (target[h] >= 0) scores.store_target(h, target[h], args.target + row);
+      const LinearStatistics its = scores.statistics(h, args.transform.exp2_scale);
+      if (own_column != 0 || row >= rows) continue;
+      const int64_t at = static_cast<int64_t>(tiles.column / kLinearColumns) * rows + row;
+      args.top[at] = its.top;
+      args.sum[at] = its.sum;
+      if (Form::kEntropy && args.weighted != nullptr) args.weighted[at] = its.weighted;
     }
   }
-  // Of row h.
-  __device__ __forceinline__ void begin(float (&x)[kLinearColumns / 16][4], LinearPlace& at, int h) {
-    at.left[h] = LinearScores<T, Form>{x}.statistics(h, args_.transform.exp2_scale);
-    // Never true. Without a branch here the compiler waits first and makes the sums beside idle tensor cores.
-    trap_if(at.left[h].sum < 0.0f);
-  }
-  __device__ __forceinline__ void finish(float (&x)[kLinearColumns / 16][4], LinearPlace& at) {
-    settle(x, at, 1);
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      LinearStatistics& all = at.left[h];
-      const LinearStatistics right = LinearScores<T, Form>{x}.statistics(h, args_.transform.exp2_scale);
-      add_statistics<Form::kEntropy>(all, right, args_.transform.exp2_scale);
-      const int64_t row = at.row + own_row_ + 8 * h;
-      if (own_column_ == 0 && row < args_.tokens.rows) {
-        const int64_t to = static_cast<int64_t>(at.column / kLinearColumns) * args_.tokens.rows + row;
-        args_.top[to] = all.top;
-        args_.sum[to] = all.sum;
-        if constexpr (Form::kEntropy) args_.weighted[to] = all.weighted;
-      }
-    }
-  }
-
-  const LinearLogpWgmmaArgs& args_;
-  LinearRing full_, held_;  // the next slab; the oldest that is not released
-  int held_count_ = 0;
-  const uint64_t layout_;
-  const int lane_, own_row_, own_column_, own_lines_;
-};
+}
 
 template <class T, class Form>
 __device__ __forceinline__ void linear_logp_wgmma(const LinearLogpWgmmaArgs& args) {
@@ -432,18 +264,13 @@ __device__ __forceinline__ void linear_logp_wgmma(const LinearLogpWgmmaArgs& arg
     if (threadIdx.x == 0) fetch_slabs<Form::kCluster>(args, shared, rank);
   } else {
     take_registers<232>();
-    LinearWarpgroup<T, Form> computing(args, shared, rank, warpgroup - 1);
-    if constexpr (Form::kHead > 0) {
-      computing.run();
-    } else {
-      computing.run_apart();
-    }
+    compute_scores<T, Form>(args, shared, rank, warpgroup - 1);
   }
   cluster_sync();  // no block leaves while another may still fetch for it or arrive at its barriers
 }
 
-// A row's tiles by turns to groups of threads, then those of all groups in order, in fp64; everything that needs a row's
-// own values.
+// A row's tiles by turns to groups of threads, then those of all groups in order, in fp64; everything that needs a
+// row's own values.
 template <class T>
 __device__ __forceinline__ void linear_logp_merge(const LinearLogpWgmmaArgs& args) {
   constexpr int kRows = cuda::kLinearMergeRows, kGroups = cuda::kLinearMergeThreads / kRows;

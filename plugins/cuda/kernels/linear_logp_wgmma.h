@@ -9,8 +9,6 @@ constexpr int kLinearRows = 128;     // of a tile of the scores, hidden states
 constexpr int kLinearColumns = 256;  // entries of the vocabulary
 constexpr int kLinearInner = 64;     // of the sum, at a time: a slab
 constexpr int kLinearStages = 4;     // slabs of both operands that a block has room for
-// Slabs at the beginning and at the end of a sum that are multiplied beside the statistics of other scores.
-constexpr int kLinearHead = 2, kLinearTail = 2;
 constexpr int kLinearThreads = 384;
 constexpr int kLinearCluster = 2;  // blocks, each with rows of its own, that share the fetched weights
 
@@ -27,13 +25,13 @@ struct LinearLogpWgmmaArgs {
   simt::LogitTransform transform;
   // Of each tile of columns and each row of this launch: the largest y, the sum of exp((y - largest) / temperature)
   // and, with entropy, that of exp(d) d with d = (y - largest) / temperature * log2(e).
-  float* top;       // [column_tiles, rows]
-  float* sum;       // [column_tiles, rows]
-  float* weighted;  // [column_tiles, rows], nullptr: not wanted
-  float* target;    // [rows]: y of the target, of rows whose target is here
-  void* logp;       // [rows] of this launch, as all results
-  float* lse;       // nullptr: not wanted
-  float* entropy;   // nullptr: not wanted
+  float* top;                   // [column_tiles, rows]
+  float* sum;                   // [column_tiles, rows]
+  float* weighted;              // [column_tiles, rows], nullptr: not wanted
+  float* target;                // [rows]: y of the target, of rows whose target is here
+  void* logp;                   // [rows] of this launch, as all results
+  float* lse;                   // nullptr: not wanted
+  float* entropy;               // nullptr: not wanted
   int64_t first_row;            // of this launch, of data errors
   int32_t slabs, column_tiles;  // of a sum, of the vocabulary
   int32_t row_units;            // rows that a cluster takes at a time

@@ -67,7 +67,8 @@ __device__ __forceinline__ void multiply_group(float (&c)[32][4], uint64_t a, ui
         : "l"(a), "l"(b), "n"(kInnerA ? 0 : 1), "n"(kInnerB ? 0 : 1), "r"(add));
   } else {
     asm volatile(
-        "{\n.reg .pred add;\nsetp.ne.b32 add, %132, 0;\nwgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16 {%0, %1, %2, "
+        "{\n.reg .pred add;\nsetp.ne.b32 add, %132, 0;\nwgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16 {%0, %1, "
+        "%2, "
         "%3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, "
         "%26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
         "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, "
@@ -121,7 +122,8 @@ __device__ __forceinline__ void multiply_group(float (&c)[16][4], uint64_t a, ui
         : "l"(a), "l"(b), "n"(kInnerA ? 0 : 1), "n"(kInnerB ? 0 : 1), "r"(add));
   } else {
     asm volatile(
-        "{\n.reg .pred add;\nsetp.ne.b32 add, %68, 0;\nwgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {%0, %1, %2, "
+        "{\n.reg .pred add;\nsetp.ne.b32 add, %68, 0;\nwgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {%0, %1, "
+        "%2, "
         "%3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, "
         "%26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
         "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, %64, %65, add, 1, 1, %66, "

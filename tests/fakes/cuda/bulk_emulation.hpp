@@ -9,9 +9,9 @@
 #include <cstdlib>
 
 // The blocks of the kernel's clusters are found by its name.
-#define RLK_CLUSTER_KERNEL(name, blocks, threads)                                                   \
-  extern "C" __attribute__((visibility("default"))) const unsigned name##_cluster;                  \
-  const unsigned name##_cluster = blocks;                                                           \
+#define RLK_CLUSTER_KERNEL(name, blocks, threads)                                  \
+  extern "C" __attribute__((visibility("default"))) const unsigned name##_cluster; \
+  const unsigned name##_cluster = blocks;                                          \
   extern "C" __attribute__((visibility("default"))) void name
 
 namespace rlk::cuda_kernels {
@@ -77,7 +77,8 @@ inline void copy_slab_to(uint32_t to, const cuda::TensorMap& from, int column, i
           const int64_t at_row = row + int64_t{r}, at_column = column + int64_t{c};
           uint16_t element = 0;
           if (at_row >= 0 && at_row < map.rows && at_column >= 0 && at_column < map.columns) {
-            std::memcpy(&element, static_cast<const unsigned char*>(map.data) + at_row * map.row_bytes + 2 * at_column, 2);
+            std::memcpy(&element, static_cast<const unsigned char*>(map.data) + at_row * map.row_bytes + 2 * at_column,
+                        2);
           }
           const uint32_t address = to + 128 * r + 2 * c;
           std::memcpy(shared + (address ^ (address >> 7 & 7) << 4), &element, 2);
@@ -92,10 +93,6 @@ inline void copy_slab(uint32_t to, const cuda::TensorMap& from, int column, int 
   copy_slab_to(to, from, column, row, barrier, 1u << emulation::block_of_cluster());
 }
 
-inline void pin_register(float&) {}
-inline void trap_if(bool is_wrong) {
-  if (is_wrong) std::abort();
-}
 template <int kRegisters>
 void give_registers() {}
 template <int kRegisters>

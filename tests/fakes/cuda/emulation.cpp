@@ -115,8 +115,8 @@ struct Fiber : Seat {
   Block* block = nullptr;
   Wave* wave = nullptr;
   const std::function<bool()>* ready = nullptr;  // of one that asks
-  std::vector<Copy> copies;        // that have not happened
-  std::vector<size_t> group_ends;  // of those, in copies: what was committed together
+  std::vector<Copy> copies;                      // that have not happened
+  std::vector<size_t> group_ends;                // of those, in copies: what was committed together
 };
 static_assert(sizeof(Fiber) <= kSeatBytes);
 
@@ -253,7 +253,8 @@ void run_cluster(Cluster& cluster, Fibers& fibers, size_t block_threads) {
     if (!any && done < cluster.blocks.size()) abort_deadlock(cluster.blocks);
   }
   if (cluster.copies.empty()) return;
-  std::fprintf(stderr, "emulated kernel: has returned before %zu of its copies were waited for\n", cluster.copies.size());
+  std::fprintf(stderr, "emulated kernel: has returned before %zu of its copies were waited for\n",
+               cluster.copies.size());
   std::abort();
 }
 

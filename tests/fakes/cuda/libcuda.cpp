@@ -330,8 +330,9 @@ API cuTensorMapEncodeTiled(void* map, int type, uint32_t rank, void* data, const
     return runtime().invalid_value;
   }
   if (sizes[1] != 1 || sizes[3] != 1 || box[1] != 1 || box[3] != 1) return 801;  // no copy here has more dimensions
-  const fake_cuda::TensorMap made{data, static_cast<int64_t>(sizes[0]), static_cast<int64_t>(sizes[2]),
-                                  static_cast<int64_t>(strides[1]), box[2], 0, {}};
+  const fake_cuda::TensorMap made{
+      data, static_cast<int64_t>(sizes[0]), static_cast<int64_t>(sizes[2]), static_cast<int64_t>(strides[1]), box[2], 0,
+      {}};
   std::memcpy(map, &made, sizeof(made));
   return 0;
 }

@@ -104,9 +104,9 @@ int find_function(Module& module, const char* name, void** out) {
   void* const entry = library != nullptr ? dlsym(library, name) : nullptr;
   if (entry == nullptr) return kNotFound;
   const auto* const cluster = static_cast<const unsigned*>(dlsym(library, (std::string(name) + "_cluster").c_str()));
-  return *out = functions().add(std::make_shared<Function>(
-             Function{module.device, name, entry, std::min(shared_bytes(), vendor().plain_shared),
-                      cluster != nullptr ? *cluster : 1})),
+  return *out = functions().add(std::make_shared<Function>(Function{module.device, name, entry,
+                                                                    std::min(shared_bytes(), vendor().plain_shared),
+                                                                    cluster != nullptr ? *cluster : 1})),
          0;
 }
 
@@ -114,7 +114,8 @@ int launch(Function& function, const unsigned grid[3], const unsigned block[3], 
            void** parameters, const char* call) {
   const uint64_t threads = uint64_t{grid[0]} * block[0];
   if (grid[0] == 0 || grid[1] != 1 || grid[2] != 1 || block[0] == 0 || block[0] > 1024 || block[1] != 1 ||
-      block[2] != 1 || threads >= vendor().grid_threads || shared > function.shared_limit || grid[0] % function.cluster != 0) {
+      block[2] != 1 || threads >= vendor().grid_threads || shared > function.shared_limit ||
+      grid[0] % function.cluster != 0) {
     return runtime().invalid_value;
   }
   if (function.device != current_device()) {
