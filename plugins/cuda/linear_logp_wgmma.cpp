@@ -30,9 +30,9 @@ int64_t column_tiles_of(const Named& call) {
 uint64_t row_bytes(const Named& call) {
   return static_cast<uint64_t>(column_tiles_of(call)) * sizeof(float) * (call.entropy != nullptr ? 3 : 2);
 }
-// Of a launch: all rows, or as many whole clusters as the statistics have room for.
+// Of a launch: all rows, or as many whole tiles as the statistics have room for.
 int64_t launch_rows_of(const Named& call) {
-  constexpr int64_t kWhole = kLinearRows * kLinearCluster;
+  constexpr int64_t kWhole = kLinearRows;
   const auto fit = static_cast<int64_t>(kMostStatistics / std::max<uint64_t>(row_bytes(call), 1)) / kWhole * kWhole;
   const int64_t launches = ceil_divide(call.N, std::max(fit, kWhole));
   return launches < 2 ? call.N : ceil_divide(ceil_divide(call.N, launches), kWhole) * kWhole;
@@ -54,12 +54,10 @@ public:
       : OperatorPlan(device, described), multiprocessors_(device.multiprocessors()) {
     const Named call = sdk::arguments_of(described);
     dtype_ = sdk::dtype_of(*call.hidden);
-    const std::string form = sdk::format("%s_%s_%s", kImage, sdk::name_of(dtype_),
-                                         call.bias != nullptr || params_.softcap > 0 ? "transform"
-                                         : call.entropy != nullptr                   ? "entropy"
-                                                                                     : "plain");
-    cluster_ = device.kernel(kImage, form, kLinearSharedBytes);
-    alone_ = device.kernel(kImage, form + "_alone", kLinearSharedBytes);
+    const char* const form = call.bias != nullptr || params_.softcap > 0 ? "transform"
+                             : call.entropy != nullptr                   ? "entropy"
+                                                                         : "plain";
+    tiles_ = device.kernel(kImage, sdk::format("%s_%s_%s", kImage, sdk::name_of(dtype_), form), kLinearSharedBytes);
     merge_ = device.kernel(kImage, sdk::format("%s_merge_%s", kImage, sdk::name_of(dtype_)));
     dynamic_symbols = sdk::bits_of(&Named::N);
     workspace_bound = UINT64_MAX;
@@ -121,22 +119,20 @@ private:
 
   void launch_tiles(LinearLogpWgmmaArgs& args, const Named& call, int64_t first, int64_t rows,
                     StreamHandle handle) const {
-    const int64_t blocks = rows > kLinearRows ? kLinearCluster : 1, unit = kLinearRows * blocks;
     const int64_t hidden_stride = call.hidden->strides[0];
     args.hidden = matrix_map(sdk::data_of<const char>(call.hidden) + 2 * first * hidden_stride, hidden_stride, dtype_,
                              call.D, rows, kLinearRows);
-    args.weight = matrix_map(sdk::data_of(call.weight), call.weight->strides[0], dtype_, call.D, call.V,
-                             static_cast<int>(kLinearColumns / blocks));
-    args.row_units = static_cast<int32_t>(ceil_divide(rows, unit));
-    args.band_units = static_cast<int32_t>(kBandRows / unit);
-    const int64_t clusters = std::min<int64_t>(int64_t{args.row_units} * args.column_tiles, multiprocessors_ / blocks);
-    launch_grid(blocks > 1 ? cluster_ : alone_, std::max<int64_t>(clusters, 1) * blocks, kLinearThreads,
+    args.weight =
+        matrix_map(sdk::data_of(call.weight), call.weight->strides[0], dtype_, call.D, call.V, kLinearColumns);
+    args.row_tiles = static_cast<int32_t>(ceil_divide(rows, kLinearRows));
+    args.band_tiles = static_cast<int32_t>(kBandRows / kLinearRows);
+    launch_grid(tiles_, std::min(int64_t{args.row_tiles} * args.column_tiles, multiprocessors_), kLinearThreads,
                 kLinearSharedBytes, handle, args);
   }
 
   const int64_t multiprocessors_;
   sdk::Dtype dtype_;
-  FunctionHandle cluster_ = nullptr, alone_ = nullptr, merge_ = nullptr;
+  FunctionHandle tiles_ = nullptr, merge_ = nullptr;
 };
 
 }  // namespace

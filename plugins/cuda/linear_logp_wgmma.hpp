@@ -12,12 +12,9 @@ struct LinearLogpWgmma {
   static constexpr const char* kName = "wgmma";
   static sdk::Support query(simt::host::Device& device, const sdk::Call<Op>& described);
   static std::unique_ptr<sdk::Plan> plan(simt::host::Device& device, const sdk::Call<Op>& call);
-  // Rows of the bulk copy engine's strides, a second slab, a ring that has come round; a cluster's first and second
-  // rows.
-  static constexpr rlk_switch kSwitches[] = {{sizeof(rlk_switch), 0, "D", 72},
-                                             {sizeof(rlk_switch), 0, "D", 328},
-                                             {sizeof(rlk_switch), 0, "N", 129},
-                                             {sizeof(rlk_switch), 0, "N", 257}};
+  // Sizes that the bulk copy engine can step through: a second slab, a ring that has come round, a second tile of rows.
+  static constexpr rlk_switch kSwitches[] = {
+      {sizeof(rlk_switch), 0, "D", 72}, {sizeof(rlk_switch), 0, "D", 328}, {sizeof(rlk_switch), 0, "N", 129}};
 };
 
 }  // namespace rlk::cuda

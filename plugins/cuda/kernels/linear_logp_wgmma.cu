@@ -5,15 +5,11 @@
 using namespace rlk::cuda_kernels;
 using namespace rlk::cuda;
 
-// entropy, transform. alone: of a single tile's rows, without a cluster.
-#define RLK_LINEAR_LOGP_KERNEL(T, form, ...)                                         \
-  RLK_CLUSTER_KERNEL(linear_logp_wgmma_##T##_##form, kLinearCluster, kLinearThreads) \
-  (RLK_SIMT_ARGUMENT(LinearLogpWgmmaArgs) args) {                                    \
-    linear_logp_wgmma<T, LinearForm<kLinearCluster, __VA_ARGS__>>(args);             \
-  }                                                                                  \
-  RLK_CLUSTER_KERNEL(linear_logp_wgmma_##T##_##form##_alone, 1, kLinearThreads)      \
-  (RLK_SIMT_ARGUMENT(LinearLogpWgmmaArgs) args) {                                    \
-    linear_logp_wgmma<T, LinearForm<1, __VA_ARGS__>>(args);                          \
+// entropy, transform
+#define RLK_LINEAR_LOGP_KERNEL(T, form, ...)                                    \
+  RLK_SIMT_KERNEL(kLinearThreads, 1)                                            \
+  linear_logp_wgmma_##T##_##form(RLK_SIMT_ARGUMENT(LinearLogpWgmmaArgs) args) { \
+    linear_logp_wgmma<T, LinearForm<__VA_ARGS__>>(args);                        \
   }
 // Beside a bias or a softcap the entropy costs little.
 #define RLK_LINEAR_LOGP_KERNELS(T)                                           \

@@ -1,12 +1,13 @@
 // linear_logp for 16-bit tensors on the warpgroup products of sm_90a: the scores stay in registers.
 //
 // A block is a warpgroup that fetches and two that compute 64 rows each of a tile of 128 rows and 256 entries of the
-// vocabulary. Slabs of both operands arrive in a ring; of the blocks of a cluster, which have rows of their own and the
-// same entries, each fetches a part of the weights' slab for all. Blocks stay on the device and walk over the tiles,
-// bands of rows outside, then the vocabulary, rows inside: a band's hidden states stay in the cache while the weights
-// pass once. What a tile leaves of each row are its largest score, its sums and, where it is there, the target's
-// score; a second kernel merges the tiles of a row in a fixed order. A row's bits depend on that row alone.
+// vocabulary. Slabs of both operands arrive in a ring. Blocks stay on the device and walk over the tiles, bands of rows
+// outside, then the vocabulary, rows inside: a band's hidden states stay in the cache while the weights pass once. What
+// a tile leaves of each row are its largest score, its sums and, where it is there, the target's score; a second kernel
+// merges the tiles of a row in a fixed order. A row's bits depend on that row alone.
 // Cost: a tile of 4096 products long keeps the tensor cores busy for 65536 cycles, the exponential unit for 2048.
+// Measured on an H200 at its power limit and left out, since neither brought 2 %: clusters of two blocks that share the
+// weights' slabs, and statistics of half a tile beside the products of the other half.
 #pragma once
 
 #include "../../simt/tokens.cuh"
@@ -22,10 +23,9 @@ using cuda::kLinearRows;
 using cuda::kLinearStages;
 using cuda::LinearLogpWgmmaArgs;
 
-// Blocks of a cluster, and what a kernel has beside the plain statistics: entropy, a bias or a softcap.
-template <int kCluster_, bool kEntropy_, bool kTransform_>
+// What a kernel has beside the plain statistics: entropy, a bias or a softcap.
+template <bool kEntropy_, bool kTransform_>
 struct LinearForm {
-  static constexpr int kCluster = kCluster_;
   static constexpr bool kEntropy = kEntropy_, kTransform = kTransform_;
 };
 
@@ -47,44 +47,33 @@ struct LinearRing {
   }
 };
 
-// The tiles of a cluster, in order.
-template <int kCluster>
+// The tiles of a block, in order.
 struct LinearTiles {
-  int item, step;
-  int row, column;  // of the cluster's first block
-  __device__ __forceinline__ LinearTiles()
-      : item(static_cast<int>(blockIdx.x) / kCluster), step(static_cast<int>(gridDim.x) / kCluster) {}
+  int item = static_cast<int>(blockIdx.x);
+  int row = 0, column = 0;
   __device__ __forceinline__ bool next(const LinearLogpWgmmaArgs& args) {
-    if (item >= args.row_units * args.column_tiles) return false;
-    const int band_items = args.band_units * args.column_tiles;
-    const int band = item / band_items, within = item - band * band_items, first = band * args.band_units;
-    const int left = args.row_units - first, units = left < args.band_units ? left : args.band_units;
-    column = within / units * kLinearColumns;
-    row = (first + within % units) * (kCluster * kLinearRows);
-    item += step;
+    if (item >= args.row_tiles * args.column_tiles) return false;
+    const int band_items = args.band_tiles * args.column_tiles;
+    const int band = item / band_items, within = item - band * band_items, first = band * args.band_tiles;
+    const int left = args.row_tiles - first, tiles = left < args.band_tiles ? left : args.band_tiles;
+    column = within / tiles * kLinearColumns;
+    row = (first + within % tiles) * kLinearRows;
+    item += static_cast<int>(gridDim.x);
     return true;
   }
 };
 
 // One thread fetches the slabs of all tiles.
-template <int kCluster>
-__device__ __forceinline__ void fetch_slabs(const LinearLogpWgmmaArgs& args, uint32_t shared, int rank) {
-  constexpr int kShare = kLinearColumns / kCluster;
-  constexpr int kRowBytes = 2 * kLinearInner;
+__device__ __forceinline__ void fetch_slabs(const LinearLogpWgmmaArgs& args, uint32_t shared) {
   LinearRing ring{shared, 1};
-  for (LinearTiles<kCluster> tiles; tiles.next(args);) {
-    const int row = tiles.row + rank * kLinearRows, column = tiles.column + rank * kShare;
+  for (LinearTiles tiles; tiles.next(args);) {
 #pragma unroll 1
     for (int slab = 0; slab < args.slabs; ++slab) {
       barrier_wait(ring.empty(), ring.parity);
       barrier_expect(ring.full(), cuda::kLinearStageBytes);
-      copy_slab(ring.slab(), args.hidden, slab * kLinearInner, row, ring.full());
-      const uint32_t to = ring.slab() + (kLinearRows + rank * kShare) * kRowBytes;
-      if constexpr (kCluster == 1) {
-        copy_slab(to, args.weight, slab * kLinearInner, column, ring.full());
-      } else {
-        copy_slab_to(to, args.weight, slab * kLinearInner, column, ring.full(), (1u << kCluster) - 1);
-      }
+      copy_slab(ring.slab(), args.hidden, slab * kLinearInner, tiles.row, ring.full());
+      copy_slab(ring.slab() + kLinearRows * 2 * kLinearInner, args.weight, slab * kLinearInner, tiles.column,
+                ring.full());
       ring.advance();
     }
   }
@@ -192,19 +181,18 @@ struct LinearScores {
 
 // The work of warpgroup 0 or 1 of those that compute.
 template <class T, class Form>
-__device__ __forceinline__ void compute_scores(const LinearLogpWgmmaArgs& args, uint32_t shared, int rank,
-                                               int warpgroup) {
+__device__ __forceinline__ void compute_scores(const LinearLogpWgmmaArgs& args, uint32_t shared, int warpgroup) {
   constexpr int kRowBytes = 2 * kLinearInner;
   const int thread = static_cast<int>(threadIdx.x) % 128, lane = thread % 32;
-  const int own_row = rank * kLinearRows + warpgroup * 64 + thread / 32 * 16 + lane / 4, own_column = lane % 4 * 2;
+  const int own_row = warpgroup * 64 + thread / 32 * 16 + lane / 4, own_column = lane % 4 * 2;
   const int rows = static_cast<int>(args.tokens.rows);
   const uint64_t layout = operand_layout(0);
   const auto release = [lane](uint32_t barrier) {
-    if (lane < Form::kCluster) barrier_arrive_at(barrier, lane);
+    if (lane == 0) barrier_arrive(barrier);
   };
   LinearRing ring{shared, 0};
   LinearScores<T, Form> scores;
-  for (LinearTiles<Form::kCluster> tiles; tiles.next(args);) {
+  for (LinearTiles tiles; tiles.next(args);) {
     int target[2];  // of both rows, counted from the lane's first column
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
@@ -246,27 +234,25 @@ __device__ __forceinline__ void compute_scores(const LinearLogpWgmmaArgs& args, 
 template <class T, class Form>
 __device__ __forceinline__ void linear_logp_wgmma(const LinearLogpWgmmaArgs& args) {
   const uint32_t shared = (shared_address(simt::dynamic_shared()) + 1023) & ~1023u;
-  const int rank = Form::kCluster == 1 ? 0 : block_of_cluster();
   if (threadIdx.x == 0) {
     LinearRing ring{shared, 0};
     for (int i = 0; i < kLinearStages; ++i) {
       barrier_init(ring.full(), 1);
-      barrier_init(ring.empty(), 8 * Form::kCluster);  // the computing warps of all blocks
+      barrier_init(ring.empty(), 8);  // the computing warps
       ring.advance();
     }
     barriers_ready();
   }
-  cluster_sync();
+  __syncthreads();
   // 40 + 2 x 232 registers are the 3 x 168 of the launch.
   const int warpgroup = static_cast<int>(threadIdx.x) / 128;
   if (warpgroup == 0) {
     give_registers<40>();
-    if (threadIdx.x == 0) fetch_slabs<Form::kCluster>(args, shared, rank);
+    if (threadIdx.x == 0) fetch_slabs(args, shared);
   } else {
     take_registers<232>();
-    compute_scores<T, Form>(args, shared, rank, warpgroup - 1);
+    compute_scores<T, Form>(args, shared, warpgroup - 1);
   }
-  cluster_sync();  // no block leaves while another may still fetch for it or arrive at its barriers
 }
 
 // A row's tiles by turns to groups of threads, then those of all groups in order, in fp64; everything that needs a

@@ -10,7 +10,6 @@ constexpr int kLinearColumns = 256;  // entries of the vocabulary
 constexpr int kLinearInner = 64;     // of the sum, at a time: a slab
 constexpr int kLinearStages = 4;     // slabs of both operands that a block has room for
 constexpr int kLinearThreads = 384;
-constexpr int kLinearCluster = 2;  // blocks, each with rows of its own, that share the fetched weights
 
 constexpr int kLinearStageBytes = (kLinearRows + kLinearColumns) * kLinearInner * 2;
 // Slabs begin at a multiple of 1024 bytes; behind them the barriers.
@@ -34,8 +33,8 @@ struct LinearLogpWgmmaArgs {
   float* entropy;               // nullptr: not wanted
   int64_t first_row;            // of this launch, of data errors
   int32_t slabs, column_tiles;  // of a sum, of the vocabulary
-  int32_t row_units;            // rows that a cluster takes at a time
-  int32_t band_units;           // of which so many share the weights while the cache holds both
+  int32_t row_tiles;
+  int32_t band_tiles;  // of rows, which share the weights while the cache holds both
   int32_t logp_is_accumulator;
   int32_t reserved;
   simt::DataErrorSink errors;

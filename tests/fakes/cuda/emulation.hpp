@@ -52,8 +52,6 @@ inline Seat& seat() {
 void wait_for_block();
 bool block_and(bool vote);  // over all threads
 void wait_for_wave();
-// Until it is true. It is asked between the turns of threads, not by this one.
-void wait_until(const std::function<bool()>& ready);
 // The pointer to what each lane gave, [kWave][kSlotBytes].
 inline const unsigned char* exchange(const void* value, size_t bytes) {
   Seat& own = seat();
@@ -75,17 +73,13 @@ void copy_later(void* to, const void* from, size_t bytes);
 void commit_copies();
 void wait_copies(int pending);
 
-// Clusters of blocks, which run at the same time: the number of this thread's, the shared memory of any, a barrier of
-// all threads, and copies that happen when a thread waits for their barrier, and not before.
-int block_of_cluster();
-unsigned char* shared_of(int block);
-void wait_for_cluster();
+// Copies that a barrier in shared memory counts: they happen when a thread waits for it, and not before. is_over is
+// asked between the turns of threads, not by this one.
 void copy_for(const void* barrier, std::function<void()> copy);
 void wait_for_copies(const void* barrier, const std::function<bool()>& is_over);
 
-// Runs body once per thread of the grid, whose size is a multiple of the cluster's.
-void run_grid(const Dim& grid, const Dim& size, size_t shared_bytes, const std::function<void()>& body,
-              unsigned cluster = 1);
+// Runs body once per thread of the grid.
+void run_grid(const Dim& grid, const Dim& size, size_t shared_bytes, const std::function<void()>& body);
 
 }  // namespace rlk::emulation
 

@@ -103,10 +103,8 @@ int find_function(Module& module, const char* name, void** out) {
   void* const library = dlopen(self.dli_fname, RTLD_NOW | RTLD_NOLOAD);
   void* const entry = library != nullptr ? dlsym(library, name) : nullptr;
   if (entry == nullptr) return kNotFound;
-  const auto* const cluster = static_cast<const unsigned*>(dlsym(library, (std::string(name) + "_cluster").c_str()));
-  return *out = functions().add(std::make_shared<Function>(Function{module.device, name, entry,
-                                                                    std::min(shared_bytes(), vendor().plain_shared),
-                                                                    cluster != nullptr ? *cluster : 1})),
+  return *out = functions().add(std::make_shared<Function>(
+             Function{module.device, name, entry, std::min(shared_bytes(), vendor().plain_shared)})),
          0;
 }
 
@@ -114,8 +112,7 @@ int launch(Function& function, const unsigned grid[3], const unsigned block[3], 
            void** parameters, const char* call) {
   const uint64_t threads = uint64_t{grid[0]} * block[0];
   if (grid[0] == 0 || grid[1] != 1 || grid[2] != 1 || block[0] == 0 || block[0] > 1024 || block[1] != 1 ||
-      block[2] != 1 || threads >= vendor().grid_threads || shared > function.shared_limit ||
-      grid[0] % function.cluster != 0) {
+      block[2] != 1 || threads >= vendor().grid_threads || shared > function.shared_limit) {
     return runtime().invalid_value;
   }
   if (function.device != current_device()) {
@@ -125,10 +122,10 @@ int launch(Function& function, const unsigned grid[3], const unsigned block[3], 
   command.name = function.name;
   const std::function<void()> thread = bind(function, parameters[0]);
   const rlk::emulation::Dim blocks{grid[0], 1, 1}, size{block[0], 1, 1};
-  command.run = [=, name = function.name, cluster = function.cluster] {
+  command.run = [=, name = function.name] {
     const OpenMemory open;
     kernel_that_runs = name.c_str();
-    rlk::emulation::run_grid(blocks, size, shared, thread, cluster);
+    rlk::emulation::run_grid(blocks, size, shared, thread);
     return 0;
   };
   // What a kernel uses is not known in detail: everything, until it has run.

@@ -57,7 +57,6 @@ TEST_F(LinearLogpWgmmaTest, EntropyAndWhatBendsScoresHaveKernelsOfTheirOwn) {
   Device device(0);
   const std::string name = "linear_logp_wgmma_bf16_", merge = "linear_logp_wgmma_merge_bf16";
   EXPECT_EQ(call_of({}).launch<LinearLogpWgmma>(device), (Names{name + "plain", merge}));
-  EXPECT_EQ(call_of({128}).launch<LinearLogpWgmma>(device), (Names{name + "plain_alone", merge}));
   auto entropy = call_of({});
   entropy.output(RLK_LINEAR_LOGP_OUT_ENTROPY, kF32, {1000});
   EXPECT_EQ(entropy.launch<LinearLogpWgmma>(device), (Names{name + "entropy", merge}));
@@ -67,7 +66,7 @@ TEST_F(LinearLogpWgmmaTest, EntropyAndWhatBendsScoresHaveKernelsOfTheirOwn) {
   EXPECT_EQ(call_of({1000, 0}).launch<LinearLogpWgmma>(device), Names{merge}) << "no map can be made of no entries";
 }
 
-TEST_F(LinearLogpWgmmaTest, BlocksOfAClusterShareTheWeights) {
+TEST_F(LinearLogpWgmmaTest, BlocksStayOnTheDeviceUnlessTheTilesAreFewer) {
   const auto told = [](const Sizes& s) {
     std::pair<unsigned, LinearLogpWgmmaArgs> seen{};
     on_launch = [&seen](unsigned blocks, const void* arguments) {
@@ -80,14 +79,13 @@ TEST_F(LinearLogpWgmmaTest, BlocksOfAClusterShareTheWeights) {
     return seen;
   };
   const auto [blocks, args] = told({1000, 5000, 520});
-  EXPECT_EQ(blocks, 132u) << "4 x 20 clusters would have work";
-  EXPECT_EQ(args.row_units, 4);
+  EXPECT_EQ(blocks, 132u) << "of 8 x 20 tiles";
+  EXPECT_EQ(args.row_tiles, 8);
   EXPECT_EQ(args.column_tiles, 20);
   EXPECT_EQ(args.slabs, 9);
-  EXPECT_EQ(cuda::mapped, (std::vector<cuda::Mapped>{{520, 1, 1000, 1, 520, 128}, {520, 1, 5000, 1, 520, 128}}));
+  EXPECT_EQ(cuda::mapped, (std::vector<cuda::Mapped>{{520, 1, 1000, 1, 520, 128}, {520, 1, 5000, 1, 520, 256}}));
   EXPECT_EQ(told({1000, 257, 520}).first, 16u);
   EXPECT_EQ(told({100, 257, 520}).first, 2u);
-  EXPECT_EQ(cuda::mapped.back().rows, 256) << "alone a block fetches all weights";
 }
 
 TEST_F(LinearLogpWgmmaTest, RowsWhoseStatisticsHaveNoRoomAreAnotherLaunchs) {
@@ -101,11 +99,11 @@ TEST_F(LinearLogpWgmmaTest, RowsWhoseStatisticsHaveNoRoomAreAnotherLaunchs) {
   on_launch = nullptr;
   EXPECT_LE(call.workspace_bytes, uint64_t{66} << 20);
   ASSERT_EQ(seen.size(), 6u);
-  EXPECT_EQ(seen[0].tokens.rows, 13568) << "whole clusters of rows";
-  EXPECT_EQ(seen[2].first_row, 13568);
-  EXPECT_EQ(static_cast<const int64_t*>(seen[2].tokens.ids) - static_cast<const int64_t*>(seen[0].tokens.ids), 13568);
-  EXPECT_EQ(static_cast<const float*>(seen[2].logp) - static_cast<const float*>(seen[0].logp), 13568);
-  EXPECT_EQ(seen[4].tokens.rows, 40000 - 2 * 13568);
+  EXPECT_EQ(seen[0].tokens.rows, 13440) << "whole tiles of rows";
+  EXPECT_EQ(seen[2].first_row, 13440);
+  EXPECT_EQ(static_cast<const int64_t*>(seen[2].tokens.ids) - static_cast<const int64_t*>(seen[0].tokens.ids), 13440);
+  EXPECT_EQ(static_cast<const float*>(seen[2].logp) - static_cast<const float*>(seen[0].logp), 13440);
+  EXPECT_EQ(seen[4].tokens.rows, 40000 - 2 * 13440);
 }
 
 }  // namespace
