@@ -10,6 +10,7 @@
 #include "cublaslt.hpp"
 #include "driver.hpp"
 #include "grouped_mma.hpp"
+#include "linear_logp_wgmma.hpp"
 #include "paged_attention_mma.hpp"
 #include "prefix_attention_wgmma.hpp"
 #include "probe.hpp"
@@ -22,7 +23,7 @@ public:
   using Implementations = simt::host::PackStrided<decltype(std::tuple_cat(
       std::declval<std::tuple<simt::host::Logp, simt::host::LogpBackward>>(), std::declval<simt::host::Maps>(),
       std::declval<products::Implementations<CublasLt>>(),
-      std::declval<std::tuple<AttentionWgmma, AttentionMma, AttentionMmaAccurate, AttentionSplit,
+      std::declval<std::tuple<LinearLogpWgmma, AttentionWgmma, AttentionMma, AttentionMmaAccurate, AttentionSplit,
                               PagedAttentionMmaSplit, PagedAttentionMmaFixed, PrefixSharedAttentionWgmma,
                               PrefixSharedAttentionMma, PrefixSharedAttentionMmaAccurate, AttentionBackwardWgmma,
                               AttentionBackwardMma, PrefixSharedAttentionBackwardMma>>(),

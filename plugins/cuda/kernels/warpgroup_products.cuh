@@ -30,12 +30,12 @@ __device__ __forceinline__ void show_to_products() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-// c += a b, 64 x 8 N x 16. a, b: descriptors (operand_at). kInnerA, kInnerB: lines of the sum.
+// c += a b, 64 x 8 N x 16. a, b: descriptors (operand_at). kInnerA, kInnerB: lines of the sum. add 0: c = a b.
 template <class T, bool kInnerA, bool kInnerB>
-__device__ __forceinline__ void multiply_group(float (&c)[32][4], uint64_t a, uint64_t b) {
+__device__ __forceinline__ void multiply_group(float (&c)[32][4], uint64_t a, uint64_t b, int add = 1) {
   if constexpr (simt::kIsBf16<T>) {
     asm volatile(
-        "{\n.reg .pred add;\nsetp.eq.u32 add, 0, 0;\nwgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {%0, %1, "
+        "{\n.reg .pred add;\nsetp.ne.b32 add, %132, 0;\nwgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {%0, %1, "
         "%2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, "
         "%25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, "
         "%47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, "
@@ -64,10 +64,11 @@ __device__ __forceinline__ void multiply_group(float (&c)[32][4], uint64_t a, ui
           "+f"(c[28][2]), "+f"(c[28][3]), "+f"(c[29][0]), "+f"(c[29][1]), "+f"(c[29][2]), "+f"(c[29][3]),
           "+f"(c[30][0]), "+f"(c[30][1]), "+f"(c[30][2]), "+f"(c[30][3]), "+f"(c[31][0]), "+f"(c[31][1]),
           "+f"(c[31][2]), "+f"(c[31][3])
-        : "l"(a), "l"(b), "n"(kInnerA ? 0 : 1), "n"(kInnerB ? 0 : 1));
+        : "l"(a), "l"(b), "n"(kInnerA ? 0 : 1), "n"(kInnerB ? 0 : 1), "r"(add));
   } else {
     asm volatile(
-        "{\n.reg .pred add;\nsetp.eq.u32 add, 0, 0;\nwgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16 {%0, %1, %2, "
+        "{\n.reg .pred add;\nsetp.ne.b32 add, %132, 0;\nwgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16 {%0, %1, "
+        "%2, "
         "%3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, "
         "%26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
         "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, "
@@ -96,14 +97,14 @@ __device__ __forceinline__ void multiply_group(float (&c)[32][4], uint64_t a, ui
           "+f"(c[28][2]), "+f"(c[28][3]), "+f"(c[29][0]), "+f"(c[29][1]), "+f"(c[29][2]), "+f"(c[29][3]),
           "+f"(c[30][0]), "+f"(c[30][1]), "+f"(c[30][2]), "+f"(c[30][3]), "+f"(c[31][0]), "+f"(c[31][1]),
           "+f"(c[31][2]), "+f"(c[31][3])
-        : "l"(a), "l"(b), "n"(kInnerA ? 0 : 1), "n"(kInnerB ? 0 : 1));
+        : "l"(a), "l"(b), "n"(kInnerA ? 0 : 1), "n"(kInnerB ? 0 : 1), "r"(add));
   }
 }
 template <class T, bool kInnerA, bool kInnerB>
-__device__ __forceinline__ void multiply_group(float (&c)[16][4], uint64_t a, uint64_t b) {
+__device__ __forceinline__ void multiply_group(float (&c)[16][4], uint64_t a, uint64_t b, int add = 1) {
   if constexpr (simt::kIsBf16<T>) {
     asm volatile(
-        "{\n.reg .pred add;\nsetp.eq.u32 add, 0, 0;\nwgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {%0, %1, "
+        "{\n.reg .pred add;\nsetp.ne.b32 add, %68, 0;\nwgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {%0, %1, "
         "%2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, "
         "%25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, "
         "%47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, %64, %65, add, 1, 1, "
@@ -118,10 +119,11 @@ __device__ __forceinline__ void multiply_group(float (&c)[16][4], uint64_t a, ui
           "+f"(c[12][0]), "+f"(c[12][1]), "+f"(c[12][2]), "+f"(c[12][3]), "+f"(c[13][0]), "+f"(c[13][1]),
           "+f"(c[13][2]), "+f"(c[13][3]), "+f"(c[14][0]), "+f"(c[14][1]), "+f"(c[14][2]), "+f"(c[14][3]),
           "+f"(c[15][0]), "+f"(c[15][1]), "+f"(c[15][2]), "+f"(c[15][3])
-        : "l"(a), "l"(b), "n"(kInnerA ? 0 : 1), "n"(kInnerB ? 0 : 1));
+        : "l"(a), "l"(b), "n"(kInnerA ? 0 : 1), "n"(kInnerB ? 0 : 1), "r"(add));
   } else {
     asm volatile(
-        "{\n.reg .pred add;\nsetp.eq.u32 add, 0, 0;\nwgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {%0, %1, %2, "
+        "{\n.reg .pred add;\nsetp.ne.b32 add, %68, 0;\nwgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {%0, %1, "
+        "%2, "
         "%3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, "
         "%26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
         "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, %64, %65, add, 1, 1, %66, "
@@ -136,7 +138,7 @@ __device__ __forceinline__ void multiply_group(float (&c)[16][4], uint64_t a, ui
           "+f"(c[12][0]), "+f"(c[12][1]), "+f"(c[12][2]), "+f"(c[12][3]), "+f"(c[13][0]), "+f"(c[13][1]),
           "+f"(c[13][2]), "+f"(c[13][3]), "+f"(c[14][0]), "+f"(c[14][1]), "+f"(c[14][2]), "+f"(c[14][3]),
           "+f"(c[15][0]), "+f"(c[15][1]), "+f"(c[15][2]), "+f"(c[15][3])
-        : "l"(a), "l"(b), "n"(kInnerA ? 0 : 1), "n"(kInnerB ? 0 : 1));
+        : "l"(a), "l"(b), "n"(kInnerA ? 0 : 1), "n"(kInnerB ? 0 : 1), "r"(add));
   }
 }
 

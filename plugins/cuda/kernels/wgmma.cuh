@@ -1,43 +1,14 @@
-// What sm_90a has beyond mma.cuh, as functions: barriers in shared memory, bulk tensor copies, warpgroup products.
+// What sm_90a has beyond mma.cuh and bulk_copies.cuh, as functions: rings, bulk tensor copies of heads, warpgroup
+// products.
 //
 // Operands in shared memory are panels of rows of 128 bytes, swizzled as the copies write them: 16-byte chunk c of row
 // r is where chunk c ^ r % 8 would be. Panels start on 1024 bytes. Products of 64 x N x 16 have an accumulator of N / 2
 // registers a thread: element 4 j + 2 h + e is row 16 warp + lane / 4 + 8 h, column 8 j + lane % 4 * 2 + e.
 #pragma once
 
-#include "attention_wgmma.h"
-#include "mma.cuh"
+#include "bulk_copies.cuh"
 
 namespace rlk::cuda_kernels {
-
-// --- Barriers. An arrival count and bytes under way end a phase; a wait names the parity of the phase that it wants
-// over.
-
-__device__ __forceinline__ void barrier_init(uint32_t barrier, int arrivals) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
-}
-// Between the inits and the block's first __syncthreads.
-__device__ __forceinline__ void barriers_ready() {
-  asm volatile("fence.mbarrier_init.release.cluster;\nfence.proxy.async.shared::cta;" ::: "memory");
-}
-__device__ __forceinline__ void barrier_arrive(uint32_t barrier) {
-  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
-}
-// Arrives; copies will bring that many bytes.
-__device__ __forceinline__ void barrier_expect(uint32_t barrier, int bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
-}
-__device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity) {
-  asm volatile(
-      "{\n"
-      ".reg .pred done;\n"
-      "again:\n"
-      "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-      "@!done bra again;\n"
-      "}\n" ::"r"(barrier),
-      "r"(parity)
-      : "memory");
-}
 
 // A place in a ring of stages: a full and an empty barrier for each. The side that fills begins with parity 1, as if
 // all stages had just been emptied.
@@ -94,17 +65,6 @@ __device__ __forceinline__ void wait_panels_read() {
 // What this thread has stored to shared memory is there for copies and products that a barrier orders behind it.
 __device__ __forceinline__ void shared_stores_ready() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-}
-
-// --- Registers of a warpgroup. The block's total stays what it was at the launch.
-
-template <int kRegisters>
-__device__ __forceinline__ void give_registers() {
-  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
-}
-template <int kRegisters>
-__device__ __forceinline__ void take_registers() {
-  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
 }
 
 // --- Warpgroup products.

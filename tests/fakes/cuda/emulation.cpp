@@ -3,10 +3,12 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <iterator>
 #include <new>
+#include <utility>
 #include <vector>
 
 #if !defined(__x86_64__)
@@ -68,7 +70,7 @@ void start_at(Context& context, Seat& seat, void (*entry)()) {
 }
 #endif
 
-enum class State : uint8_t { ready, in_wave, in_block, done };
+enum class State : uint8_t { ready, in_wave, in_block, asks, done };
 
 struct Copy {
   void* to;
@@ -85,8 +87,15 @@ struct Wave {
   unsigned in_wave, in_block, done;
 };
 
+// A copy that a barrier counts.
+struct Counted {
+  const void* barrier;
+  std::function<void()> copy;
+};
+
 struct Block : Place {
   std::vector<Wave> waves;
+  std::vector<Counted> copies;  // that have not happened
   std::vector<unsigned char> shared;
   const std::function<void()>* body = nullptr;
   Context scheduler{};
@@ -96,8 +105,9 @@ struct Block : Place {
 struct Fiber : Seat {
   Block* block = nullptr;
   Wave* wave = nullptr;
-  std::vector<Copy> copies;        // that have not happened
-  std::vector<size_t> group_ends;  // of those, in copies: what was committed together
+  const std::function<bool()>* ready = nullptr;  // of one that asks
+  std::vector<Copy> copies;                      // that have not happened
+  std::vector<size_t> group_ends;                // of those, in copies: what was committed together
 };
 static_assert(sizeof(Fiber) <= kSeatBytes);
 
@@ -151,7 +161,9 @@ void yield(Fiber& fiber, State state) {
   Wave& wave = *fiber.wave;
   const auto own = static_cast<unsigned>(fiber.lane);
   wave.states[own] = state;
-  ++(state == State::in_wave ? wave.in_wave : state == State::in_block ? wave.in_block : wave.done);
+  if (state != State::asks) {
+    ++(state == State::in_wave ? wave.in_wave : state == State::in_block ? wave.in_block : wave.done);
+  }
   if (release(wave) && state == State::in_wave) return;  // the last to come goes on at once
   for (unsigned step = 1; step < wave.lanes; ++step) {
     const unsigned next = own + step < wave.lanes ? own + step : own + step - wave.lanes;
@@ -172,15 +184,18 @@ void fiber_main() {
   for (const Wave& wave : block.waves) {
     lanes += wave.lanes, in_wave += wave.in_wave, in_block += wave.in_block, done += wave.done;
   }
-  std::fprintf(stderr, "emulated kernel: of %u threads %u wait for their wave, %u for their block, %u have returned\n",
-               lanes, in_wave, in_block, done);
+  std::fprintf(stderr,
+               "emulated kernel: of %u threads %u wait for their wave, %u for their block, %u for a barrier in shared "
+               "memory, %u have returned\n",
+               lanes, in_wave, in_block, lanes - in_wave - in_block - done, done);
   std::abort();
 }
 
 // Runs the fibers of a wave until none is ready. True when any ran.
-bool run_wave(Block& block, Wave& wave) {
+bool run_wave(Block& block, Wave& wave, Fibers& fibers, size_t first) {
   bool any = false;
   for (unsigned lane = 0; lane < wave.lanes; ++lane) {
+    if (wave.states[lane] == State::asks && (*fibers[first + lane].ready)()) wave.states[lane] = State::ready;
     if (wave.states[lane] != State::ready) continue;
     switch_to(block.scheduler, wave.contexts[lane]);  // the others' turns come there
     any = true;
@@ -201,19 +216,23 @@ void open_barrier(Block& block) {
   }
 }
 
-void run_block(Block& block) {
+void run_block(Block& block, Fibers& fibers) {
   for (;;) {
     bool any = false;
-    for (size_t w = block.waves.size(); w-- > 0;) any = run_wave(block, block.waves[w]) || any;
+    for (size_t w = block.waves.size(); w-- > 0;) any = run_wave(block, block.waves[w], fibers, w * kWave) || any;
     size_t lanes = 0, done = 0, waiting = 0;
     for (const Wave& wave : block.waves) lanes += wave.lanes, done += wave.done, waiting += wave.in_block;
-    if (done == lanes) return;
+    if (done == lanes) break;
     if (waiting > 0 && done + waiting == lanes) {
       open_barrier(block);
     } else if (!any) {
       abort_deadlock(block);
     }
   }
+  if (block.copies.empty()) return;
+  std::fprintf(stderr, "emulated kernel: has returned with %zu copies that no thread waited for\n",
+               block.copies.size());
+  std::abort();
 }
 
 }  // namespace
@@ -258,6 +277,24 @@ void wait_copies(int pending) {
   for (size_t& end : ends) end -= count;
 }
 
+void copy_for(const void* barrier, std::function<void()> copy) {
+  running().block->copies.push_back({barrier, std::move(copy)});
+}
+void wait_for_copies(const void* barrier, const std::function<bool()>& is_over) {
+  Fiber& fiber = running();
+  std::vector<Counted>& copies = fiber.block->copies;
+  const std::function<bool()> ready = [&copies, barrier, &is_over] {
+    const auto its = std::stable_partition(copies.begin(), copies.end(),
+                                           [barrier](const Counted& copy) { return copy.barrier != barrier; });
+    for (auto copy = its; copy != copies.end(); ++copy) copy->copy();
+    copies.erase(its, copies.end());
+    return is_over();
+  };
+  if (ready()) return;
+  fiber.ready = &ready;
+  yield(fiber, State::asks);
+}
+
 // Blocks from the last to the first, and so a block's waves: a device may take them in any order, and what counts on
 // that of their numbers is to be seen here.
 void run_grid(const Dim& grid, const Dim& size, size_t shared_bytes, const std::function<void()>& body) {
@@ -295,7 +332,7 @@ void run_grid(const Dim& grid, const Dim& size, size_t shared_bytes, const std::
       fiber.group_ends.clear();
       start_at(fiber.wave->contexts[fiber.lane], fiber, &fiber_main);
     }
-    run_block(block);
+    run_block(block, own);
   }
 }
 

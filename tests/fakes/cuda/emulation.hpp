@@ -73,6 +73,11 @@ void copy_later(void* to, const void* from, size_t bytes);
 void commit_copies();
 void wait_copies(int pending);
 
+// Copies that a barrier in shared memory counts: they happen when a thread waits for it, and not before. is_over is
+// asked between the turns of threads, not by this one.
+void copy_for(const void* barrier, std::function<void()> copy);
+void wait_for_copies(const void* barrier, const std::function<bool()>& is_over);
+
 // Runs body once per thread of the grid.
 void run_grid(const Dim& grid, const Dim& size, size_t shared_bytes, const std::function<void()>& body);
 

@@ -4,9 +4,11 @@
 // that is not retained is gone: using it then, or leaving streams and events in it, breaks a rule. Beside ../runtime's
 // variables: RLK_FAKE_CUDA_NAME (its devices'), _WIDTH (32), _SHARED (232448), _ARCH (90), _UVA (1: pinned memory has
 // one address).
+#include "tests/fakes/cuda/tensor_maps.hpp"
 #include "tests/fakes/runtime/bridge.hpp"
 #include "tests/fakes/simt/runtime.hpp"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -310,6 +312,31 @@ API cuLaunchKernel(void* function, unsigned grid_x, unsigned grid_y, unsigned gr
   return launch(*functions().get(function, "cuLaunchKernel"), grid, block, shared, stream, parameters,
                 "cuLaunchKernel");
 }
+#ifdef RLK_FAKE_CUDA_MAPS
+// Matrices of 16-bit elements as tensors of one head: boxes of 64 columns and up to 256 rows, in swizzled lines.
+API cuTensorMapEncodeTiled(void* map, int type, uint32_t rank, void* data, const uint64_t* sizes,
+                           const uint64_t* strides, const uint32_t* box, const uint32_t* steps, int interleave,
+                           int swizzle, int promotion, int fill) {
+  E(cuTensorMapEncodeTiled);
+  constexpr int kF16 = 6, kBf16 = 9, kSwizzle128 = 3;
+  require_device(data, 1, "cuTensorMapEncodeTiled");
+  const auto is_stride = [](uint64_t bytes) { return bytes % 16 == 0 && bytes < uint64_t{1} << 40; };
+  const auto is_size = [](uint64_t size) { return size > 0 && size <= uint64_t{1} << 32; };
+  if ((type != kF16 && type != kBf16) || rank != 4 || reinterpret_cast<uintptr_t>(map) % 64 != 0 ||
+      reinterpret_cast<uintptr_t>(data) % 16 != 0 || !std::all_of(sizes, sizes + 4, is_size) ||
+      !std::all_of(strides, strides + 3, is_stride) || interleave != 0 || swizzle != kSwizzle128 || promotion > 3 ||
+      fill != 0 || std::any_of(steps, steps + 4, [](uint32_t step) { return step != 1; }) ||
+      box[0] != fake_cuda::kBoxColumns || box[2] == 0 || box[2] > 256) {
+    return runtime().invalid_value;
+  }
+  if (sizes[1] != 1 || sizes[3] != 1 || box[1] != 1 || box[3] != 1) return 801;  // no copy here has more dimensions
+  const fake_cuda::TensorMap made{
+      data, static_cast<int64_t>(sizes[0]), static_cast<int64_t>(sizes[2]), static_cast<int64_t>(strides[1]), box[2], 0,
+      {}};
+  std::memcpy(map, &made, sizeof(made));
+  return 0;
+}
+#endif
 API cuGetErrorName(int code, const char** text) {
   return *text = vendor().name_of(code), 0;
 }

@@ -26,7 +26,7 @@ float operand_element(uint64_t descriptor, uint32_t outer, uint32_t inner) {
 }
 
 template <class T, bool kInnerA, bool kInnerB, int kN>
-void multiply_group(float (&c)[kN][4], uint64_t a, uint64_t b) {
+void multiply_group(float (&c)[kN][4], uint64_t a, uint64_t b, int add = 1) {
   const auto thread = static_cast<uint32_t>(threadIdx.x) % 128, row = thread / 32 * 16 + thread % 32 / 4;
   float left[2][16];
   for (uint32_t k = 0; k < 16; ++k) {
@@ -35,6 +35,7 @@ void multiply_group(float (&c)[kN][4], uint64_t a, uint64_t b) {
   }
   for (uint32_t n = 0; n < kN; ++n) {
     for (uint32_t e = 0; e < 2; ++e) {
+      if (add == 0) c[n][e] = c[n][2 + e] = 0.0f;
       for (uint32_t k = 0; k < 16; ++k) {
         const float right = operand_element<T, kInnerB>(b, 8 * n + thread % 4 * 2 + e, k);
         c[n][e] += left[0][k] * right;

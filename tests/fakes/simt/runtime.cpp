@@ -8,6 +8,7 @@
 
 #include "plugins/cuda/kernels/attention_parts.h"
 #include "plugins/cuda/kernels/grouped_mma.h"
+#include "plugins/cuda/kernels/linear_logp_wgmma.h"
 #include "plugins/simt/args.h"
 #include "plugins/simt/attention_samples.h"
 #include "plugins/simt/grouped.h"
@@ -58,6 +59,7 @@ std::function<void()> bind(const Function& function, const void* arguments) {
   if (starts("products_errors")) return bind<ProductsErrorsArgs>(function, arguments);
   if (starts("grouped_rows_") || starts("grouped_sums_")) return bind<GroupedArgs>(function, arguments);
   if (starts("grouped_mma_") || starts("grouped_wgmma_")) return bind<rlk::cuda::GroupedMmaArgs>(function, arguments);
+  if (starts("linear_logp_wgmma_")) return bind<rlk::cuda::LinearLogpWgmmaArgs>(function, arguments);
   if (starts("linear_losses_")) return bind<LinearLossArgs>(function, arguments);
   if (starts("paged_attention_")) return bind<PagedAttentionArgs>(function, arguments);
   if (starts("logp_backward_")) return bind<LogpBackwardArgs>(function, arguments);
