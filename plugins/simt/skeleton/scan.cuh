@@ -31,6 +31,7 @@
 #include <rlk/formula/vocabulary.hpp>
 
 #include "each.h"
+#include "plain_scan.cuh"
 #include "scan_work.cuh"
 #include "seqlens.cuh"
 
@@ -82,9 +83,10 @@ __device__ __forceinline__ void scan_check(const ScanArgs& args) {
   RLK_SIMT_SCAN_KERNEL(OP, f32, rlk::simt::Sum<float>::kBlocks, scan<rlk::simt::Sum<float>, float>) \
   RLK_SIMT_SCAN_KERNEL(OP, f64, 2, scan<rlk::simt::Sum<double>, double>)
 // Of the sequences of an operator on tokens: one kernel each for all its dtypes.
-#define RLK_SIMT_SCAN_TOKENS(OP, Sum, ...)     \
-  RLK_SIMT_SCAN(OP, Sum, __VA_ARGS__)          \
-  RLK_SIMT_SCAN_KERNEL(OP, kept, 2, scan_kept) \
+#define RLK_SIMT_SCAN_TOKENS(OP, Sum, ...)       \
+  RLK_SIMT_SCAN(OP, Sum, __VA_ARGS__)            \
+  RLK_SIMT_SCAN_KERNEL(OP, plain, 4, plain_scan) \
+  RLK_SIMT_SCAN_KERNEL(OP, kept, 2, scan_kept)   \
   RLK_SIMT_SCAN_KERNEL(OP, check, 2, scan_check)
 
 #endif
