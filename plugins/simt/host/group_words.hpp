@@ -5,6 +5,7 @@
 #include "words.hpp"
 
 #define RLK_SIMT_SMALL_GROUPS(OP)
+#define RLK_SIMT_PACKED_GROUPS(OP, What)
 #define RLK_SIMT_GROUPS(OP, What, ...)                                                                       \
   namespace rlk::simt::host::groups {                                                                        \
   struct OP {                                                                                                \

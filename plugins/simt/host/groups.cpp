@@ -144,7 +144,8 @@ simt::GroupArgs arguments_of_groups(const GroupsCall& call, int wave) {
   args.best_weight = call.best_weight;
   args.other_weight = call.other_weight;
   args.dtype = static_cast<int32_t>(call.dtype());
-  args.chunk = std::max(kSmallestChunk, ceil_divide(args.samples, kMostChunks));
+  // Whole packs.
+  args.chunk = std::max(kSmallestChunk, ceil_divide(args.samples, kMostChunks * simt::kGroupItems) * simt::kGroupItems);
   args.chunks = ceil_divide(args.samples, args.chunk);
   if (call.is_matrix) {
     args.team = simt::kGroupThreads;
@@ -196,6 +197,10 @@ GroupsPlan::GroupsPlan(Device& device, const GroupsKernels& kernels, const Group
   kernel_ = device.kernel(kernels.image, prefix + suffix);
   if (call.asks_all()) parts_ = device.kernel(kernels.image, prefix + "parts_" + suffix);
   if (call.has_small && call.dtype() != sdk::Dtype::f64) small_ = device.kernel(kernels.image, prefix + "small");
+  if (call.has_packed && call.dtype() != sdk::Dtype::f64) {
+    packed_ = device.kernel(kernels.image, prefix + "packed");
+    packed_parts_ = device.kernel(kernels.image, prefix + "packed_parts");
+  }
   if (call.boundaries != nullptr) check_ = device.kernel(kernels.image, prefix + "check");
   workspace_bound = UINT64_MAX;
 }
@@ -217,8 +222,11 @@ void GroupsPlan::launch(sdk::Stream& stream, const GroupsCall& call, const sdk::
     launch_walking(kernel, std::max<int64_t>(blocks, 1), simt::kGroupThreads, 0, handle, args);
   };
   if (call.boundaries != nullptr && args.groups > simt::kGroupOwnCheck) run_kernel(check_, 1);
-  if (call.asks_all() && args.samples > 0) run_kernel(parts_, call.rewards() * args.chunks);
-  if (call.is_matrix) return run_kernel(kernel_, args.chunks);
+  const bool is_packed = packed_ != nullptr && args.in_packs != 0;
+  if (call.asks_all() && args.samples > 0) {
+    run_kernel(is_packed ? packed_parts_ : parts_, call.rewards() * args.chunks);
+  }
+  if (call.is_matrix) return run_kernel(is_packed ? packed_ : kernel_, args.chunks);
   const int64_t groups = args.grouping == simt::kGroupingIds ? args.samples : args.groups;
   run_kernel(args.pack > 0 ? small_ : kernel_, ceil_divide(groups, simt::kGroupThreads / args.team));
 }

@@ -25,7 +25,8 @@ struct GroupsCall {
   const rlk_tensor* out = nullptr;
   bool is_matrix = false;   // one group of all numbers,
   bool asks_matrix = true;  // of which something is asked
-  bool has_small = false;   // the operator has a kernel of small groups
+  bool has_small = false;   // the operator has a kernel of small groups,
+  bool has_packed = false;  // or kernels of numbers in packs
   int64_t samples_per_prompt = 0;
   double eps = 0;
   int32_t std = 0, eps_mode = 0, scale = 0, baseline = 0, singleton = 0, rescale = 0, shift_mean = 0, method = 0;
@@ -46,6 +47,7 @@ template <class Call>
 GroupsCall whitening(const Call& call) {
   GroupsCall groups;
   groups.is_matrix = true;
+  groups.has_packed = true;
   groups.x = call.x;
   groups.mask = call.mask;
   groups.mean = call.mean;
@@ -128,6 +130,7 @@ protected:
 
 private:
   FunctionHandle kernel_, parts_ = nullptr, check_ = nullptr, small_ = nullptr;
+  FunctionHandle packed_ = nullptr, packed_parts_ = nullptr;
   int wave_;
 };
 

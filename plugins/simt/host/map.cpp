@@ -285,10 +285,11 @@ simt::MapArgs arguments_of_map(const MapCall& call) {
   const bool is_much = call.kind == MapKind::heavy && sdk::bytes_of(first) == 2;
   if (args.line != 0 && is_much && args.elements >= size * simt::kMapManyPacks) args.line = 2;
   args.dtype = args.tensor[0].dtype;
-  args.brief = std::all_of(call.tensors, call.tensors + call.outputs,
-                           [](const MapView& view) { return !view.is_present() || view.dtype != sdk::Dtype::f64; })
-                   ? 1
-                   : 0;
+  const auto has_no_f64 = [](const MapView* from, const MapView* to) {
+    return std::none_of(from, to, [](const MapView& view) { return view.dtype == sdk::Dtype::f64; });
+  };
+  const MapView* const inputs = call.tensors + call.outputs;
+  args.brief = !has_no_f64(call.tensors, inputs) ? 0 : has_no_f64(inputs, call.tensors + call.count) ? 2 : 1;
   for (int t = 0; t < call.count; ++t) args.begin[t] = args.tensor[t].data;
   args.pieces = ceil_divide(args.elements, size);
   // A last pack that is not full there is in one dimension alone.

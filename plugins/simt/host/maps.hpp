@@ -54,6 +54,8 @@ namespace rlk::formula {}  // namespace rlk::formula
                        {RLK_SIMT_EACH(RLK_SIMT_PARAMETER, RLK_SIMT_LIST numbers)}, MapKind::heavy)
 #define RLK_SIMT_MAP_F64_BY(OP, outs, out_views, ins, in_views, made, ...) \
   RLK_SIMT_MAP_DECLARE(OP, outs, out_views, ins, in_views, RLK_SIMT_MADE made, MapKind::f64)
+#define RLK_SIMT_MAP_SHORT_BY(OP, outs, out_views, ins, in_views, made, shape_of_call, expression, ...) \
+  RLK_SIMT_MAP_F64_BY(OP, outs, out_views, ins, in_views, made, __VA_ARGS__)
 #define RLK_SIMT_MAP_BITS(OP, outs, ins, ...) \
   RLK_SIMT_MAP_DECLARE(OP, outs, (RLK_SIMT_MAP_MEMBERS(outs)), ins, (RLK_SIMT_MAP_MEMBERS(ins)), {}, MapKind::bits)
 #define RLK_SIMT_MAP_CAST(OP, outs, ins, in_views) \

@@ -115,6 +115,20 @@ simt::ScanArgs arguments_of_scan(const ScanCall& call, int wave, int64_t multipr
   return args;
 }
 
+bool is_plain_scan(const simt::ScanArgs& args, int wave) {
+  const auto is_f32_row = [](const simt::GridTensor& tensor) {
+    return tensor.data == nullptr || (tensor.dtype == simt::kMapF32 && tensor.column == 1);
+  };
+  // The kernel multiplies a chunk's decays without looking at them.
+  constexpr double kFactorBits = 390;
+  const bool keeps_factors = args.decay_power == 0 && args.decay > 0 &&
+                             std::fabs(std::log2(args.decay_fraction)) * simt::kScanChunk < kFactorBits;
+  return keeps_factors && args.form == simt::kScanRows && args.waves == simt::kScanThreads / wave && args.packs != 0 &&
+         args.cu_seqlens == nullptr && args.mask.data == nullptr && args.start_sum.data == nullptr &&
+         is_f32_row(args.in) && is_f32_row(args.values) && is_f32_row(args.out) && is_f32_row(args.targets) &&
+         is_f32_row(args.start_value);
+}
+
 uint64_t place_scan(const ScanCall& call, simt::ScanArgs& args, void* workspace) {
   Workspace at(workspace);
   uint64_t bytes = 0;
@@ -142,6 +156,7 @@ ScanPlan::ScanPlan(Device& device, const ScanKernels& kernels, const ScanCall& c
     packs_ = device.kernel(kernels.image, prefix + "packs_" + sdk::name_of(call.dtype()));
   }
   if (kernels.has_tokens) {
+    if (call.dtype() == sdk::Dtype::f32) plain_ = device.kernel(kernels.image, prefix + "plain");
     kept_ = device.kernel(kernels.image, prefix + "kept");
     check_ = device.kernel(kernels.image, prefix + "check");
   }
@@ -165,6 +180,7 @@ void ScanPlan::launch(sdk::Stream& stream, const ScanCall& call, const sdk::Run&
     launch_walking(kernel, std::max<int64_t>(blocks, 1), simt::kScanThreads, 0, handle, args);
   };
   if (call.is_packed() && args.rows > simt::kScanOwnCheck) run_kernel(check_, 1);
+  if (plain_ != nullptr && is_plain_scan(args, wave_)) return run_kernel(plain_, args.rows);
   if (args.form == simt::kScanRows)
     return run_kernel(packs_ != nullptr && is_of_packs(args) ? packs_ : kernel_,
                       ceil_divide(args.rows * args.waves * wave_, simt::kScanThreads));

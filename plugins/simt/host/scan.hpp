@@ -78,6 +78,9 @@ struct ScanKernels {
   bool has_tokens;     // sequences, masks and the like
 };
 
+// Whether the kernel for the commonest sequences can have the call (../skeleton/plain_scan.cuh).
+bool is_plain_scan(const simt::ScanArgs& args, int wave);
+
 // The kernel's arguments on a device of such waves and so many multiprocessors; their places in the workspace, when it
 // is there, and the bytes it takes.
 simt::ScanArgs arguments_of_scan(const ScanCall& call, int wave, int64_t multiprocessors);
@@ -95,7 +98,7 @@ protected:
   uint64_t workspace_of(const ScanCall& call) const;
 
 private:
-  FunctionHandle kernel_, packs_ = nullptr, kept_ = nullptr, check_ = nullptr;
+  FunctionHandle kernel_, packs_ = nullptr, plain_ = nullptr, kept_ = nullptr, check_ = nullptr;
   int wave_;
   int64_t multiprocessors_;
 };

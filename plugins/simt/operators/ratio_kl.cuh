@@ -3,11 +3,102 @@
 
 #include <rlk/formula/ratio_kl.hpp>
 
-RLK_SIMT_MAP_F64_BY(RatioKl, (ratio, kl), (call.ratio, or_none(call.kl)), (logp, old_logp, ref_logp, mask),
-                    (call.logp, or_number(call.old_logp, 0), or_number(call.ref_logp, 0), or_number(call.mask, 1)),
-                    (RatioKlTerms, terms, ratio_kl_terms(call.params, call.old_logp != nullptr, call.kl != nullptr)),
-                    Two<V>{ratio_of(d, terms, logp, old_logp, mask),
-                           terms.has_kl ? kl_of(d, terms, logp, old_logp, ref_logp, mask) : Zero(d)})
+namespace rlk::formula {
+
+// Ratio and estimate in fp32, of tokens that leave no doubt: what no clamp is near, and fp32 holds. The difference of
+// two logarithms is exact, a number and what it has lost. With eps 2^-24, of the result: the power is good to 2 eps
+// (its polynomial to 2^-27, half a unit each of the polynomial's last product and of the sum), the k3 estimate to 5
+// eps, for |d| < 1 by a polynomial good to 2^-31, and beyond by e^d - 1 - d as 2^n (2^f - 1) + (2^n - 1 - d): the
+// largest of these terms is at most two and a half times the sum.
+struct ShortRatioKl {
+  Two<float> values;
+  bool is_sure;
+};
+struct ShortPower {
+  float part, scale;  // e^x is (1 + part) scale, scale a power of two
+};
+// Of x + lost, |x| < 80.
+RLK_FORMULA ShortPower short_power(float x, float lost) {
+  const Lane<float> d;
+  // 1.5 2^23 + 127: the sum's low bits are the exponent of a power of two.
+  const float log2_e = 1.44269502f, log2_e_low = 1.92596303e-8f, to_exponent = 12583039.0f;
+  const float shifted = MulAdd(x, log2_e, to_exponent), n = Sub(shifted, to_exponent);
+  const float f = MulAdd(lost, log2_e, MulAdd(x, log2_e_low, MulAdd(x, log2_e, -n)));
+  uint32_t bits = 0;
+  ShortPower power{};
+  __builtin_memcpy(&bits, &shifted, sizeof(bits));
+  bits <<= 23;
+  __builtin_memcpy(&power.scale, &bits, sizeof(bits));
+  power.part = Mul(f, horner(d, f, 0.00015353361833551037, 0.0013398874441770924, 0.009618437358200147,
+                             0.055503324710386034, 0.24022647913620948, 0.693147202855121));
+  return power;
+}
+// a - b exactly: a number and what it has lost.
+RLK_FORMULA Two<float> short_difference(float a, float b) {
+  const float x = Sub(a, b), back = Sub(a, x);
+  return {x, Add(Sub(a, Add(x, back)), Sub(back, b))};
+}
+// e^x - 1 - x of x + lost.
+RLK_FORMULA float short_above_tangent(float x, float lost) {
+  const Lane<float> d;
+  const float series =
+      horner(d, x, 2.839996202530807e-07, 2.81600995579308e-06, 2.4792189115442957e-05, 0.00019836463399500038,
+             0.0013888924409425304, 0.008333347500106943, 0.041666666323261194, 0.16666666554327392, 0.5);
+  const ShortPower power = short_power(x, 0);
+  const float near = Mul(Mul(x, x), series);
+  const float far = MulAdd(power.part, power.scale, Sub(Add(power.scale, -1.0f), x));
+  const float value = Abs(x) < 1 ? near : far;
+  // What is lost is at most half a unit of x: its slope is e^x - 1, which is the value and x.
+  return MulAdd(lost, Add(value, x), value);
+}
+// The commonest calls: k3 alone, with an old policy (1) or without (2).
+RLK_FORMULA int short_shape(const RatioKlTerms& terms) {
+  if (terms.kind != RatioKlTerms::Kind::k3 || terms.by_ratio || !terms.has_kl) return 0;
+  return terms.has_old ? 1 : 2;
+}
+template <class Shape>
+RLK_FORMULA ShortRatioKl short_ratio_kl(Shape, const RatioKlTerms& terms, float logp, float old_logp, float ref_logp,
+                                        float mask) {
+  using Kind = RatioKlTerms::Kind;
+  const bool has_old = Shape::value == 0 ? terms.has_old : Shape::value == 1;
+  const bool is_k3 = Shape::value != 0 || terms.kind == Kind::k3, has_kl = Shape::value != 0 || terms.has_kl;
+  ShortRatioKl out = {{1, 0}, logp == logp};
+  float ratio = 1;
+  if (has_old) {
+    const Two<float> x = short_difference(logp, old_logp);
+    const ShortPower power = short_power(x.first, x.second);
+    ratio = MulAdd(power.part, power.scale, power.scale);
+    out.is_sure = Abs(x.first) < terms.sure_x;
+  }
+  const bool is_kept = mask != 0;
+  out.values.first = is_kept ? ratio : terms.short_masked_ratio;
+  if (has_kl) {
+    const Two<float> x = short_difference(ref_logp, logp);
+    float kl = 0;
+    if (is_k3) {
+      kl = short_above_tangent(x.first, x.second);
+    } else if (terms.kind == Kind::k2) {
+      kl = Mul(0.5f, Mul(x.first, x.first));
+    } else {
+      kl = terms.kind == Kind::k1 ? -x.first : Abs(x.first);
+    }
+    if (Shape::value == 0 && terms.by_ratio) kl = Mul(ratio, kl);
+    out.values.second = is_kept ? kl : 0;
+    const bool is_normal = Abs(kl) > 0x1p-100f || x.first == 0;
+    out.is_sure = out.is_sure && Abs(x.first) < terms.sure_d && is_normal && Abs(kl) < terms.sure_kl;
+  }
+  out.is_sure = out.is_sure || !is_kept;
+  return out;
+}
+
+}  // namespace rlk::formula
+
+RLK_SIMT_MAP_SHORT_BY(RatioKl, (ratio, kl), (call.ratio, or_none(call.kl)), (logp, old_logp, ref_logp, mask),
+                      (call.logp, or_number(call.old_logp, 0), or_number(call.ref_logp, 0), or_number(call.mask, 1)),
+                      (RatioKlTerms, terms, ratio_kl_terms(call.params, call.old_logp != nullptr, call.kl != nullptr)),
+                      short_shape(terms), short_ratio_kl(shape, terms, logp, old_logp, ref_logp, mask),
+                      Two<V>{ratio_of(d, terms, logp, old_logp, mask),
+                             terms.has_kl ? kl_of(d, terms, logp, old_logp, ref_logp, mask) : Zero(d)})
 RLK_SIMT_MAP_F64_BY(RatioKlBackward, (grad_logp), (call.grad_logp),
                     (logp, old_logp, ref_logp, mask, grad_ratio, grad_kl),
                     (call.logp, or_number(call.old_logp, 0), or_number(call.ref_logp, 0), or_number(call.mask, 1),

@@ -1,4 +1,5 @@
 // Masked normalisation over a whole batch: moments of chunks, then every number.
-#include "../skeleton/groups.cuh"
+#include "../skeleton/whitening.cuh"
 
 RLK_SIMT_GROUPS(Whiten, whiten, whitening(call))
+RLK_SIMT_PACKED_GROUPS(Whiten, whiten)

@@ -33,4 +33,9 @@ __device__ __forceinline__ int count_lanes(uint64_t lanes) {
 #endif
 }
 
+// The lowest of some.
+__device__ __forceinline__ int lowest_of(LaneBits lanes) {
+  return count_lanes((lanes & (~lanes + 1)) - 1);
+}
+
 }  // namespace rlk::simt

@@ -13,6 +13,10 @@
 //
 //   RLK_SIMT_MAP_HEAVY   is _WITH, of a formula that has as much to compute as memory has to bring
 //   RLK_SIMT_MAP_F64_BY  computes in fp64 whatever the tensors are
+//   RLK_SIMT_MAP_SHORT_BY   does so, too, but for what fp32 leaves no doubt of: before the formula stand a number of
+//   what
+//                        the call asks (MapShape) and an expression with the results in fp32 and whether they are sure
+//                        (values, is_sure). It has the tensors without fp64
 //   RLK_SIMT_MAP_BITS    moves elements of any dtype; an input of bytes is a mask
 //   RLK_SIMT_MAP_CAST    converts between any dtypes
 //   RLK_SIMT_PART, RLK_SIMT_PART_BITS, RLK_SIMT_MAPS   an operator of several maps, one after the other; without its
@@ -59,25 +63,88 @@ __device__ __forceinline__ void map_offsets(const MapArgs& args, int64_t piece, 
   }
 }
 
-// cast: any dtype is converted. f64: computes in fp64 whatever the tensors are. heavy: see RLK_SIMT_MAP_HEAVY.
-enum class MapFormula { plain, heavy, f64, cast };
+// cast: any dtype is converted. f64: computes in fp64 whatever the tensors are; shortened: or in fp32 what leaves no
+// doubt. heavy: see RLK_SIMT_MAP_HEAVY.
+enum class MapFormula { plain, heavy, f64, shortened, cast };
+
+template <int kCount>
+struct MapFloats {
+  float of[kCount];
+};
+// An element that fp32 leaves. Rare: as a function of its own it takes no registers from the others.
+template <class F>
+RLK_SIMT_APART MapFloats<F::kOut> map_left(const MapArgs& args, MapFloats<F::kIn> in) {
+  double from[F::kIn], to[F::kOut];
+#pragma unroll
+  for (int k = 0; k < F::kIn; ++k) from[k] = static_cast<double>(in.of[k]);
+  F::template apply<formula::BriefLongLane>(args.number, from, to);
+  MapFloats<F::kOut> out;
+#pragma unroll
+  for (int k = 0; k < F::kOut; ++k) out.of[k] = Narrow<float>::of(to[k]);
+  return out;
+}
+// What of a call the loop need not ask at each element: a number of the formula's; 0 is any call.
+template <int kShape>
+struct MapShape {
+  static constexpr int value = kShape;
+};
+// The numbers in fp32 of several elements; a bit each of those that are not sure.
+template <class F, class Shape, int kSize>
+__device__ __forceinline__ uint32_t map_in_short(const MapArgs& args, const float (&x)[F::kIn][kSize],
+                                                 float (&y)[F::kOut][kSize]) {
+  uint32_t left = 0;
+#pragma unroll
+  for (int i = 0; i < kSize; ++i) {
+    float from[F::kIn], to[F::kOut];
+#pragma unroll
+    for (int k = 0; k < F::kIn; ++k) from[k] = x[k][i];
+    if (!F::in_short(Shape{}, args.number, from, to)) left |= 1u << i;
+#pragma unroll
+    for (int k = 0; k < F::kOut; ++k) y[k][i] = to[k];
+  }
+  return left;
+}
+// What becomes of a piece of each input, in fp32 where that leaves no doubt. Which form an element is read in makes no
+// difference to it.
+template <class F, class Form>
+__device__ __forceinline__ void map_compute_short(const MapArgs& args, const typename Form::Raw (&in)[F::kIn],
+                                                  float (&y)[F::kOut][Form::kSize]) {
+  float x[F::kIn][Form::kSize];
+#pragma unroll
+  for (int k = 0; k < F::kIn; ++k) Form::widen(args, F::kOut + k, in[k], x[k]);
+  const uint32_t left = map_in_short<F, MapShape<0>>(args, x, y);
+#pragma unroll
+  for (int i = 0; i < Form::kSize; ++i) {
+    if ((left >> i & 1) == 0) continue;
+    MapFloats<F::kIn> from;
+#pragma unroll
+    for (int k = 0; k < F::kIn; ++k) from.of[k] = x[k][i];
+    const MapFloats<F::kOut> to = map_left<F>(args, from);
+#pragma unroll
+    for (int k = 0; k < F::kOut; ++k) y[k][i] = to.of[k];
+  }
+}
 
 // What becomes of a piece of each input. Form: how it is read and written (map_element.cuh).
 template <class F, class A, class Form>
 __device__ __forceinline__ void map_compute(const MapArgs& args, const typename Form::Raw (&in)[F::kIn],
                                             A (&y)[F::kOut][Form::kSize]) {
-  constexpr int kSize = Form::kSize, kOut = F::kOut, kIn = F::kIn;
-  A x[kIn][kSize];
+  if constexpr (F::kKind == MapFormula::shortened && kMapSame<A, float>) {
+    map_compute_short<F, Form>(args, in, y);
+  } else {
+    constexpr int kSize = Form::kSize, kOut = F::kOut, kIn = F::kIn;
+    A x[kIn][kSize];
 #pragma unroll
-  for (int k = 0; k < kIn; ++k) Form::widen(args, kOut + k, in[k], x[k]);
+    for (int k = 0; k < kIn; ++k) Form::widen(args, kOut + k, in[k], x[k]);
 #pragma unroll
-  for (int i = 0; i < kSize; ++i) {
-    A from[kIn], to[kOut];
+    for (int i = 0; i < kSize; ++i) {
+      A from[kIn], to[kOut];
 #pragma unroll
-    for (int k = 0; k < kIn; ++k) from[k] = x[k][i];
-    F::template apply<typename Form::Tag>(args.number, from, to);
+      for (int k = 0; k < kIn; ++k) from[k] = x[k][i];
+      F::template apply<typename Form::Tag>(args.number, from, to);
 #pragma unroll
-    for (int k = 0; k < kOut; ++k) y[k][i] = to[k];
+      for (int k = 0; k < kOut; ++k) y[k][i] = to[k];
+    }
   }
 }
 
@@ -109,6 +176,53 @@ __device__ __forceinline__ void map_line(const MapArgs& args) {
       }
     }
   }
+}
+
+// The same of a formula that computes in fp32 what leaves no doubt. An element that is left is read again: to keep what
+// it is made of would take registers from all others.
+template <class F>
+RLK_SIMT_APART MapFloats<F::kOut> map_left_of_line(const MapArgs& args, int64_t at) {
+  MapFloats<F::kIn> from;
+#pragma unroll
+  for (int k = 0; k < F::kIn; ++k) from.of[k] = MapShort::element(args, F::kOut + k, at);
+  return map_left<F>(args, from);
+}
+template <class F, class Shape>
+__device__ __forceinline__ void map_short_line_of(const MapArgs& args) {
+  constexpr int kOut = F::kOut, kIn = F::kIn, kSize = MapShort::kSize;
+  const int64_t step = static_cast<int64_t>(gridDim.x) * kMapThreads;
+  for (int64_t piece = static_cast<int64_t>(blockIdx.x) * kMapThreads + threadIdx.x; piece < args.pieces;
+       piece += step) {
+    MapShort::Raw in[kIn];
+#pragma unroll
+    for (int k = 0; k < kIn; ++k) in[k] = MapShort::load_line(args, kOut + k, piece);
+    float x[kIn][kSize], y[kOut][kSize];
+#pragma unroll
+    for (int k = 0; k < kIn; ++k) MapShort::widen(args, kOut + k, in[k], x[k]);
+    const uint32_t left = map_in_short<F, Shape>(args, x, y);
+    if (left != 0) {
+#pragma unroll
+      for (int i = 0; i < kSize; ++i) {
+        if ((left >> i & 1) == 0) continue;
+        const MapFloats<kOut> to = map_left_of_line<F>(args, piece * kSize + i);
+#pragma unroll
+        for (int k = 0; k < kOut; ++k) y[k][i] = to.of[k];
+      }
+    }
+#pragma unroll
+    for (int k = 0; k < kOut; ++k) {
+      if (k > 0 && args.begin[k] == nullptr) continue;
+      store_stream(static_cast<uint4*>(args.begin[k]) + piece, MapShort::narrow(args, y[k]).bits);
+    }
+  }
+}
+
+template <class F>
+__device__ __forceinline__ void map_short_line(const MapArgs& args) {
+  const int shape = F::shape_of(args.number);
+  if (shape == 1) return map_short_line_of<F, MapShape<1>>(args);
+  if (shape == 2) return map_short_line_of<F, MapShape<2>>(args);
+  map_short_line_of<F, MapShape<0>>(args);
 }
 
 // A thread's pieces of a step are read first, then computed and written.
@@ -160,15 +274,25 @@ __device__ __forceinline__ void map_brief(const MapArgs& args) {
   if (args.form == kMapAny) return map_pieces<F, double, MapConverted<double, false, 1, Lane>>(args);
   map_pieces<F, double, MapConverted<double, false, kMapLongElements, Lane>>(args);
 }
+// And of one that computes in fp32 what leaves no doubt.
+template <class F>
+__device__ __forceinline__ void map_short(const MapArgs& args) {
+  if (args.form == kMapAny) return map_pieces<F, float, MapConverted<float, false, 1>>(args);
+  map_pieces<F, float, MapConverted<float, false, kMapLongElements>>(args);
+}
 template <class F, class A>
 __device__ __forceinline__ void map(const MapArgs& args) {
   static_assert(F::kOut + F::kIn <= kMapTensors, "as many tensors as the arguments have room for");
   constexpr bool kEvery = F::kKind == MapFormula::cast && sizeof(A) == 8;
-  if constexpr (F::kKind == MapFormula::f64) {
+  constexpr bool kIsLong = F::kKind == MapFormula::f64 || F::kKind == MapFormula::shortened;
+  if constexpr (F::kKind == MapFormula::shortened) {
+    if (args.brief == 2) return map_short<F>(args);
+  }
+  if constexpr (kIsLong) {
     if (args.brief != 0) return map_brief<F>(args);
   }
   if (args.form == kMapAny) return map_pieces<F, A, MapConverted<A, kEvery, 1>>(args);
-  constexpr int kElements = F::kKind == MapFormula::f64 ? kMapLongElements : kMapElements;
+  constexpr int kElements = kIsLong ? kMapLongElements : kMapElements;
   if (kEvery || args.form == kMapMixed) return map_pieces<F, A, MapConverted<A, kEvery, kElements>>(args);
   if constexpr (!kEvery) {
     if constexpr (kMapSame<A, float>) {
@@ -229,6 +353,25 @@ __device__ __forceinline__ void map_put(const formula::Three<V>& values, V* out)
     }                                                                                                     \
   };                                                                                                      \
   }
+// That of a formula which is shortened: expression has values and is_sure.
+#define RLK_SIMT_MAP_SHORTENED(NAME, ins, numbers, shape_of_call, expression)                                   \
+  namespace rlk::formula {                                                                                      \
+  struct NAME##Shortened : NAME##Formula {                                                                      \
+    static constexpr rlk::simt::MapFormula kKind = rlk::simt::MapFormula::shortened;                            \
+    static __device__ __forceinline__ int shape_of(const double* rlk_number) {                                  \
+      RLK_SIMT_MAP_LIST numbers return shape_of_call;                                                           \
+    }                                                                                                           \
+    template <class Shape>                                                                                      \
+    static __device__ __forceinline__ bool in_short(Shape shape, const double* rlk_number, const float* rlk_in, \
+                                                    float* rlk_out) {                                           \
+      using V = float;                                                                                          \
+      RLK_SIMT_MAP_LIST numbers RLK_SIMT_EACH(RLK_SIMT_MAP_INPUT, RLK_SIMT_MAP_LIST ins) const auto made =      \
+          (expression);                                                                                         \
+      rlk::simt::map_put<V>(made.values, rlk_out);                                                              \
+      return made.is_sure;                                                                                      \
+    }                                                                                                           \
+  };                                                                                                            \
+  }
 #define RLK_SIMT_MAP_DEFINE_OF(NAME, outs, ins, kind, numbers, ...)              \
   RLK_SIMT_MAP_FORMULA(NAME, outs, ins, kind, numbers, __VA_ARGS__)              \
   RLK_SIMT_MAP_KERNEL(NAME, f32, float)                                          \
@@ -253,6 +396,17 @@ __device__ __forceinline__ void map_put(const formula::Three<V>& values, V* out)
   RLK_SIMT_MAP_FORMULA(OP, outs, ins, f64, (RLK_SIMT_MAP_STRUCT made), __VA_ARGS__) \
   RLK_SIMT_MAP_KERNEL_OF(OP, f64, double, rlk::simt::kMapThreads, 3)                \
   RLK_SIMT_MAP_LINE(OP, f64, double, MapLong, rlk::simt::kMapThreads, 4)
+#define RLK_SIMT_MAP_SHORT_BY(OP, outs, out_views, ins, in_views, made, shape_of_call, expression, ...) \
+  RLK_SIMT_MAP_FORMULA(OP, outs, ins, f64, (RLK_SIMT_MAP_STRUCT made), __VA_ARGS__)                     \
+  RLK_SIMT_MAP_SHORTENED(OP, ins, (RLK_SIMT_MAP_STRUCT made), shape_of_call, expression)                \
+  RLK_SIMT_KERNEL(rlk::simt::kMapThreads, 3)                                                            \
+  RLK_SIMT_CAT(RLK_SIMT_IMAGE, _map_##OP##_f64)(RLK_SIMT_ARGUMENT(rlk::simt::MapArgs) args) {           \
+    rlk::simt::map<rlk::formula::OP##Shortened, double>(args);                                          \
+  }                                                                                                     \
+  RLK_SIMT_KERNEL(rlk::simt::kMapThreads, 6)                                                            \
+  RLK_SIMT_CAT(RLK_SIMT_IMAGE, _map_##OP##_f64_line)(RLK_SIMT_ARGUMENT(rlk::simt::MapArgs) args) {      \
+    rlk::simt::map_short_line<rlk::formula::OP##Shortened>(args);                                       \
+  }
 #define RLK_SIMT_MAP_BITS(OP, outs, ins, ...) RLK_SIMT_PART_BITS(OP, OP, outs, (), ins, (), __VA_ARGS__)
 #define RLK_SIMT_PART_BITS(OP, NAME, outs, out_views, ins, in_views, ...) \
   RLK_SIMT_MAP_FORMULA(NAME, outs, ins, plain, (), __VA_ARGS__)           \

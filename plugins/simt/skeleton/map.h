@@ -48,7 +48,7 @@ struct MapArgs {
   int32_t line;  // every tensor that is there is `pieces` whole packs, one behind the other, of which a thread takes so
                  // many at once: of kMapOneDtype, and of kMapMixed where a formula of fp64 reads fp32 and bytes.
                  // Kernels of lines ask nothing else of the form, the others do not ask this
-  int32_t brief;  // of a formula of fp64: no output is
+  int32_t brief;  // of a formula of fp64: 1: no output is, 2: nor an input
   int64_t pieces;
   void* begin[kMapTensors];    // of a line: tensor[...].data
   double number[kMapNumbers];  // the operator's parameters, or what the host made of them

@@ -209,6 +209,29 @@ struct MapLong {
   }
 };
 
+// The same of formulas that compute in fp32 what leaves no doubt.
+struct MapShort : MapLong {
+  static __device__ __forceinline__ void widen(const MapArgs& args, int t, const Raw& raw, float (&out)[kSize]) {
+    if (args.begin[t] == nullptr) {
+#pragma unroll
+      for (int i = 0; i < kSize; ++i) out[i] = static_cast<float>(args.tensor[t].value);
+    } else if (args.tensor[t].dtype == kMapF32) {
+      __builtin_memcpy(out, &raw.bits, sizeof(raw.bits));
+    } else {
+#pragma unroll
+      for (int i = 0; i < kSize; ++i) out[i] = (raw.bits.x >> (8 * i) & 0xff) != 0 ? 1 : 0;
+    }
+  }
+  static __device__ __forceinline__ float element(const MapArgs& args, int t, int64_t at) {
+    if (args.begin[t] == nullptr) return static_cast<float>(args.tensor[t].value);
+    if (args.tensor[t].dtype == kMapF32) return static_cast<const float*>(args.begin[t])[at];
+    return static_cast<const uint8_t*>(args.begin[t])[at] != 0 ? 1 : 0;
+  }
+  static __device__ __forceinline__ Raw narrow(const MapArgs& args, const float (&in)[kSize]) {
+    return MapPacks<float, float>::narrow(args, in);
+  }
+};
+
 template <int kBytes>
 struct MapWord {
   using type = uint64_t;

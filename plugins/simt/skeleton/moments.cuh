@@ -5,6 +5,7 @@
 #include "../tokens.cuh"
 #include "grid_tensor.cuh"
 #include "groups.h"
+#include "lane_bits.cuh"
 #include "row_parts.cuh"
 #include "seqlens.cuh"
 
@@ -214,80 +215,119 @@ __device__ __forceinline__ Moments moments_of_kept(const Samples& samples, int64
   return moments;
 }
 
-// Numbers of a thread: kGroupItems neighbours, then those a block's packs further, of the samples from `first` on; from
-// `last` on none counts. kF32: they are fp32, else 16 bits each.
-template <bool kF32, int kReads>
+// A thread's kGroupItems neighbours of a step of a block, which begins at `first`; from `last` on none counts. kF32:
+// they are fp32, else 16 bits each.
+template <bool kF32>
 struct GroupPacks {
   static constexpr int kWords = kF32 ? kGroupItems : kGroupItems / 2;
   static_assert(kGroupItems == sizeof(uint64_t), "a byte of a mask each");
-  uint32_t words[kReads][kWords];
-  uint64_t mask[kReads];
+  uint32_t words[kWords];
+  uint64_t mask;
 
   __device__ __forceinline__ GroupPacks(const GroupArgs& args, int64_t first, int64_t last) {
-    const bool is_masked = args.mask.data != nullptr;
+    const int64_t at = place(first);
+    mask = at < last ? ~uint64_t{0} : 0;
+    if (at >= last) return;
+    uint4 pack[kWords / 4];
+    const auto* const from = static_cast<const unsigned char*>(args.x.data) + at * (kF32 ? 4 : 2);
 #pragma unroll
-    for (int r = 0; r < kReads; ++r) {
-      const int64_t at = place(first, r);
-      mask[r] = at < last ? ~uint64_t{0} : 0;
-      if (at >= last) continue;
-      uint4 pack[kWords / 4];
-      const auto* const from = static_cast<const unsigned char*>(args.x.data) + at * (kF32 ? 4 : 2);
+    for (int p = 0; p < kWords / 4; ++p) pack[p] = reinterpret_cast<const uint4*>(from)[p];
+    if (args.mask.data != nullptr) mask = static_cast<const uint64_t*>(args.mask.data)[at / kGroupItems];
+    __builtin_memcpy(words, pack, sizeof(pack));
+  }
+  static __device__ __forceinline__ int64_t place(int64_t first) {
+    return first + static_cast<int>(threadIdx.x) * kGroupItems;
+  }
+  // Of which counts, a bit each.
+  __device__ __forceinline__ uint32_t which() const {
+    uint32_t bits = 0;
 #pragma unroll
-      for (int p = 0; p < kWords / 4; ++p) pack[p] = reinterpret_cast<const uint4*>(from)[p];
-      if (is_masked) mask[r] = static_cast<const uint64_t*>(args.mask.data)[at / kGroupItems];
-      __builtin_memcpy(words[r], pack, sizeof(pack));
+    for (int half = 0; half < 2; ++half) {
+      const auto word = static_cast<uint32_t>(mask >> (32 * half));
+      const uint32_t set = ((((word & 0x7f7f7f7fu) + 0x7f7f7f7fu) | word) >> 7) & 0x01010101u;
+      bits |= ((set * 0x01020408u) >> 24) << (4 * half);
     }
+    return bits;
   }
-  static __device__ __forceinline__ int64_t place(int64_t first, int r) {
-    return first + (r * kGroupThreads + static_cast<int>(threadIdx.x)) * kGroupItems;
+  __device__ __forceinline__ float narrow_number(const GroupArgs& args, int i) const {
+    if constexpr (kF32) return __int_as_float(static_cast<int>(words[i]));
+    return grid_widen<float>(words[i / 2] >> (i % 2 * 16) & 0xffffu, args.dtype);
   }
-  __device__ __forceinline__ bool counts(int r, int i) const {
-    return (static_cast<uint32_t>(mask[r] >> (i / 4 * 32)) >> (i % 4 * 8) & 0xffu) != 0;
-  }
-  __device__ __forceinline__ double number(const GroupArgs& args, int r, int i) const {
-    if constexpr (kF32) return static_cast<double>(__int_as_float(static_cast<int>(words[r][i])));
-    return static_cast<double>(grid_widen<float>(words[r][i / 2] >> (i % 2 * 16) & 0xffffu, args.dtype));
+  __device__ __forceinline__ double number(const GroupArgs& args, int i) const {
+    return static_cast<double>(narrow_number(args, i));
   }
 };
 
 // Of a chunk in packs, in one pass: with d the distance to one of the samples, the squares' sum is that of d^2 less
 // the sum of d times its mean. As d of that sample is 0, the second is at most the number of samples times as large as
-// the result: of fp64's digits more are left than numbers of 32 bits have.
+// the result: of fp64's digits more are left than numbers of 32 bits have. Each wave takes the first sample that it
+// meets, so that none waits for another's, and one adds the waves' sums. The first thread has the result.
+struct WaveMoments {
+  double count, pivot, sum, squares;
+
+  __device__ __forceinline__ void add_of_lane(int lanes) {
+    count = formula::Add(count, wave_xor(count, lanes));
+    sum = formula::Add(sum, wave_xor(sum, lanes));
+    squares = formula::Add(squares, wave_xor(squares, lanes));
+  }
+};
 template <bool kF32>
 __device__ __forceinline__ Moments moments_of_packs(const GroupArgs& args, int64_t first, int64_t last) {
-  constexpr int kReads = kGroupKept / kGroupItems;
-  const Team team(kGroupThreads);
-  const GroupPacks<kF32, kReads> packs(args, first, last);
-  Counted counted;
-  int count = 0, own = 0;
+  constexpr int kWaves = kGroupThreads / kWave;
+  using Pack = GroupPacks<kF32>;
+  constexpr int64_t kStep = kGroupItems * kGroupThreads;
+  // Two packs are on their way while one is summed.
+  Pack pack(args, first, last), next(args, first + kStep, last);
+  const int lane = static_cast<int>(threadIdx.x) % kWave;
+  WaveMoments own = {};
+  int count = 0;
+  bool has_pivot = false;
+  float pivot = 0;
+#pragma unroll 1
+  for (int64_t at = first; at < last; at += kStep) {
+    const Pack after(args, at + 2 * kStep, last);
+    const uint32_t which = pack.which();
+    count += count_lanes(which);
+    if (!has_pivot) {
+      const LaneBits lanes = lanes_where(which != 0);
+      float mine = 0;
 #pragma unroll
-  for (int r = 0; r < kReads; ++r) {
+      for (int i = kGroupItems - 1; i >= 0; --i) mine = (which >> i & 1) != 0 ? pack.narrow_number(args, i) : mine;
+      has_pivot = lanes != 0;
+      if (has_pivot) pivot = wave_read(mine, lowest_of(lanes));
+      own.pivot = static_cast<double>(pivot);
+    }
 #pragma unroll
     for (int i = 0; i < kGroupItems; ++i) {
-      if (!packs.counts(r, i)) continue;
-      if (count == 0) own = r * kGroupItems * kGroupThreads + i;
-      ++count;
+      const float x = (which >> i & 1) != 0 ? pack.narrow_number(args, i) : pivot;
+      const double rest = formula::Sub(static_cast<double>(x), own.pivot);
+      own.sum = formula::Add(own.sum, rest);
+      own.squares = formula::MulAdd(rest, rest, own.squares);
     }
+    pack = next;
+    next = after;
   }
-  counted.count = count;
-  if (count > 0) counted.first = packs.place(first, 0) + own;
-  counted = team.reduce(counted);
+  own.count = count;
+#pragma unroll
+  for (int lanes = kWave / 2; lanes > 0; lanes /= 2) own.add_of_lane(lanes);
+  __shared__ WaveMoments waves[kWaves];
+  __syncthreads();  // what the call before wrote has been read
+  if (lane == 0) waves[threadIdx.x / kWave] = own;
+  __syncthreads();
   Moments moments;
-  moments.count = counted.count;
-  moments.pivot = counted.count > 0 ? grid_read(args.x, counted.first) : 0;
-  RowSumList<false, 2> sums;
+  if (threadIdx.x >= kWave) return moments;
+  own = lane < kWaves ? waves[lane] : WaveMoments{};
+  const LaneBits with = lanes_where(own.count > 0);
+  moments.pivot = with == 0 ? 0 : wave_read(own.pivot, lowest_of(with));
+  const double distance = own.count > 0 ? formula::Sub(own.pivot, moments.pivot) : 0;
+  const double of_distance = formula::Mul(own.count, distance);
+  own.squares = formula::MulAdd(distance, formula::Add(formula::Mul(2, own.sum), of_distance), own.squares);
+  own.sum = formula::Add(own.sum, of_distance);
 #pragma unroll
-  for (int r = 0; r < kReads; ++r) {
-#pragma unroll
-    for (int i = 0; i < kGroupItems; ++i) {
-      const double rest = packs.counts(r, i) ? formula::Sub(packs.number(args, r, i), moments.pivot) : 0;
-      sums.of[0].add(rest);
-      sums.of[1].sum = formula::MulAdd(rest, rest, sums.of[1].sum);
-    }
-  }
-  sums = team.reduce(sums);
-  moments.offset = sums.of[0].sum / static_cast<double>(counted.count > 1 ? counted.count : 1);
-  moments.squares = formula::NegMulAdd(sums.of[0].sum, moments.offset, sums.of[1].sum);
+  for (int lanes = kWaves / 2; lanes > 0; lanes /= 2) own.add_of_lane(lanes);
+  moments.count = static_cast<int64_t>(own.count);
+  moments.offset = own.sum / (own.count > 1 ? own.count : 1);
+  moments.squares = formula::NegMulAdd(own.sum, moments.offset, own.squares);
   return moments;
 }
 
@@ -314,6 +354,8 @@ __device__ __forceinline__ void write_part(const GroupArgs& args, const Samples&
 template <bool kLong>
 __device__ __forceinline__ Moments moments_of_parts(const MomentsPart* part, int64_t chunks) {
   const Team team(kGroupThreads);
+  MomentsPart ahead = {};  // the thread's first one is on its way before anything asks for another
+  if (static_cast<int>(threadIdx.x) < chunks) ahead = part[threadIdx.x];
   int64_t with = 0;  // the first chunk that has any
   while (with < chunks && part[with].count == 0) ++with;
   Moments moments;
@@ -323,7 +365,7 @@ __device__ __forceinline__ Moments moments_of_parts(const MomentsPart* part, int
   };
   RowSumList<kLong, 3> sums;
   for (int64_t c = threadIdx.x; c < chunks; c += kGroupThreads) {
-    const MomentsPart own = part[c];
+    const MomentsPart own = c < kGroupThreads ? ahead : part[c];
     sums.of[0].add(own.count);
     sums.of[1].add(own.nonzero);
     sums.of[2].add(formula::Mul(own.count, distance(own)));
@@ -335,7 +377,7 @@ __device__ __forceinline__ Moments moments_of_parts(const MomentsPart* part, int
   const double offset = moments.offset = sums.of[2].value() / (count > 1 ? count : 1);
   RowSum<kLong> squares;
   for (int64_t c = threadIdx.x; c < chunks; c += kGroupThreads) {
-    const MomentsPart own = part[c];
+    const MomentsPart own = c < kGroupThreads ? ahead : part[c];
     const double rest = formula::Sub(distance(own), offset);
     squares.add(own.squares);
     squares.add(formula::Mul(own.count, formula::Mul(rest, rest)));

@@ -31,6 +31,7 @@
 #include <rlk/formula/vocabulary.hpp>
 
 #include "each.h"
+#include "plain_scan.cuh"
 #include "scan_rows.cuh"
 #include "scan_work.cuh"
 #include "seqlens.cuh"
@@ -88,9 +89,10 @@ __device__ __forceinline__ void scan_check(const ScanArgs& args) {
   RLK_SIMT_SCAN_KERNEL(OP, packs_bf16, 4, running_rows<rlk::simt::bf16>) \
   RLK_SIMT_SCAN_KERNEL(OP, packs_f16, 4, running_rows<rlk::simt::f16>)
 // Of the sequences of an operator on tokens: one kernel each for all its dtypes.
-#define RLK_SIMT_SCAN_TOKENS(OP, Sum, ...)     \
-  RLK_SIMT_SCAN_KERNELS(OP, Sum)               \
-  RLK_SIMT_SCAN_KERNEL(OP, kept, 2, scan_kept) \
+#define RLK_SIMT_SCAN_TOKENS(OP, Sum, ...)       \
+  RLK_SIMT_SCAN_KERNELS(OP, Sum)                 \
+  RLK_SIMT_SCAN_KERNEL(OP, plain, 4, plain_scan) \
+  RLK_SIMT_SCAN_KERNEL(OP, kept, 2, scan_kept)   \
   RLK_SIMT_SCAN_KERNEL(OP, check, 2, scan_check)
 
 #endif

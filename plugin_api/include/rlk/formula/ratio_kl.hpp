@@ -20,9 +20,15 @@ struct RatioKlTerms {
   Kind kind;
   Gradient gradient;
   bool by_ratio, has_old, has_kl;
+  // Of what is computed in fp32: sizes below which no bound is near, and the ratio of a masked token.
+  float sure_x, sure_d, sure_kl, short_masked_ratio;
 
   static bool asks_f64() { return true; }
 };
+// What is smaller is below the bound, however fp32 rounds it.
+RLK_FORMULA float sure_size(double bound, double largest) {
+  return static_cast<float>((bound < largest ? bound : largest) * (1 - 0x1p-20));
+}
 template <class Params>
 RLK_FORMULA RatioKlTerms estimates_of(const Params& params, bool has_old, bool has_kl) {
   RatioKlTerms terms{};
@@ -33,12 +39,16 @@ RLK_FORMULA RatioKlTerms estimates_of(const Params& params, bool has_old, bool h
   terms.by_ratio = params.kl_weight == decltype(params.kl_weight)::ratio;
   terms.has_old = has_old;
   terms.has_kl = has_kl;
+  terms.sure_x = sure_size(terms.x_bound, 80);
+  terms.sure_d = sure_size(terms.d_bound, 80);
+  terms.sure_kl = sure_size(terms.bound, 0x1p120);
   return terms;
 }
 template <class Params>
 RLK_FORMULA RatioKlTerms ratio_kl_terms(const Params& params, bool has_old, bool has_kl) {
   RatioKlTerms terms = estimates_of(params, has_old, has_kl);
   terms.masked_ratio = params.masked_ratio;
+  terms.short_masked_ratio = static_cast<float>(params.masked_ratio);
   return terms;
 }
 template <class Params>
