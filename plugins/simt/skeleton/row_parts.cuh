@@ -79,6 +79,23 @@ template <class Op>
 constexpr __device__ __host__ int row_threads() {
   return Op::kSums > 0 ? kRowMostThreads : kRowThreads;
 }
+// Where a block's waves leave what they have of a reduction, in turns: one place for whatever a kernel reduces. With a
+// place for each kind of rows and of sums, a kernel that has many would want more than the 48 KB that it may have.
+constexpr int kRowMostPart = 64;  // bytes
+template <int waves>
+struct alignas(16) RowParts {
+  unsigned char bytes[2][waves * kRowMostPart];
+};
+template <int waves>
+__device__ __forceinline__ RowParts<waves>& row_parts_of_block() {
+  __shared__ RowParts<waves> parts;
+  return parts;
+}
+template <class State, int waves>
+__device__ __forceinline__ State* row_parts(int turn) {
+  static_assert(sizeof(State) <= kRowMostPart && alignof(State) <= 16, "as large as there is room for");
+  return reinterpret_cast<State*>(row_parts_of_block<waves>().bytes[turn]);
+}
 // Blocks that a multiprocessor is to hold: those that map a row need registers for what they make of a pack, but where
 // little of it is kept because one matrix streams through or what is written are the terms of a sum. Beside vectors
 // row_held() is as small for few tensors as for many, and few of them leave registers for more threads, which have more

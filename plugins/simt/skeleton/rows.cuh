@@ -1,12 +1,11 @@
 // rows: a row of a matrix is reduced, in one pass or several, and mapped.
+//
 //   RLK_SIMT_ROWS(Softmax, (out(y), in(x)), {
 //     const RowPowers p = row.powers(d, from(x));
 //     row.map(d, to(y), from(x), [=](auto d, auto v) { return softmax_of(d, v, p.largest, p.share()); });
 //   })
-//
 // The operator's name in the declarations' views, its arguments by their names there, and what is done with a row;
 // RLK_SIMT_ROWS_WITH(OP, arguments, (eps), ...) names parameters, which are doubles. An argument is
-//
 //   out(y), in(x)                  a matrix of the operator's dtype; out may be absent
 //   narrow_out(grad_logits)        as out; rows of fp32 may be written as bf16
 //   streamed(logits)               one of which nothing is kept in registers (logits.cuh); may be absent
@@ -18,7 +17,6 @@
 //   integer_of_row(ids), integers_of_row(ids)   the same, but read: int32, int64 or u8; may be absent
 //   kept(rstd), of_column(grad)    of sums over rows (row_sums.cuh): a number for each row that is put in memory of the
 //                                  call, and a sum
-//
 // In what is done, d is a Lane of the dtype's accumulator and Lane<double> is as good: passes compute in its type.
 //
 //   row.sum(d, from(...), f)       the sum of f(d, ...) over the columns, in fp64, for fp64 itself compensated
@@ -396,15 +394,12 @@ public:
     for (int lanes = kWave / 2; lanes > 0; lanes /= 2) mine.add(mine.of_lane(lanes));
     if (kShape != RowShape::block && args_.group == kWave) return mine;
     constexpr int kWaves = row_threads<Op>() / kRowSmallestWave;
-    struct alignas(sizeof(State) % 16 == 0 ? 16 : sizeof(State) % 8 == 0 ? 8 : 4) Part {
-      unsigned char bytes[sizeof(State)];
-    };
-    __shared__ Part part[2][kWaves];
+    State* const part = row_parts<State, kWaves>(turn_);
     const int wave = static_cast<int>(threadIdx.x) / kWave, waves = args_.group / kWave;
     const int lane = static_cast<int>(threadIdx.x) % kWave;
-    if (lane == 0) __builtin_memcpy(&part[turn_][wave], &mine, sizeof(State));
+    if (lane == 0) __builtin_memcpy(static_cast<void*>(part + wave), &mine, sizeof(State));
     __syncthreads();
-    __builtin_memcpy(&mine, &part[turn_][lane & (waves - 1)], sizeof(State));
+    __builtin_memcpy(static_cast<void*>(&mine), part + (lane & (waves - 1)), sizeof(State));
 #pragma unroll
     for (int lanes = kWaves / 2; lanes > 0; lanes /= 2) {
       if (lanes < waves) mine.add(mine.of_lane(lanes));
@@ -439,7 +434,10 @@ private:
   __device__ __forceinline__ RowSumList<false, count> reduce_list(const RowSumList<false, count>& mine) {
     constexpr int kOf = count <= 2 ? 2 : 4, kLanes = kWave / kOf, kWaves = row_threads<Op>() / kRowSmallestWave;
     static_assert(count <= kOf);
-    __shared__ double part[2][kOf][kWaves];
+    struct Sums {
+      double of[kOf];
+    };
+    Sums* const part = row_parts<Sums, kWaves>(turn_);
     const int lane = static_cast<int>(threadIdx.x) % kWave, wave = static_cast<int>(threadIdx.x) / kWave;
     double own[kOf] = {};
 #pragma unroll
@@ -456,12 +454,12 @@ private:
     double sum = own[0];
 #pragma unroll
     for (int lanes = kLanes / 2; lanes > 0; lanes /= 2) sum = formula::Add(sum, wave_xor(sum, lanes));
-    if (lane % kLanes == 0) part[turn_][lane / kLanes][wave] = sum;
+    if (lane % kLanes == 0) part[wave].of[lane / kLanes] = sum;
     __syncthreads();
     sum = 0;
 #pragma unroll
     for (int w = lane % kLanes, i = 0; i < kWaves; w += kLanes, i += kLanes) {
-      if (w < args_.group / kWave) sum = formula::Add(sum, part[turn_][lane / kLanes][w]);
+      if (w < args_.group / kWave) sum = formula::Add(sum, part[w].of[lane / kLanes]);
     }
 #pragma unroll
     for (int lanes = kLanes / 2; lanes > 0; lanes /= 2) sum = formula::Add(sum, wave_xor(sum, lanes));
@@ -475,6 +473,7 @@ private:
   template <class F>
   static RLK_SIMT_APART auto apart(const RowArgs& args, int64_t n, F f) {
     Row row(args);
+    row.wait();  // for who still reads what was reduced before
     row.seek(n);
     return f(row);
   }
@@ -484,6 +483,7 @@ private:
   static constexpr bool kOnce = kShape == RowShape::block && Op::kSums == 0;
   static RLK_SIMT_APART void do_again(const RowArgs& args, int64_t n) {
     Row<Op, T, false> row(args);
+    row.wait();
     row.begin(n);
     Op::apply(row, args.number);
   }
