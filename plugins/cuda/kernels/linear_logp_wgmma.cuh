@@ -1,11 +1,12 @@
 // linear_logp for 16-bit tensors on the warpgroup products of sm_90a: the scores stay in registers.
 //
-// A block is a warpgroup that fetches and two that compute 64 rows each of a tile of 128 rows and 256 entries of the
+// A block is a warpgroup that fetches and two that compute 64 rows each of a tile of 128 rows and 192 entries of the
 // vocabulary. Slabs of both operands arrive in a ring. Blocks stay on the device and walk over the tiles, bands of rows
 // outside, then the vocabulary, rows inside: a band's hidden states stay in the cache while the weights pass once. What
 // a tile leaves of each row are its largest score, its sums and, where it is there, the target's score; a second kernel
 // merges the tiles of a row in a fixed order. A row's bits depend on that row alone.
-// Cost: a tile of 4096 products long keeps the tensor cores busy for 65536 cycles, the exponential unit for 2048.
+// Matrix units cut a sum at every step: chains of a few slabs are added in fp32, and a thread has registers for both.
+// Cost: a tile of 4096 products long keeps the tensor cores busy for 49152 cycles, the exponential unit for 1536.
 // Measured on an H200 at its power limit and left out, since neither brought 2 %: clusters of two blocks that share the
 // weights' slabs, and statistics of half a tile beside the products of the other half.
 #pragma once
@@ -88,16 +89,24 @@ struct LinearStatistics {
 template <class T, class Form>
 struct LinearScores {
   static constexpr int kN = kLinearColumns / 8;
-  float x[kN][4];
+  float x[kN][4], chain[kN][4];
 
-  // a, b: descriptors of a slab's operands. add 0: what was here is dropped.
+  // a, b: descriptors of a slab's operands. add 0: a new chain.
   __device__ __forceinline__ void multiply(uint64_t a, uint64_t b, int add) {
     begin_products();
 #pragma unroll
     for (int k = 0; k < kLinearInner / 16; ++k) {
-      multiply_group<T, true, true>(x, a + 2 * k, b + 2 * k, k > 0 ? 1 : add);  // 32 bytes on
+      multiply_group<T, true, true>(chain, a + 2 * k, b + 2 * k, k > 0 ? 1 : add);  // 32 bytes on
     }
     commit_products();
+  }
+
+  __device__ __forceinline__ void add_chain(bool is_first) {
+#pragma unroll
+    for (int j = 0; j < kN; ++j) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) x[j][i] = is_first ? chain[j][i] : x[j][i] + chain[j][i];
+    }
   }
 
   // y = cap(x + bias); first: the lane's first column.
@@ -200,19 +209,24 @@ __device__ __forceinline__ void compute_scores(const LinearLogpWgmmaArgs& args, 
       const int64_t column = row < rows ? simt::resolve_token(args.tokens, row).target - tiles.column : -1;
       target[h] = column >= 0 && column < kLinearColumns ? static_cast<int>(column) - own_column : -1;
     }
-    uint32_t before = 0;  // the barrier of the slab that may still be read
 #pragma unroll 1
-    for (int slab = 0; slab < args.slabs; ++slab) {
-      barrier_wait(ring.full(), ring.parity);
-      scores.multiply(operand_at(layout, ring.slab() + warpgroup * 64 * kRowBytes),
-                      operand_at(layout, ring.slab() + kLinearRows * kRowBytes), slab > 0 ? 1 : 0);
-      wait_products<1>();
-      if (slab > 0) release(before);
-      before = ring.empty();
-      ring.advance();
+    for (int first = 0; first < args.slabs; first += cuda::kLinearChain) {
+      const int last = min(first + cuda::kLinearChain, args.slabs) - 1;
+      uint32_t before = 0;  // the barrier of the slab that may still be read
+#pragma unroll 1
+      for (int slab = first; slab <= last; ++slab) {
+        barrier_wait(ring.full(), ring.parity);
+        scores.multiply(operand_at(layout, ring.slab() + warpgroup * 64 * kRowBytes),
+                        operand_at(layout, ring.slab() + kLinearRows * kRowBytes), slab > first ? 1 : 0);
+        wait_products<1>();
+        if (slab > first) release(before);
+        before = ring.empty();
+        ring.advance();
+      }
+      wait_products<0>();
+      release(before);
+      scores.add_chain(first == 0);
     }
-    wait_products<0>();
-    release(before);
 
     const int64_t columns = args.tokens.vocab - tiles.column - own_column;
     if constexpr (Form::kTransform) scores.transform(args.transform, tiles.column + own_column, args.tokens.vocab);

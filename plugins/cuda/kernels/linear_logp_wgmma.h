@@ -6,9 +6,10 @@
 namespace rlk::cuda {
 
 constexpr int kLinearRows = 128;     // of a tile of the scores, hidden states
-constexpr int kLinearColumns = 256;  // entries of the vocabulary
+constexpr int kLinearColumns = 192;  // entries of the vocabulary
 constexpr int kLinearInner = 64;     // of the sum, at a time: a slab
-constexpr int kLinearStages = 4;     // slabs of both operands that a block has room for
+constexpr int kLinearStages = 5;     // slabs of both operands that a block has room for
+constexpr int kLinearChain = 8;      // slabs that are summed in the matrix units before fp32 takes them in
 constexpr int kLinearThreads = 384;
 
 constexpr int kLinearStageBytes = (kLinearRows + kLinearColumns) * kLinearInner * 2;

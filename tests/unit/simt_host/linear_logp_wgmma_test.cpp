@@ -83,7 +83,7 @@ TEST_F(LinearLogpWgmmaTest, BlocksStayOnTheDeviceUnlessTheTilesAreFewer) {
   EXPECT_EQ(args.row_tiles, 8);
   EXPECT_EQ(args.column_tiles, 20);
   EXPECT_EQ(args.slabs, 9);
-  EXPECT_EQ(cuda::mapped, (std::vector<cuda::Mapped>{{520, 1, 1000, 1, 520, 128}, {520, 1, 5000, 1, 520, 256}}));
+  EXPECT_EQ(cuda::mapped, (std::vector<cuda::Mapped>{{520, 1, 1000, 1, 520, 128}, {520, 1, 5000, 1, 520, 192}}));
   EXPECT_EQ(told({1000, 257, 520}).first, 16u);
   EXPECT_EQ(told({100, 257, 520}).first, 2u);
 }
