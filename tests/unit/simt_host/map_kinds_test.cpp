@@ -146,7 +146,7 @@ TEST(MapKindsTest, AnAbsentInputIsANumberAndAnAbsentOutputIsNotWritten) {
     const Tensor logp(Dtype::f32, {n}), mask(Dtype::u8, {n});
     formula::RatioKlTerms terms = {};
     terms.x_bound = terms.d_bound = terms.bound = HUGE_VAL;
-    terms.masked_ratio = 0.25;
+    terms.masked_ratio = terms.short_masked_ratio = 0.25;
     terms.has_old = true;
     terms.has_kl = true;
     const MapCall call({&ratio.abi, or_none(nullptr)},
