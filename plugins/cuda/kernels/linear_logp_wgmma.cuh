@@ -211,7 +211,7 @@ __device__ __forceinline__ void compute_scores(const LinearLogpWgmmaArgs& args, 
     }
 #pragma unroll 1
     for (int first = 0; first < args.slabs; first += cuda::kLinearChain) {
-      const int last = min(first + cuda::kLinearChain, args.slabs) - 1;
+      const int after = first + cuda::kLinearChain, last = (after < args.slabs ? after : args.slabs) - 1;
       uint32_t before = 0;  // the barrier of the slab that may still be read
 #pragma unroll 1
       for (int slab = first; slab <= last; ++slab) {

@@ -79,9 +79,9 @@ TEST_F(LinearLogpWgmmaTest, BlocksStayOnTheDeviceUnlessTheTilesAreFewer) {
     return seen;
   };
   const auto [blocks, args] = told({1000, 5000, 520});
-  EXPECT_EQ(blocks, 132u) << "of 8 x 20 tiles";
+  EXPECT_EQ(blocks, 132u) << "of 8 x 27 tiles";
   EXPECT_EQ(args.row_tiles, 8);
-  EXPECT_EQ(args.column_tiles, 20);
+  EXPECT_EQ(args.column_tiles, 27);
   EXPECT_EQ(args.slabs, 9);
   EXPECT_EQ(cuda::mapped, (std::vector<cuda::Mapped>{{520, 1, 1000, 1, 520, 128}, {520, 1, 5000, 1, 520, 192}}));
   EXPECT_EQ(told({1000, 257, 520}).first, 16u);
@@ -98,12 +98,12 @@ TEST_F(LinearLogpWgmmaTest, RowsWhoseStatisticsHaveNoRoomAreAnotherLaunchs) {
   call.launch<LinearLogpWgmma>(device);
   on_launch = nullptr;
   EXPECT_LE(call.workspace_bytes, uint64_t{66} << 20);
-  ASSERT_EQ(seen.size(), 6u);
-  EXPECT_EQ(seen[0].tokens.rows, 13440) << "whole tiles of rows";
-  EXPECT_EQ(seen[2].first_row, 13440);
-  EXPECT_EQ(static_cast<const int64_t*>(seen[2].tokens.ids) - static_cast<const int64_t*>(seen[0].tokens.ids), 13440);
-  EXPECT_EQ(static_cast<const float*>(seen[2].logp) - static_cast<const float*>(seen[0].logp), 13440);
-  EXPECT_EQ(seen[4].tokens.rows, 40000 - 2 * 13440);
+  ASSERT_EQ(seen.size(), 8u);
+  EXPECT_EQ(seen[0].tokens.rows, 10112) << "whole tiles of rows";
+  EXPECT_EQ(seen[2].first_row, 10112);
+  EXPECT_EQ(static_cast<const int64_t*>(seen[2].tokens.ids) - static_cast<const int64_t*>(seen[0].tokens.ids), 10112);
+  EXPECT_EQ(static_cast<const float*>(seen[2].logp) - static_cast<const float*>(seen[0].logp), 10112);
+  EXPECT_EQ(seen[6].tokens.rows, 40000 - 3 * 10112);
 }
 
 }  // namespace
