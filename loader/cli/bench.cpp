@@ -146,7 +146,7 @@ size_t remember(const std::vector<Row>& rows) {
   return count;
 }
 
-// An operator that is not tried yet serves nobody who merely asks: the call that is pinned to it waits until it is.
+// explain() names no implementation of an operator that rlk has not tried yet. A pinned call waits until rlk has.
 void call_once(Execution* execution) {
   execution->enqueue();
   execution->finish();

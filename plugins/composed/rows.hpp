@@ -134,7 +134,7 @@ struct Writer {
 
 // Of an operator that declines calls (kind: what its file calls it) what it promises (numerics), how many of the
 // vendor's workspaces a chunk may take (0: there are no chunks), and `terms`, made of its parameters, which say whether
-// fp64 is asked for. D is the tag's type.
+// the caller demands fp64. D is the tag's type.
 #define RLK_COMPOSED_ROWS_OF(OP, kind, numerics, workspaces, made, refusal, ...)                                    \
   namespace rlk::composed {                                                                                         \
   struct OP##kind {                                                                                                 \

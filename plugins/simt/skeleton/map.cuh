@@ -13,10 +13,9 @@
 //
 //   RLK_SIMT_MAP_HEAVY   is _WITH, of a formula that has as much to compute as memory has to bring
 //   RLK_SIMT_MAP_F64_BY  computes in fp64 whatever the tensors are
-//   RLK_SIMT_MAP_SHORT_BY   does so, too, but for what fp32 leaves no doubt of: before the formula stand a number of
-//   what
-//                        the call asks (MapShape) and an expression with the results in fp32 and whether they are sure
-//                        (values, is_sure). It has the tensors without fp64
+//   RLK_SIMT_MAP_SHORT_BY   does so, too, but for elements of which fp32 leaves no doubt. Before the formula stand a
+//                        number for what the call asks (MapShape) and an expression with the results in fp32 and
+//                        whether they are sure (values, is_sure). It serves tensors without fp64
 //   RLK_SIMT_MAP_BITS    moves elements of any dtype; an input of bytes is a mask
 //   RLK_SIMT_MAP_CAST    converts between any dtypes
 //   RLK_SIMT_PART, RLK_SIMT_PART_BITS, RLK_SIMT_MAPS   an operator of several maps, one after the other; without its

@@ -106,7 +106,7 @@ private:
     __builtin_memcpy(tokens.value, raw.value, sizeof(tokens.value));
     if (!is_there) tokens.value[0] = start_value;
   }
-  // What the token adds: it is made again where it is asked for, and takes no registers between.
+  // What the token adds: the callers compute it twice, which saves the registers to keep it.
   __device__ __forceinline__ double delta(const Tokens<float>& tokens, int i, double next) const {
     const double x = static_cast<double>(tokens.x[i]), value = static_cast<double>(tokens.value[i]);
     return formula::Sub(formula::MulAdd(args_.discount, next, x), value);

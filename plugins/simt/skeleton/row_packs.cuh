@@ -368,7 +368,7 @@ protected:
   // The first kHeld packs of this thread.
   __device__ __forceinline__ void load_first(int i, Pack<T> (&to)[kHeld]) const {
     if constexpr (kShape == RowShape::block) {
-      // A pack that is not there nobody reads.
+      // No pass reads a pack beyond the row.
       if (!is_vector(Op::kind(i)) || args_.tensor[i].data != nullptr) {
         const uint4* const row = reinterpret_cast<const uint4*>(static_cast<const T*>(args_.tensor[i].data) + at(i));
 #pragma unroll

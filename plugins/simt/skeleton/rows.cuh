@@ -473,7 +473,7 @@ private:
   template <class F>
   static RLK_SIMT_APART auto apart(const RowArgs& args, int64_t n, F f) {
     Row row(args);
-    row.wait();  // for who still reads what was reduced before
+    row.wait();  // other waves may still read the last reduction
     row.seek(n);
     return f(row);
   }

@@ -237,7 +237,7 @@ void enter_context(void* context) {
 
 }  // namespace fake
 
-// For tests in one process. As if it began: counts are 0, no device is lost, no stream that nobody made has failed.
+// For tests in one process. As if it began: counts are 0, no device is lost, and the default streams have not failed.
 FAKE_EXPORT void fakeResetCalls() {
   fake::forget_default_streams();
   const std::lock_guard lock(fake::calls().mutex);
