@@ -27,6 +27,20 @@ bool in_form(const SymbolDecl& symbol, int form) {
   return symbol.form < 0 || symbol.form == form;
 }
 
+// Makes the case legal where its sizes ask for an optional input: more queries than sequences need their lengths.
+bool resolve_with_what_sizes_ask(Case& c, ConcreteCall& call) {
+  if (resolve(c, call)) return true;
+  for (size_t i = 0; i < c.decl->inputs.size(); ++i) {
+    if (!c.decl->inputs[i].optional) continue;
+    Case with = c;
+    with.variations.emplace_back().present = uint64_t{1} << i;
+    if (!resolve(with, call)) continue;
+    c = std::move(with);
+    return true;
+  }
+  return false;
+}
+
 // Both sides of a switch, as far as a test reaches.
 std::vector<Case> switch_cases(const Case& ordinary, const rlk_switch& change) {
   std::vector<Case> list;
@@ -38,7 +52,7 @@ std::vector<Case> switch_cases(const Case& ordinary, const rlk_switch& change) {
     Case c = ordinary;
     c.size_given[static_cast<size_t>(symbol)] = size;
     ConcreteCall call;
-    if (!resolve(c, call)) continue;
+    if (!resolve_with_what_sizes_ask(c, call)) continue;
     const auto fits = [](const Argument& a) { return !a.present || a.count() <= kLargestSwitch; };
     if (std::all_of(call.inputs.begin(), call.inputs.end(), fits)) list.push_back(std::move(c));
   }
@@ -67,7 +81,7 @@ void add_switch_pairs(std::vector<Case>& list, const Case& ordinary, std::span<c
       c.size_given[static_cast<size_t>(a)] = switches[i]->at;
       c.size_given[static_cast<size_t>(b)] = switches[k]->at;
       ConcreteCall call;
-      if (resolve(c, call) && cost_of(call) <= kPairCost) list.push_back(std::move(c));
+      if (resolve_with_what_sizes_ask(c, call) && cost_of(call) <= kPairCost) list.push_back(std::move(c));
     }
   }
 }

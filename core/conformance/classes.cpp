@@ -205,7 +205,7 @@ std::vector<Part> row_parts(const ConcreteCall& whole, const std::vector<std::ve
 
 // Attention: a query's bits do not depend on the other queries either. With bottom-right alignment the last queries of
 // a sequence see the same keys when they come alone, as in chunked prefill; with top-left alignment the first ones do.
-std::vector<Part> query_parts(const ConcreteCall& whole, const std::vector<std::vector<std::byte>>& outputs) {
+std::vector<Part> dense_query_parts(const ConcreteCall& whole, const std::vector<std::vector<std::byte>>& outputs) {
   const int queries = symbol_index(*whole.decl, "Sq");
   if (std::string_view(whole.decl->name) != "attention" || queries < 0) return {};
   const int64_t length = whole.symbols[static_cast<size_t>(queries)];
@@ -215,6 +215,45 @@ std::vector<Part> query_parts(const ConcreteCall& whole, const std::vector<std::
   const Indices kept = first ? range(0, half) : range(half, length);
   const std::string which = fmt::format("the {} {}", first ? "first" : "last", kept.size());
   return row_parts(whole, outputs, queries, {{which + " queries of each sequence alone", kept}});
+}
+
+// The same over a paged cache, whose last query stands at the last key: the last half of each sequence's queries, as in
+// chunked prefill, and its last query as a decoding step, which is a call without lengths of queries.
+std::vector<Part> paged_query_parts(const ConcreteCall& whole, const std::vector<std::vector<std::byte>>& outputs) {
+  const Argument* given = find_domain(whole, Domain::cu_seqlens);
+  if (find_domain(whole, Domain::block_table) == nullptr || given == nullptr) return {};
+  const auto lengths = static_cast<size_t>(given - whole.inputs.data());
+  const int total = symbol_index(*whole.decl, whole.decl->inputs[lengths].domain.high.text);
+  if (total < 0) return {};
+  std::vector<Part> parts;
+  for (const bool decoding : {false, true}) {
+    Indices sequences, tokens, cu_seqlens = {0};
+    for (int64_t b = 0; b < whole.symbols[0]; ++b) {
+      const int64_t begin = get_int(*given, b), end = get_int(*given, b + 1);
+      if (decoding && begin == end) continue;
+      const Indices own = range(decoding ? end - 1 : begin + (end - begin) / 2, end);
+      tokens.insert(tokens.end(), own.begin(), own.end());
+      sequences.push_back(b);
+      cu_seqlens.push_back(static_cast<int64_t>(tokens.size()));
+    }
+    if (tokens.empty()) continue;
+    Selection selection;
+    selection.symbols[0] = sequences;
+    selection.symbols[static_cast<size_t>(total)] = tokens;
+    if (is_computed_from(whole, selection)) return {};
+    Part part = make_part(whole, outputs, selection,
+                          decoding ? "the last query of each sequence as a decoding step"
+                                   : "the last half of the queries of each sequence alone");
+    Argument& argument = part.call.inputs[lengths];
+    if (decoding) {
+      argument = Argument{};
+      part.call.present &= ~(uint64_t{1} << lengths);
+    } else {
+      for (size_t b = 0; b < cu_seqlens.size(); ++b) set_int(argument, static_cast<int64_t>(b), cu_seqlens[b]);
+    }
+    parts.push_back(std::move(part));
+  }
+  return parts;
 }
 
 // ---- broadcasts ---------------------------------------------------------------------------------------------------
@@ -257,7 +296,9 @@ std::vector<Part> parts_of(const ConcreteCall& whole, const std::vector<std::vec
     parts = find_domain(whole, Domain::cu_seqlens) != nullptr ? packed_parts(whole, outputs, 0)
                                                               : row_parts(whole, outputs, 0, choices(rows, "rows"));
   }
-  for (Part& part : query_parts(whole, outputs)) parts.push_back(std::move(part));
+  for (auto* const queries : {dense_query_parts, paged_query_parts}) {
+    for (Part& part : queries(whole, outputs)) parts.push_back(std::move(part));
+  }
   return parts;
 }
 
