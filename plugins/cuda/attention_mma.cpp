@@ -24,8 +24,7 @@ constexpr Kernels kAccurate{AttentionMmaAccurate::kName, "attention_mma_accurate
 class AttentionMmaPlan final : public AttentionPlan {
 public:
   AttentionMmaPlan(Device& device, const sdk::Call<sdk::ops::Attention>& described, const Kernels& kernels)
-      : AttentionPlan(device, described, kernels.name), multiprocessors_(device.multiprocessors()) {
-    numerics = kernels.numerics;
+      : AttentionPlan(device, described), multiprocessors_(device.multiprocessors()) {
     const auto call = sdk::arguments_of(described);
     head_ = padded(call.D);
     const std::string prefix = sdk::format("%s_%s_%d_", kernels.image, sdk::name_of(sdk::dtype_of(*call.q)), head_);

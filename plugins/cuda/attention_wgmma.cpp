@@ -54,11 +54,10 @@ WgmmaSoftcap softcap_of(double inner) {
 class AttentionWgmmaPlan final : public AttentionPlan {
 public:
   AttentionWgmmaPlan(Device& device, const sdk::Call<Op>& call)
-      : AttentionPlan(device, call, AttentionWgmma::kName),
+      : AttentionPlan(device, call),
         multiprocessors_(device.multiprocessors()),
         dtype_(sdk::dtype_of(*sdk::arguments_of(call).q)),
         tiles_(wgmma_tiles(wgmma_padded(attention_sizes(call).head))) {
-    numerics = kAttentionNumerics & ~RLK_NUMERICS_ACCURATE;
     const char* const image = image_for(call);
     has_options_ = image != kImage;
     kernel_ = device.kernel(

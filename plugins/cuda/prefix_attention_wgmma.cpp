@@ -35,8 +35,6 @@ public:
     kernel_ = device.kernel(kImage, sdk::format("%s_%s_%d", kImage, sdk::name_of(dtype_), tiles_.head),
                             tiles_.shared_bytes());
     dynamic_symbols = sample_symbols<Op>();
-    numerics = kNumerics;
-    variant = PrefixSharedAttentionWgmma::kName;
   }
 
   void enqueue(sdk::Stream& stream, const sdk::Run& run) override {

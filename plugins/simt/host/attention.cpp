@@ -97,12 +97,10 @@ sdk::Refusal SimtShared::refuse(int64_t head) const {
   return refuse_shared_memory(head, bytes(head), limit);
 }
 
-AttentionPlan::AttentionPlan(Device& device, const sdk::Call<Op>& call, const char* name)
+AttentionPlan::AttentionPlan(Device& device, const sdk::Call<Op>& call)
     : OperatorPlan(device, call), plan_(device.kernel("attention_simt", "attention_plan_packed")) {
   dynamic_symbols = sdk::bits_of(&Named::B, &Named::Sq, &Named::Sk, &Named::Tq, &Named::Tk);
   workspace_bound = params_.layout == RLK_ATTENTION_LAYOUT_PACKED ? UINT64_MAX : 0;
-  numerics = kAttentionNumerics;
-  variant = name;
 }
 
 uint64_t AttentionPlan::prepare(const sdk::Run& run) {
@@ -148,7 +146,7 @@ namespace {
 class AttentionSimtPlan final : public AttentionPlan {
 public:
   AttentionSimtPlan(Device& device, const sdk::Call<Op>& call)
-      : AttentionPlan(device, call, AttentionSimt::kName), shared_(device, dtype_of(call)) {
+      : AttentionPlan(device, call), shared_(device, dtype_of(call)) {
     kernel_ =
         device.kernel("attention_simt", std::string("attention_simt_") + sdk::name_of(dtype_of(call)), shared_.most());
   }

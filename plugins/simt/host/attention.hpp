@@ -85,7 +85,7 @@ struct SimtShared {
 
 class AttentionPlan : public OperatorPlan<sdk::ops::Attention> {
 public:
-  AttentionPlan(Device& device, const sdk::Call<sdk::ops::Attention>& call, const char* name);
+  AttentionPlan(Device& device, const sdk::Call<sdk::ops::Attention>& call);
   uint64_t prepare(const sdk::Run& run) override;
 
 protected:
