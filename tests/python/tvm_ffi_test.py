@@ -15,7 +15,7 @@ import rlk
 from rlk import _location
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-STORE = pathlib.Path(os.environ.get("RLK_TEST_STORE", "/tmp/rlk-tvm-ffi")) / f"python{sys.version_info[0]}.{sys.version_info[1]}"
+STORE = pathlib.Path(os.environ.get("RLK_TEST_STORE", ROOT / "build/tvm-ffi")) / f"python{sys.version_info[0]}.{sys.version_info[1]}"
 try:
     import tvm_ffi
 except ImportError:
