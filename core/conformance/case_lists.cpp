@@ -158,6 +158,9 @@ void add_dtypes_and_aliases(const OpDecl& decl, int form, std::vector<Variation>
       Variation v;
       v.alias_output = static_cast<int>(i);
       v.alias_input = input;
+      // What may be left out must be there to be one memory.
+      if (decl.inputs[static_cast<size_t>(input)].optional) v.present |= uint64_t{1} << input;
+      if (decl.outputs[i].optional) v.present |= uint64_t{1} << (32 + i);
       list.push_back(v);
     }
   }
@@ -403,7 +406,7 @@ std::vector<Case> single_cases(const Case& base, bool smoke) {
 bool compatible(const Variation& a, const Variation& b) {
   if ((params_of(a) & params_of(b)).any() || (a.present & b.present) != 0) return false;
   if (a.dtype_variable >= 0 && a.dtype_variable == b.dtype_variable) return false;
-  if (a.alias_output >= 0 && b.alias_output >= 0) return false;
+  if (a.alias_output >= 0 && (a.alias_output == b.alias_output || a.alias_input == b.alias_input)) return false;
   return a.layout_of == 0 || b.layout_of == 0;
 }
 
