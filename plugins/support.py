@@ -50,6 +50,14 @@ feature, and why.
 """
 
 
+DECLINES = """
+## What `{vendor}` declined on {device}, {date}
+
+All else of its operators was verified there. "Instead" is what serves such a call.
+
+"""
+
+
 def operators():
     return sorted(path.stem for path in (ROOT / "plugin_api" / "ops").glob("*.toml"))
 
@@ -101,7 +109,7 @@ def implementations(vendor, known):
 
 
 def reports(vendor):
-    """(device, date, {operator: dtypes}) of those that count; the rule is that of loader/store/support.cpp."""
+    """(device, date, {operator: dtypes}, units) of those that count; the rule is that of loader/store/support.cpp."""
     version = re.search(r'"' + vendor + r'",\s*"' + vendor + r'",\s*"([^"]+)"', (PLUGINS / vendor / "plugin.cpp").read_text())
     counted = []
     for path in sorted((PLUGINS / vendor / "reports").glob("*.json")):
@@ -117,7 +125,7 @@ def reports(vendor):
             dtypes = {}
             for unit in verified:
                 dtypes.setdefault(unit["op"], set()).add(unit["dtype"])
-            counted.append((plugin["devices"][0]["name"], report["date"], dtypes))
+            counted.append((plugin["devices"][0]["name"], report["date"], dtypes, plugin["units"]))
     return sorted(counted, key=lambda one: one[1])
 
 
@@ -141,7 +149,7 @@ def levels():
                         level = f"simulated (`{test}`{mark})"
             if op in fact.get("declined", []):
                 level = "declined: no documented primitive"
-            for device, date, dtypes in counted:
+            for device, date, dtypes, _ in counted:
                 if op in dtypes and op in fact.get("changed", []):
                     level += f"; on {device}, {date}{EARLIER}"
                 elif op in dtypes:
@@ -197,6 +205,34 @@ def programs():
     return text + table(["call", "why"], [[*one] for vendor in vendors for one in facts[vendor]["unused"].items()])
 
 
+def declines():
+    """What the newest report of each vendor declines, each with its reason and what serves such a call instead."""
+    text = ""
+    for vendor in tomllib.loads((PLUGINS / "support.toml").read_text()):
+        counted = reports(vendor) if (PLUGINS / vendor / "plugin.cpp").exists() else []
+        if not counted:
+            continue
+        device, date, _, units = counted[-1]
+        verified, found = {}, {}
+        for unit in units:
+            if unit["verdict"] == "verified":
+                verified.setdefault((unit["op"], unit["dtype"], unit["feature"]), set()).add(unit["implementation"])
+        for unit in units:
+            if unit["verdict"] != "declined":
+                continue
+            reason = re.sub(r"^\w+ is \w+; supported: (.*)$", r"only \1", unit["reason"])
+            others = verified.get((unit["op"], unit["dtype"], unit["feature"]), set())
+            names, what, instead = found.setdefault((unit["op"], reason), (set(), set(), set()))
+            names.add(unit["implementation"])
+            what.add(unit["feature"] or unit["dtype"])
+            instead |= others or {"the CPU"}
+        lines = [[f"`{op}`", *(", ".join(sorted(part)) for part in parts), reason]
+                 for (op, reason), parts in sorted(found.items())]
+        text += DECLINES.format(vendor=vendor, device=device, date=date)
+        text += table(["operator", "implementations", "what", "instead", "reason"], lines)
+    return text
+
+
 def table(head, rows):
     return "".join("| " + " | ".join(row) + " |\n" for row in (head, *rows)).replace("\n", "\n|" + "---|" * len(head) + "\n", 1)
 
@@ -206,7 +242,7 @@ def page():
     head = "| plugin | vendor | tier | on a simulated runtime | the real runtime, without a card |\n|---|---|---|---|---|\n"
     lines = table(["operator", *(f"`{v}`" for v in vendors)],
                   [[f"`{op}`", *(rows[op].get(v, "") for v in vendors)] for op in sorted(rows)])
-    return HEAD + head + "\n".join(tiers) + "\n\n" + lines + programs()
+    return HEAD + head + "\n".join(tiers) + "\n\n" + lines + declines() + programs()
 
 
 def family_of(op):
