@@ -32,9 +32,9 @@ class GrpoStep(command.Case):
     def step(self, vendor, **variables):
         world = {k: v for k, v in os.environ.items() if not k.startswith("RLK_")}
         world.update(RUNTIMES[vendor], RLK_PLUGIN_PATH=LIBRARIES, RLK_PLUGINS_SELECT=vendor, RLK_FALLBACK="strict",
-                     RLK_REQUIRE="%s:%s" % (vendor, ",".join(OPERATORS)), RLK_PROBE_TIMEOUT="1000", **variables)
+                     RLK_REQUIRE="%s:%s" % (vendor, ",".join(OPERATORS)), RLK_PROBE_TIMEOUT="7000", **variables)
         return subprocess.run([STEP, self.batch, "--backend", vendor], env=world, capture_output=True, text=True,
-                              timeout=2900)
+                              timeout=7200)
 
     def test_every_operator_of_a_step_is_served_on_the_device(self):
         vendors = [name for name in RUNTIMES if os.path.exists(os.path.join(LIBRARIES, "librlk_plugin_%s.so" % name))]
