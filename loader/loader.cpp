@@ -90,7 +90,7 @@ bool try_more_of(std::vector<ProbedPlugin>* found, const ProbeOptions& options) 
 }  // namespace
 
 bool try_more(std::vector<ProbedPlugin>* found, ProbeOptions options) {
-  options.trial = Trial::more;
+  options.trial = TrialScope::more;
   options.waiting.clear();
   for (const ProbedPlugin& plugin : *found) {
     std::vector<std::string> waiting = waiting_operators(plugin.record);

@@ -301,7 +301,7 @@ SearchOptions Process::where_to_look() const {
   return {config_.plugin_path, default_folders()};
 }
 
-void Process::find(Trial trial) {
+void Process::find(TrialScope trial) {
   ProbeOptions how = how_to_probe();
   how.trial = trial;
   SearchNews news([this] { return waiting_ > 0; }, store_.folder());
@@ -313,7 +313,7 @@ void Process::find(Trial trial) {
 // there before goes on as it was, with what waits.
 void Process::find_again() {
   const std::vector<ProbedPlugin> before = std::move(found_);
-  find(is_eager(environment_) ? Trial::all : Trial::first_look);
+  find(is_eager(environment_) ? TrialScope::all : TrialScope::first_look);
   ProbeOptions how = how_to_probe();
   bool is_new_one_waiting = false;
   for (const ProbedPlugin& plugin : found_) {
@@ -326,7 +326,7 @@ void Process::find_again() {
     is_new_one_waiting |= !was_there;
   }
   if (!is_new_one_waiting) return;
-  how.trial = Trial::all;
+  how.trial = TrialScope::all;
   SearchNews news([this] { return waiting_ > 0; }, store_.folder());
   news.listen(&how);
   found_ = find_plugins(where_to_look(), how);
@@ -357,7 +357,7 @@ void Process::search() {
   std::vector<PluginRecord> records;
   try {
     const std::lock_guard alone(find_mutex_);
-    find(is_eager(environment_) ? Trial::all : Trial::first_look);
+    find(is_eager(environment_) ? TrialScope::all : TrialScope::first_look);
     records = publish_found();
     for (const PluginRecord& record : records) warn_of_time_out(record);
     for (const std::string& doubt : doubts_of(config_, records)) core::log_line(RLK_LOG_WARN, "policy", doubt);

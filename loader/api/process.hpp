@@ -75,7 +75,7 @@ private:
   void search();
   ProbeOptions how_to_probe();
   SearchOptions where_to_look() const;
-  void find(Trial trial);
+  void find(TrialScope trial);
   void find_again();
   std::vector<PluginRecord> publish_found();
   bool try_more_operators();

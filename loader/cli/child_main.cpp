@@ -114,7 +114,7 @@ std::string judge(ChildChannel* channel, const json& request) {
   options.fresh = request.value("fresh", false);
   options.fresh_builtin = request.value("builtin", true);
   const bool tries_all = request.value("all", false) || options.fresh || loader::is_eager(environment);
-  options.trial = tries_all ? loader::Trial::all : loader::Trial::first_look;
+  options.trial = tries_all ? loader::TrialScope::all : loader::TrialScope::first_look;
   options.known_bad = config.known_bad;
   options.use_known_bad = config.use_known_bad;
   const bool whole = request.value("verdicts", false), in_short = request.value("in_short", false);

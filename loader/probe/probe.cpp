@@ -156,7 +156,7 @@ private:
     group->identity = hash_bytes(all);
     for (ProbedPlugin* plugin : group->plugins) {
       const Job job = {plugin, *group};
-      if (options_.trial == Trial::more && options_.waiting.count(plugin->record.id) == 0) continue;
+      if (options_.trial == TrialScope::more && options_.waiting.count(plugin->record.id) == 0) continue;
       if (is_asked_for() && Verdict(this, job).remembered()) {
         finished(*plugin);
       } else {
@@ -172,7 +172,7 @@ private:
     size_t count = 0;
     for (const Group* group : groups) count += sizes.emplace_back(group->unknown.size());
     // What is tried in the background, while calls are served, is not in a hurry.
-    Turns turns(sizes, options_.trial != Trial::more);
+    Turns turns(sizes, options_.trial != TrialScope::more);
     for (size_t i = 0; i < groups.size(); ++i) {
       for (const ProbedPlugin* plugin : groups[i]->plugins)
         if (plugin->record.from_cache) turns.know(i, plugin->record);
@@ -267,9 +267,9 @@ private:
 
     bool says_enough() const {
       const std::vector<std::string> waiting = waiting_operators(*known);
-      const Trial trial = pipeline.trial_of(record);
-      if (waiting.empty() || trial == Trial::first_look) return true;
-      if (trial == Trial::all) return false;
+      const TrialScope trial = pipeline.trial_of(record);
+      if (waiting.empty() || trial == TrialScope::first_look) return true;
+      if (trial == TrialScope::all) return false;
       const auto seen = pipeline.options_.waiting.find(record.id);
       if (seen == pipeline.options_.waiting.end()) return true;
       // Another process tries it. Each answer is a new generation for every call, so one of few operators is worth it
@@ -378,7 +378,7 @@ private:
         take(std::move(*verdict.known), &record);
         break;
       }
-      if (canary || trial_of(record) != Trial::all || !has_moved(verdict.known, record)) break;
+      if (canary || trial_of(record) != TrialScope::all || !has_moved(verdict.known, record)) break;
       verdict.known = std::exchange(record, as_screened);
     }
     if (!stands()) {
@@ -398,9 +398,9 @@ private:
     log_verdict(record, "probed now", key);
   }
 
-  Trial trial_of(const PluginRecord& record) const {
+  TrialScope trial_of(const PluginRecord& record) const {
     const bool is_known = options_.waiting.count(record.id) > 0;
-    return options_.trial == Trial::all && is_known ? Trial::first_look : options_.trial;
+    return options_.trial == TrialScope::all && is_known ? TrialScope::first_look : options_.trial;
   }
 
   // Some operators wait still, and fewer than before.
@@ -416,7 +416,7 @@ private:
     if (verdict.canary) return;
     child->by_operator = true;
     if (!verdict.known) {
-      if (trial_of(record) != Trial::all) child->smoke_seconds = kFirstLookSeconds;
+      if (trial_of(record) != TrialScope::all) child->smoke_seconds = kFirstLookSeconds;
       if (options_.demand != nullptr) child->wanted = options_.demand->all_of(record.id);
       return;
     }
@@ -427,7 +427,7 @@ private:
     child->operators = wanted_of(record.id, waiting);
     const bool are_wanted = !child->operators.empty();
     if (!are_wanted) child->operators = waiting;
-    if (options_.trial != Trial::more) return;
+    if (options_.trial != TrialScope::more) return;
     // Wanted while others are tried: those can wait.
     child->enough = [this, are_wanted, id = record.id, waiting, asked = Clock::now()]() mutable {
       if (options_.interrupt != nullptr && options_.interrupt->load(std::memory_order_relaxed)) return true;

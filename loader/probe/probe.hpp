@@ -28,7 +28,7 @@ bool probe_mode_of(const Environment& environment, ProbeMode* mode);
 
 // Which operators of a plugin's file are tried before its verdict stands. The others wait; their turn comes with
 // `more`.
-enum class Trial : uint8_t {
+enum class TrialScope : uint8_t {
   all,         // every one
   first_look,  // those that a short time allows: all of a small plugin, few of one with a hundred
   more         // of those that wait some more: the wanted ones, where there are such
@@ -46,7 +46,7 @@ struct ProbeOptions {
   // Do not believe remembered results (new ones are stored), and try everything of the built-in too, unless it is
   // only another plugin's probe that is to be fresh.
   bool fresh = false, fresh_builtin = true;
-  Trial trial = Trial::all;
+  TrialScope trial = TrialScope::all;
   Demand* demand = nullptr;  // which operators are wanted of which plugins; `first_look` and `more` look at it
   // The plugins that the caller has verdicts of, with the operators that wait. `more` tries no other, and of `all`
   // these are left out: a first look is enough for them.

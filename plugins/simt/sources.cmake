@@ -1,4 +1,4 @@
-# What the kernels are made of, found by where it stands: whoever compiles, embeds or simulates them asks here.
+# What the kernels are made of, found by where it stands: builds, plugins and simulated runtimes ask here.
 get_filename_component(RLK_SIMT_SOURCES ${CMAKE_CURRENT_LIST_DIR} ABSOLUTE)
 get_filename_component(RLK_SIMT_API ${CMAKE_CURRENT_LIST_DIR}/../../plugin_api/include ABSOLUTE)
 

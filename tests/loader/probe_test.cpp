@@ -342,7 +342,7 @@ TEST_F(Probe, WaitingForOnePluginEndsWhenAnOperatorOfAnotherIsWanted) {
   folder.copy(RLK_TEST_FAULT_PLUGIN, "plugins/librlk_plugin_fault.so");
   add_plugin("fault_second_acme");
   Demand demand(&store);
-  options.trial = Trial::more;
+  options.trial = TrialScope::more;
   options.demand = &demand;
   options.waiting = {{"fault", {"add"}}, {"a-second-acme", {"add"}}};
   options.yields_to_wanted = true;

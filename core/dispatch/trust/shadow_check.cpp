@@ -218,7 +218,7 @@ void ShadowCheck::pass_over(const CallClass& of, WhyNot why, const std::string& 
     if (!decided_.contains(of.name)) to_tell = uncompared_.note(of, why, reason, is_final);
   }
   if (!to_tell) return;
-  log_line(rate_ >= 1 ? RLK_LOG_WARN : RLK_LOG_INFO, "watch", text_of(*to_tell));
+  log_line(rate_ >= 1 ? RLK_LOG_WARN : RLK_LOG_INFO, "shadow check", text_of(*to_tell));
   registry_.note_uncompared(*to_tell);
 }
 void ShadowCheck::pass_over(const ShadowCall& shadow, WhyNot why, const std::string& reason) {
@@ -400,7 +400,7 @@ void ShadowCheck::judge(ShadowCall& shadow) {
   if (!has_ordinary_numbers(shadow.sample.call) || !has_ordinary_numbers(answer)) {
     pass_over(shadow, WhyNot::unusual_numbers,
               "it differs where numbers are infinite, NaN, beyond 2^60 in size, or below 2^-60 in an input");
-    log_line(RLK_LOG_WARN, "watch",
+    log_line(RLK_LOG_WARN, "shadow check",
              fmt::format(
                  "{} differs from the reference in {}; the call or its right answer has numbers "
                  "that are infinite, NaN, or beyond 2^60 in size, or an input below 2^-60, and so this is no verdict",

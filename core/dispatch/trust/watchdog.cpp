@@ -200,7 +200,7 @@ void Watchdog::tell(Slot& slot) {
     under_way += (under_way.empty() ? "; under way there: " : ", ") +
                  (suspect.candidate != nullptr ? who(*suspect.candidate) : std::string("work that rlk does not know"));
   }
-  log_line(RLK_LOG_WARN, "hang", where + under_way);
+  log_line(RLK_LOG_WARN, "watchdog", where + under_way);
   for (const Suspect& suspect : suspects) {
     if (suspect.candidate == nullptr) continue;
     const Candidate& one = *suspect.candidate;

@@ -146,8 +146,7 @@ int32_t Device::pointer_kind(const void* pointer) {
   const RelaxedScope scope(place_);
   unsigned type = 0, managed = 0;
   if (table.pointer_attribute(&type, kPointerMemoryType, pointer) != kSuccess) return RLK_POINTER_UNKNOWN;
-  // 0 is memory of nobody that the runtime knows (hipMemoryTypeUnregistered), but where it is the number of host
-  // memory.
+  // 0 is memory that the runtime does not know (hipMemoryTypeUnregistered), but where it is the number of host memory.
   if (type == 0 && table.host_memory_type != 0) return RLK_POINTER_UNKNOWN;
   table.pointer_attribute(&managed, kPointerIsManaged, pointer);
   return type == table.host_memory_type && managed == 0 ? RLK_POINTER_PINNED : RLK_POINTER_DEVICE;

@@ -12,7 +12,7 @@ struct Lookalike {
   const char* key;         // the backend of its own plugin, "" while there is none
   const char* vendor;      // "MetaX"
   const char* looks_like;  // "CUDA", "HIP"
-  // Parts of its libraries' paths, in lower case. With both slashes, or where nobody else is: a user may be called
+  // Parts of its libraries' paths, in lower case. With both slashes, or where no user's name stands: one may be called
   // maca.
   std::vector<const char*> folders;
   std::vector<const char*> variables;  // that name the folder above its libraries
