@@ -271,7 +271,7 @@ TEST(Cases, TryEveryOptionWhereASymbolHasAProductionSizeAndWhereItIsOne) {
         const bool has_plain = resolve(without, plain);
         const std::vector<std::string> of_form = has_plain ? features(plain) : std::vector<std::string>{};
         const bool is_option = std::all_of(c.variations.begin(), c.variations.end(), [](const Variation& v) {
-          return v.present != 0 || v.try_param >= 0 || !v.params.empty();
+          return v.alias_output < 0 && (v.present != 0 || v.try_param >= 0 || !v.params.empty());
         });
         for (size_t i = 0; i < decl.symbols.size() && is_option; ++i) {
           const auto& production = decl.symbols[i].production;
