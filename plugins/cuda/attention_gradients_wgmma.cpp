@@ -143,10 +143,10 @@ public:
                     static_cast<const AttentionGradientWgmmaArgs&>(args));
       }
     };
-    constexpr int64_t kWarps = simt::kGradientThreads / 32;
     if (layout.all > 0) {
       fill(args.sums, 0, layout.sums(), handle);
-      launch_one(terms_, ceil_divide(layout.all * kGradientWgmmaQueries, kWarps), simt::kGradientThreads, 0);
+      launch_one(terms_, layout.all / call.Hq * ceil_divide(call.Hq, kGradientWgmmaTermHeads), simt::kGradientThreads,
+                 0);
     }
     if (const int64_t blocks = key_tiles(call) * sizes.kv_heads; blocks > 0) {
       launch_one(blocks_, blocks, kWgmmaThreads, gradient_wgmma_shared_bytes(padded_));

@@ -15,6 +15,7 @@
 #pragma once
 
 #include "attention_gradients_wgmma_options.cuh"
+#include "attention_gradients_wgmma_rows.cuh"
 #include "wgmma.cuh"
 
 namespace rlk::cuda_kernels {
@@ -398,77 +399,6 @@ __device__ __forceinline__ void attention_gradients_wgmma(const Args& args) {
     }
     commit_panels_out();
     wait_panels_read();
-  }
-}
-
-// A warp per (sequence, query, head), those beyond the queries too.
-template <class T, class Args>
-__device__ __forceinline__ void attention_gradients_wgmma_terms(const Args& args) {
-  constexpr int kQueries = cuda::kGradientWgmmaQueries;
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int64_t padded = static_cast<int64_t>(args.query_tiles) * kQueries;
-  const int64_t at = static_cast<int64_t>(blockIdx.x) * (simt::kGradientThreads / 32) + threadIdx.x / 32;
-  const int64_t head = at % args.q_heads, place = at / args.q_heads % padded, sequence = at / args.q_heads / padded;
-  if (sequence >= (is_packed(args) ? 1 : args.sequences)) return;
-  const int64_t to = (sequence * args.q_heads + head) * padded + place;
-  const QueryTile tile = query_tile(args, to / kQueries);
-  float lse = INFINITY, offset = 0.0f;
-  if (place % kQueries < tile.count) {
-    const int64_t query = tile.token + place % kQueries;
-    const T* const out = simt::sample_row<const T>(args.out, sequence, 0, query, head);
-    const T* const grad_out = simt::sample_row<const T>(args.grad_out_rows, sequence, 0, query, head);
-    for (int d = 2 * lane; d < args.head_size; d += 64) {
-      const float2 a = unpack_pair<T>(*reinterpret_cast<const uint32_t*>(out + d));
-      const float2 b = unpack_pair<T>(*reinterpret_cast<const uint32_t*>(grad_out + d));
-      offset = fmaf(a.x, b.x, fmaf(a.y, b.y, offset));
-    }
-#pragma unroll
-    for (int lanes = 16; lanes > 0; lanes /= 2) offset += simt::wave_xor(offset, lanes);
-    const float given = *simt::sample_row<const float>(args.lse_rows, sequence, 0, query, head);
-    const float grad_lse =
-        args.grad_lse.data != nullptr ? *simt::sample_row<const float>(args.grad_lse, sequence, 0, query, head) : 0.0f;
-    const bool sees_nothing = given == -INFINITY;
-    lse = sees_nothing ? INFINITY : static_cast<float>(double(given) * 1.4426950408889634074);
-    offset = sees_nothing ? 0.0f : grad_lse - offset;
-  }
-  if (lane != 0) return;
-  args.lse[to] = lse;
-  args.offset[to] = offset;
-}
-
-// grad_q of a tile, from its sums: a block per (sequence, head, tile).
-template <class T, int kPadded, class Args>
-__device__ __forceinline__ void attention_gradients_wgmma_rows(const Args& args) {
-  if constexpr (kHasGradientOptions<Args>) {
-    if (simt::fill_nan_if_bad<T>(args.call, true)) return;
-  }
-  constexpr int kQueries = cuda::kGradientWgmmaQueries, kColumns = kPadded < 128 ? kPadded : 128;  // at a time
-  constexpr int kSums = kQueries * kColumns / 4;
-  __shared__ float rows[kQueries][kColumns + 2];
-  const int64_t at = blockIdx.x;
-  const QueryTile tile = query_tile(args, at);
-  if (is_packed(args) && tile.count < 1) return;
-  const float4* from = reinterpret_cast<const float4*>(args.sums + at * GradientShape<kPadded>::kSums);
-#pragma unroll 1
-  for (int first = 0; first < kPadded; first += kColumns, from += kSums) {
-    if (first > 0) __syncthreads();
-    for (int i = static_cast<int>(threadIdx.x); i < kSums; i += simt::kGradientThreads) {
-      const float4 sum = from[i];
-      const int thread = i % 128, row = thread / 32 * 16 + thread % 32 / 4;
-      const int column = i / 1024 * 64 + i / 128 % 8 * 8 + thread % 4 * 2;
-      rows[row][column] = sum.x;
-      rows[row][column + 1] = sum.y;
-      rows[row + 8][column] = sum.z;
-      rows[row + 8][column + 1] = sum.w;
-    }
-    __syncthreads();
-    for (int i = static_cast<int>(threadIdx.x); i < kQueries * kColumns / 2; i += simt::kGradientThreads) {
-      const int row = i / (kColumns / 2), column = i % (kColumns / 2) * 2;
-      if (row >= tile.count || first + column >= args.head_size) continue;
-      T* const to = simt::sample_row<T>(args.grad_q, tile.sequence, 0, tile.token + row, tile.head) + first + column;
-      *reinterpret_cast<uint32_t*>(to) =
-          pack_pair<T>(rows[row][column] * args.scale, rows[row][column + 1] * args.scale);
-    }
   }
 }
 

@@ -7,7 +7,8 @@
 namespace rlk::cuda {
 
 constexpr int kGradientWgmmaMostHead = 256;
-constexpr int kGradientWgmmaQueries = 64;  // of a tile
+constexpr int kGradientWgmmaQueries = 64;   // of a tile
+constexpr int kGradientWgmmaTermHeads = 4;  // whose terms a block computes
 
 // The head size of the kernels that compute this one.
 constexpr int gradient_wgmma_padded(int64_t head) {
