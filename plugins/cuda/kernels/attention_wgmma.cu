@@ -12,7 +12,7 @@ using namespace rlk::cuda_kernels;
 #define RLK_WGMMA_NARROW_KERNEL(T)                                       \
   RLK_SIMT_KERNEL(rlk::cuda::kWgmmaNarrowTiles.threads(), 1)             \
   attention_wgmma_##T##_64(RLK_SIMT_ARGUMENT(AttentionWgmmaArgs) args) { \
-    attention_narrow<T, WgmmaShape<64, true>, true>(args);               \
+    attention_narrow<T>(args);                                           \
   }
 #define RLK_WGMMA_KERNELS(T)     \
   RLK_WGMMA_NARROW_KERNEL(T)     \

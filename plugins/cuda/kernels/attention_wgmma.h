@@ -82,7 +82,7 @@ struct WgmmaTiles {
   constexpr int out_at() const { return own_out ? values_at() + stages * key_bytes() : 0; }
   constexpr int barriers_at() const { return values_at() + stages * key_bytes() + (own_out ? query_bytes() : 0); }
   constexpr int tile_at() const { return barriers_at() + 8 * (2 * query_stages + 4 * stages); }
-  constexpr int shared_bytes() const { return tile_at() + query_stages * kWgmmaTileBytes + 1024; }  // 1024: to align
+  constexpr int shared_bytes() const { return tile_at() + kWgmmaTileBytes + 1024; }  // 1024: to align
 };
 constexpr WgmmaTiles wgmma_tiles(int padded) {
   return padded == 64    ? WgmmaTiles{64, 128, 4, true}

@@ -127,20 +127,20 @@ struct NarrowTile : WgmmaTile {
   int own_query, right, left;  // the warpgroup's first row; the last and the first key of that
   int begin, end;              // the tiles of keys that its rows see
 
-  template <class S, class Args>
-  __device__ __forceinline__ void find_own(const Args& args, const WgmmaKeys<S, Args>& all, int warpgroup) {
+  template <class S>
+  __device__ __forceinline__ void find_own(const AttentionWgmmaArgs& args, int warpgroup) {
     constexpr int kRows = cuda::kWgmmaWarpgroupRows;
     own_query = first_query + warpgroup * kRows;
-    right = own_query + diagonal_of(args, *this) + args.window_right;
-    left = own_query + diagonal_of(args, *this) - args.window_left;
-    const int last_query = min(own_query + kRows, queries_of(args, *this)) - 1;
-    const int high = min(all.all - 1, right + last_query - own_query), low = max(0, left);
+    right = own_query + args.diagonal + args.window_right;
+    left = own_query + args.diagonal - args.window_left;
+    const int last_query = min(own_query + kRows, args.queries) - 1;
+    const int high = min(args.keys - 1, right + last_query - own_query), low = max(0, left);
     // Rows that see no key hide those of one tile: all warpgroups compute, or none.
     begin = 0;
     end = min(1, count);
     if (last_query >= own_query && high >= low) {
-      begin = all.tile_of(low) - first;
-      end = all.tile_of(high) + 1 - first;
+      begin = low / S::kKeys - first;
+      end = high / S::kKeys + 1 - first;
     }
     // Of one lane: the compiler must know that a warp's lanes take the same loops, or it serializes the products.
     begin = simt::wave_read(begin, 0);
@@ -149,11 +149,11 @@ struct NarrowTile : WgmmaTile {
 };
 
 // The work of one of the warpgroups that compute.
-template <class T, class S, bool kTurns, class Options, class Args>
-__device__ __forceinline__ void compute_narrow(const Args& args, uint32_t shared, const WgmmaBarriers<S>& barriers,
-                                               int warpgroup) {
+template <class T, class S>
+__device__ __forceinline__ void compute_narrow(const AttentionWgmmaArgs& args, uint32_t shared,
+                                               const WgmmaBarriers<S>& barriers, int warpgroup) {
   constexpr int kKeys = S::kKeys, kRows = cuda::kWgmmaWarpgroupRows;
-  static_assert(S::kPanels == 1 && S::kOwnOut && !Options::kMask, "what these kernels are made for");
+  static_assert(S::kPanels == 1 && S::kOwnOut, "what these kernels are made for");
   const int thread = static_cast<int>(threadIdx.x) % 128, lane = thread % 32;
   const int row = thread / 32 * 16 + lane / 4, column = lane % 4 * 2;
   RingPlace<S::kQueryStages> queries(barriers.queries(), 0);
@@ -169,12 +169,8 @@ __device__ __forceinline__ void compute_narrow(const Args& args, uint32_t shared
     ring.advance();
   };
   const int next_warpgroup = warpgroup + 1 == S::kWarpgroups ? 0 : warpgroup + 1;
-  const auto take_turn = [&] {
-    if (kTurns) named_wait<256>(kTurnBarrier + warpgroup);
-  };
-  const auto pass_turn = [&] {
-    if (kTurns) named_arrive<256>(kTurnBarrier + next_warpgroup);
-  };
+  const auto take_turn = [&] { named_wait<256>(kTurnBarrier + warpgroup); };
+  const auto pass_turn = [&] { named_arrive<256>(kTurnBarrier + next_warpgroup); };
   if (next_warpgroup == 0) pass_turn();
   const auto pass_over = [&](int tiles) {
 #pragma unroll 1
@@ -188,7 +184,6 @@ __device__ __forceinline__ void compute_narrow(const Args& args, uint32_t shared
     }
   };
 
-  WgmmaKeys<S, Args> all(args, args.keys);
   NarrowTile tile;
   NarrowRows<T, S> rows;
   const auto multiply_keys = [&] {
@@ -197,26 +192,14 @@ __device__ __forceinline__ void compute_narrow(const Args& args, uint32_t shared
   };
   const auto add_values = [&] { rows.add_values(operand_at(value_panel, values.stage * S::kKeyBytes)); };
   const auto start = [&](int round) {
-    if constexpr (kHasOptions<Args>) {
-      barrier_wait(queries.full_barrier(), queries.parity);
-      static_cast<WgmmaTile&>(tile) = get_tile(shared + S::kTileAt + queries.stage * cuda::kWgmmaTileBytes);
-    } else {
-      static_cast<WgmmaTile&>(tile) = tile_of<S>(args, round);
-    }
-    if (tile.count >= 0) {
-      if constexpr (kHasOptions<Args>) {
-        all = WgmmaKeys<S, Args>(args, tile.keys);
-      } else {
-        barrier_wait(queries.full_barrier(), queries.parity);
-      }
-      tile.template find_own<S>(args, all, warpgroup);
-      pass_over(tile.count - tile.end);
-    }
+    static_cast<WgmmaTile&>(tile) = tile_of<S>(args, round);
+    if (tile.count < 0) return;
+    barrier_wait(queries.full_barrier(), queries.parity);
+    tile.find_own<S>(args, warpgroup);
+    pass_over(tile.count - tile.end);
   };
   const auto adjust = [&](int i) {
-    if constexpr (Options::kCap) bend(rows.scores, args.softcap);
-    const int first_key = all.first_key(tile.first + i), last_key = all.last_key(tile.first + i);
-    const int shift = first_key + column;
+    const int first_key = (tile.first + i) * kKeys, last_key = args.keys - 1, shift = first_key + column;
     if (first_key + kKeys - 1 > min(last_key, tile.right)) {
 #pragma unroll
       for (int h = 0; h < 2; ++h) rows.hide_behind(h, min(last_key, tile.right + row + 8 * h) - shift);
@@ -227,7 +210,6 @@ __device__ __forceinline__ void compute_narrow(const Args& args, uint32_t shared
     }
   };
 
-  const SequenceMap* read_map = nullptr;  // that this thread has copied through
   // Of a tile of queries that sees no key, or none at all, of what happens to be there: where only one of two branches
   // has products under way, the compiler serializes them.
   const auto begin_scores = [&] {
@@ -279,8 +261,7 @@ __device__ __forceinline__ void compute_narrow(const Args& args, uint32_t shared
     } else {
       done_with(queries);
     }
-    const WgmmaTile of_out = tile;
-    const int out_query = tile.own_query;
+    const int out_query = tile.own_query, out_head = tile.head, out_sequence = tile.sequence;
     start(round);
     begin_scores();
 
@@ -303,8 +284,8 @@ __device__ __forceinline__ void compute_narrow(const Args& args, uint32_t shared
                      : "memory");
       }
       const int query = out_query + row + 8 * h;
-      if (args.lse != nullptr && column == 0 && query < queries_of(args, of_out)) {
-        args.lse[(first_token_of(args, of_out) + query) * args.q_heads + of_out.head] =
+      if (args.lse != nullptr && column == 0 && query < args.queries) {
+        args.lse[(static_cast<int64_t>(out_sequence) * args.queries + query) * args.q_heads + out_head] =
             total == 0.0f ? -INFINITY
                           : static_cast<float>((double(rows.top[h]) + double(log2f(total))) * 0.69314718055994530942);
       }
@@ -312,20 +293,7 @@ __device__ __forceinline__ void compute_narrow(const Args& args, uint32_t shared
     shared_stores_ready();
     named_wait<128>(kOutBarrier<S> + warpgroup);
     if (thread == 0) {
-      const cuda::TensorMap* out_map = &args.out;
-      int sequence = of_out.sequence;
-      if constexpr (kHasOptions<Args>) {
-        if (args.maps != nullptr) {
-          const SequenceMap* const its = args.maps + static_cast<int64_t>(sequence) * cuda::kWgmmaSequenceMaps + 3;
-          if (its != read_map) read_sequence_map(its);
-          read_map = its;
-          out_map = &its->map;
-          sequence = 0;
-        }
-      }
-      if (out_query < queries_of(args, of_out)) {
-        copy_panel_out(*out_map, 0, of_out.head, out_query, sequence, out_at);
-      }
+      if (out_query < args.queries) copy_panel_out(args.out, 0, out_head, out_query, out_sequence, out_at);
       commit_panels_out();
     }
     if (tile.count < 0) break;
@@ -335,11 +303,9 @@ __device__ __forceinline__ void compute_narrow(const Args& args, uint32_t shared
   if (thread == 0) wait_panels_read();
 }
 
-template <class T, class S, bool kTurns, class Options = WgmmaOptions<false, false>, class Args>
-__device__ __forceinline__ void attention_narrow(const Args& args) {
-  if constexpr (kHasOptions<Args>) {
-    if (simt::fill_nan_if_bad<T>(args.call)) return;
-  }
+template <class T>
+__device__ __forceinline__ void attention_narrow(const AttentionWgmmaArgs& args) {
+  using S = WgmmaShape<64, true>;
   const uint32_t shared = (shared_address(simt::dynamic_shared()) + 1023) & ~1023u;
   const WgmmaBarriers<S> barriers{shared + S::kBarriersAt};
   if (threadIdx.x == 0) {
@@ -347,15 +313,14 @@ __device__ __forceinline__ void attention_narrow(const Args& args) {
     barriers_ready();
   }
   __syncthreads();
-  // 32 + 3 x 160 registers are the 4 x 128 of the launch, 40 + 2 x 232 the 3 x 168.
-  constexpr int kGiven = S::kWarpgroups == 3 ? 32 : 56, kTaken = S::kWarpgroups == 3 ? 160 : 224;
+  // 32 + 3 x 160 registers are the 4 x 128 of the launch.
   const int warpgroup = simt::wave_read(static_cast<int>(threadIdx.x) / 128, 0);
   if (warpgroup == 0) {
-    give_registers<kGiven>();
+    give_registers<32>();
     if (threadIdx.x == 0) copy_tiles<S>(args, shared, barriers);
   } else {
-    take_registers<kTaken>();
-    compute_narrow<T, S, kTurns, Options>(args, shared, barriers, warpgroup - 1);
+    take_registers<160>();
+    compute_narrow<T, S>(args, shared, barriers, warpgroup - 1);
   }
 }
 

@@ -168,7 +168,7 @@ __device__ __forceinline__ void copy_tiles(const Args& args, uint32_t shared, co
       }
       // The computing warpgroups have read what the tile before was.
       barrier_wait(queries.empty_barrier(), queries.parity);
-      put_tile(shared + S::kTileAt + queries.stage * cuda::kWgmmaTileBytes, tile);
+      put_tile(shared + S::kTileAt, tile);
       if (tile.count < 0) return barrier_arrive(queries.full_barrier());
       if (args.maps != nullptr) tile.sequence = 0;
     } else {
