@@ -20,9 +20,14 @@ const char* image_for(const sdk::Call<Op>& described) {
   return attention_sizes(described).packed || call.params.softcap != 0 ? kOptionsImage : kImage;
 }
 
+WgmmaTiles tiles_for(const sdk::Call<Op>& described) {
+  const int padded = wgmma_padded(attention_sizes(described).head);
+  return padded == 64 && image_for(described) == kImage ? kWgmmaNarrowTiles : wgmma_tiles(padded);
+}
+
 // Tiles of queries of one head; when packed a bound, since every sequence may have a short one.
-int64_t query_tiles(const AttentionSizes& sizes) {
-  const int64_t tiles = ceil_divide(sizes.queries, kWgmmaRows);
+int64_t query_tiles(const AttentionSizes& sizes, int rows) {
+  const int64_t tiles = ceil_divide(sizes.queries, rows);
   return sizes.packed ? tiles + sizes.sequences : tiles * sizes.sequences;
 }
 
@@ -57,7 +62,7 @@ public:
       : AttentionPlan(device, call),
         multiprocessors_(device.multiprocessors()),
         dtype_(sdk::dtype_of(*sdk::arguments_of(call).q)),
-        tiles_(wgmma_tiles(wgmma_padded(attention_sizes(call).head))) {
+        tiles_(tiles_for(call)) {
     const char* const image = image_for(call);
     has_options_ = image != kImage;
     kernel_ = device.kernel(
@@ -90,7 +95,7 @@ public:
     if (sizes.softcap > 0) args.softcap = softcap_of(sizes.scale / sizes.softcap);
     args.call = sizes;
     args.call.group = 1;
-    args.call.block_rows = kWgmmaRows;
+    args.call.block_rows = tiles_.rows();
 
     const StreamHandle handle = own(stream).handle();
     if (plan_ != nullptr) {
@@ -100,10 +105,12 @@ public:
       args.taken = workspace.take<int32_t>(sizeof(int32_t));
       launch_grid(plan_, 1, simt::kPlanThreads, 0, handle, args);
     }
-    const int64_t blocks = query_tiles({sizes.sequences, sizes.queries, 0, 0, 0, 0, plan_ != nullptr}) * sizes.q_heads;
+    const AttentionSizes all{sizes.sequences, sizes.queries, 0, 0, 0, 0, plan_ != nullptr};
+    const int64_t blocks = query_tiles(all, tiles_.rows()) * sizes.q_heads;
     if (sizes.queries == 0 || blocks == 0) return;
     const auto run_blocks = [&](const auto& arguments) {
-      launch_grid(kernel_, std::min(blocks, multiprocessors_), kWgmmaThreads, tiles_.shared_bytes(), handle, arguments);
+      launch_grid(kernel_, std::min(blocks, multiprocessors_), tiles_.threads(), tiles_.shared_bytes(), handle,
+                  arguments);
     };
     if (has_options_) {
       run_blocks(args);
@@ -119,7 +126,7 @@ private:
       return tensor_map(tensor, dtype_, sizes.head_size, heads, tokens, plan_ != nullptr ? 1 : sizes.sequences, rows);
     };
     if (sizes.queries == 0 || sizes.sequences == 0) return;
-    args.q = map(sizes.q, sizes.q_heads, sizes.queries, kWgmmaRows);
+    args.q = map(sizes.q, sizes.q_heads, sizes.queries, tiles_.rows());
     if (sizes.keys > 0) {  // else no tile is read
       args.k = map(sizes.k, sizes.kv_heads, sizes.keys, tiles_.keys);
       args.v = map(sizes.v, sizes.kv_heads, sizes.keys, tiles_.keys);
@@ -155,9 +162,10 @@ sdk::Support AttentionWgmma::query(Device& device, const sdk::Call<Op>& describe
   answer.workspace_bound = workspace_of(sizes);
   // Whole tiles of queries are computed.
   const int64_t all_queries = sizes.packed ? sizes.queries : sizes.queries * sizes.sequences;
-  const double tiles = static_cast<double>(std::max<int64_t>(query_tiles(sizes), 1));
+  const int rows = tiles_for(described).rows();
+  const double tiles = static_cast<double>(std::max<int64_t>(query_tiles(sizes, rows), 1));
   const double idle = idle_factor(device, tiles * static_cast<double>(sizes.q_heads));
-  const double padding = tiles * kWgmmaRows / static_cast<double>(std::max<int64_t>(all_queries, 1));
+  const double padding = tiles * rows / static_cast<double>(std::max<int64_t>(all_queries, 1));
   // Measured against the rate of mma.sync instructions. Between the products a softcap bends every score: on an H200 2
   // sequences of 4096, causal, with heads of 128 took 624 us with one and 551 us without.
   const double work = call.params.softcap != 0 ? 0.62 : 0.55;

@@ -4,10 +4,10 @@
 
 using namespace rlk::cuda_kernels;
 
-#define RLK_GRADIENT_WGMMA_KERNEL(T, head, suffix, cap)                                                \
-  RLK_SIMT_KERNEL(rlk::cuda::kWgmmaThreads, 1)                                                         \
-  attention_gradients_wgmma_##T##_##head##suffix(RLK_SIMT_ARGUMENT(AttentionGradientWgmmaArgs) args) { \
-    attention_gradients_wgmma<T, GradientShape<head>, cap>(args);                                      \
+#define RLK_GRADIENT_WGMMA_KERNEL(T, head, stages)                                             \
+  RLK_SIMT_KERNEL(rlk::cuda::kWgmmaThreads, 1)                                                 \
+  attention_gradients_wgmma_##T##_##head(RLK_SIMT_ARGUMENT(AttentionGradientWgmmaArgs) args) { \
+    attention_gradients_wgmma<T, GradientShape<head, stages>>(args);                           \
   }
 #define RLK_GRADIENT_WGMMA_ROWS(T, head)                                                            \
   RLK_SIMT_KERNEL(rlk::simt::kGradientThreads)                                                      \
@@ -15,9 +15,9 @@ using namespace rlk::cuda_kernels;
     attention_gradients_wgmma_rows<T, head>(args);                                                  \
   }
 #define RLK_GRADIENT_WGMMA_KERNELS(T)                                                       \
-  RLK_GRADIENT_WGMMA_KERNEL(T, 64, , false)                                                 \
-  RLK_GRADIENT_WGMMA_KERNEL(T, 128, , false)                                                \
-  RLK_GRADIENT_WGMMA_KERNEL(T, 256, , false)                                                \
+  RLK_GRADIENT_WGMMA_KERNEL(T, 64, rlk::cuda::kGradientWgmmaAheadStages)                    \
+  RLK_GRADIENT_WGMMA_KERNEL(T, 128, 2)                                                      \
+  RLK_GRADIENT_WGMMA_KERNEL(T, 256, 2)                                                      \
   RLK_GRADIENT_WGMMA_ROWS(T, 64)                                                            \
   RLK_GRADIENT_WGMMA_ROWS(T, 128)                                                           \
   RLK_GRADIENT_WGMMA_ROWS(T, 256)                                                           \

@@ -14,139 +14,10 @@
 // that they exchange.
 #pragma once
 
-#include "attention_gradients_wgmma_options.cuh"
-#include "wgmma.cuh"
+#include "attention_gradients_wgmma_rows.cuh"
+#include "attention_gradients_wgmma_tiles.cuh"
 
 namespace rlk::cuda_kernels {
-
-template <int kPadded>
-struct GradientShape : cuda::GradientWgmmaShared<kPadded> {
-  static constexpr bool kSplitsColumns = kPadded > 128;  // of the gradients between the warpgroups, not keys
-  static constexpr int kBlockKeys = cuda::gradient_wgmma_keys(kPadded), kPanels = kPadded / 64;
-  static constexpr int kSums = cuda::gradient_wgmma_sums(kPadded);
-  static constexpr int kKeyPanel = 128 * kBlockKeys, kQueryPanel = 128 * cuda::kGradientWgmmaQueries;  // bytes
-  // To the second warpgroup's keys in all panels, and to its columns.
-  static constexpr int kToKeys = kSplitsColumns ? 0 : 64 * 128, kToColumns = kSplitsColumns ? 2 : 0;  // bytes; panels
-  // Of grad_k and grad_v that a warpgroup has.
-  static constexpr int kOwnPanels = kPadded == 64 ? 1 : 2, kOwnColumns = 64 * kOwnPanels;
-  // Of grad_q that a warpgroup computes: parts, columns of each, and bytes to the second warpgroup's.
-  static constexpr int kQueryParts = kPadded == 256 ? 2 : 1, kQueryColumns = kPadded == 64 ? 32 : 64;
-  static constexpr int kToQueryColumns = kPadded == 64 ? 2 * kQueryColumns : kQueryParts * kKeyPanel;
-};
-
-// d (+)= A^T B, the rows of both the inner dimension, in shared memory: 64 x 64 x 16, or 64 x 32 x 16.
-template <class T>
-__device__ __forceinline__ void multiply_down(float (&d)[32], uint64_t a, uint64_t b, int add);
-template <class T>
-__device__ __forceinline__ void multiply_down(float (&d)[16], uint64_t a, uint64_t b, int add);
-#define RLK_WGMMA_DOWN(TYPE, NAME)                                                                                    \
-  template <>                                                                                                         \
-  __device__ __forceinline__ void multiply_down<TYPE>(float(&d)[32], uint64_t a, uint64_t b, int add) {               \
-    asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %34, 0;\nwgmma.mma_async.sync.aligned.m64n64k16.f32." NAME     \
-                 "." NAME " {" RLK_WGMMA_NAMES_32 "}, %32, %33, add, 1, 1, 1, 1;\n}\n"                                \
-                 : RLK_WGMMA_32                                                                                       \
-                 : "l"(a), "l"(b), "r"(add));                                                                         \
-  }                                                                                                                   \
-  template <>                                                                                                         \
-  __device__ __forceinline__ void multiply_down<TYPE>(float(&d)[16], uint64_t a, uint64_t b, int add) {               \
-    asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %18, 0;\nwgmma.mma_async.sync.aligned.m64n32k16.f32." NAME     \
-                 "." NAME " {%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15}, %16, %17, add, 1, 1, 1, 1;\n}\n" \
-                 : RLK_WGMMA_8(0), RLK_WGMMA_8(8)                                                                     \
-                 : "l"(a), "l"(b), "r"(add));                                                                         \
-  }
-RLK_WGMMA_DOWN(bf16, "bf16")
-RLK_WGMMA_DOWN(f16, "f16")
-
-__device__ __forceinline__ void copy_floats(uint32_t to, const float* from, int bytes, uint32_t barrier) {
-  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
-               "l"(from), "r"(bytes), "r"(barrier)
-               : "memory");
-}
-__device__ __forceinline__ float2 load_pair(uint32_t at) {
-  float2 v;
-  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(v.x), "=f"(v.y) : "r"(at));
-  return v;
-}
-
-// The tiles of queries that see any key of a block; none: last < first.
-struct QueryTiles {
-  int first, last;
-};
-template <class Args>
-__device__ __forceinline__ QueryTiles query_tiles(const Args& args, const KeyBlock& block, int block_keys) {
-  const int last_key = min(block.first_key + block_keys, block.keys) - 1;
-  const int low = max(0, block.first_key - block.diagonal - args.window_right);
-  const int high = min(block.queries - 1, last_key - block.diagonal + args.window_left);
-  if (high < low) return {0, -1};
-  return {low / cuda::kGradientWgmmaQueries, high / cuda::kGradientWgmmaQueries};
-}
-
-// A block's barriers: of the keys and values, then of the rings of queries and of grad_out.
-struct GradientBarriers {
-  static constexpr int kStages = cuda::GradientWgmmaShared<128>::kStages;  // as many of all head sizes
-  uint32_t at;
-  __device__ __forceinline__ uint32_t keys() const { return at; }
-  __device__ __forceinline__ uint32_t queries() const { return at + 8; }
-  __device__ __forceinline__ uint32_t grad_out() const { return at + 8 + 16 * kStages; }
-  __device__ __forceinline__ void init() const {
-    constexpr int kReaders = 8;  // warps
-    barrier_init(keys(), 1);
-    for (int i = 0; i < kStages; ++i) {
-      for (const uint32_t ring : {queries(), grad_out()}) {
-        barrier_init(ring + 8 * i, 1);
-        barrier_init(ring + 8 * (kStages + i), kReaders);
-      }
-    }
-  }
-};
-
-constexpr int kStepBytes = 16 * 128;  // 16 rows of a panel
-
-// One thread's work: every copy in.
-template <class G, class Args>
-__device__ __forceinline__ void copy_tiles(const Args& args, uint32_t shared, const GradientBarriers& barriers,
-                                           const KeyBlock& block, const QueryTiles& tiles) {
-  if constexpr (kHasGradientOptions<Args>) {
-    if (block.maps != nullptr) {
-      for (int i = kMapQ; i <= kMapV; ++i) read_sequence_map(block.maps + i);
-    }
-  }
-  const cuda::TensorMap &k_map = map_of<Args>(block, args.k, kMapK), &v_map = map_of<Args>(block, args.v, kMapV);
-  const cuda::TensorMap& q_map = map_of<Args>(block, args.q, kMapQ);
-  const cuda::TensorMap& grad_out_map = map_of<Args>(block, args.grad_out, kMapGradOut);
-  RingPlace<G::kStages> queries(barriers.queries(), 1), grad_out(barriers.grad_out(), 1);
-  barrier_expect(barriers.keys(), 2 * G::kKeyBytes);
-  for (int p = 0; p < G::kPanels; ++p) {
-    copy_panel(shared + G::kKeys + p * G::kKeyPanel, k_map, 64 * p, block.kv_head, block.first_key, block.sequence,
-               barriers.keys());
-    copy_panel(shared + G::kValues + p * G::kKeyPanel, v_map, 64 * p, block.kv_head, block.first_key, block.sequence,
-               barriers.keys());
-  }
-  // A tile and a term of each of its queries.
-  const auto load = [&](RingPlace<G::kStages>& ring, const cuda::TensorMap& map, int at, int terms_at,
-                        const float* terms, int head, int token) {
-    const uint32_t full = ring.full_barrier();
-    barrier_wait(ring.empty_barrier(), ring.parity);
-    barrier_expect(full, G::kQueryBytes + G::kTermBytes);
-    for (int p = 0; p < G::kPanels; ++p) {
-      copy_panel(shared + at + ring.stage * G::kQueryBytes + p * G::kQueryPanel, map, 64 * p, head, token,
-                 block.sequence, full);
-    }
-    copy_floats(shared + terms_at + ring.stage * G::kTermBytes, terms, G::kTermBytes, full);
-    ring.advance();
-  };
-  const int group = args.q_heads / args.kv_heads;
-  for (int head = block.kv_head * group; head < (block.kv_head + 1) * group; ++head) {
-    const int64_t row =
-        ((static_cast<int64_t>(block.sequence) * args.q_heads + head) * args.query_tiles + block.first_tile) *
-        cuda::kGradientWgmmaQueries;
-    for (int m = tiles.first; m <= tiles.last; ++m) {
-      const int token = m * cuda::kGradientWgmmaQueries;
-      load(queries, q_map, G::kQueries, G::kLse, args.lse + row + token, head, token);
-      load(grad_out, grad_out_map, G::kGradOut, G::kOffset, args.offset + row + token, head, token);
-    }
-  }
-}
 
 template <class T, class G, bool kCap = false, class Args>
 __device__ __forceinline__ void attention_gradients_wgmma(const Args& args) {
@@ -154,7 +25,7 @@ __device__ __forceinline__ void attention_gradients_wgmma(const Args& args) {
     if (simt::fill_nan_if_bad<T>(args.call, false)) return;
   }
   const uint32_t shared = (shared_address(simt::dynamic_shared()) + 1023) & ~1023u;
-  const GradientBarriers barriers{shared + G::kBarriers};
+  const GradientBarriers<G::kStages> barriers{shared + G::kBarriers};
   if (threadIdx.x == 0) {
     barriers.init();
     barriers_ready();
@@ -211,60 +82,75 @@ __device__ __forceinline__ void attention_gradients_wgmma(const Args& args) {
       named_wait<256>(1);
     }
   }
-  int buffer = 0;
-  for (int g = 0; g < group; ++g) {
-    const int head = kv_head * group + g;
-    float* sums =
-        args.sums +
-        ((static_cast<int64_t>(sequence) * args.q_heads + head) * args.query_tiles + block.first_tile) * G::kSums +
-        warpgroup * (G::kSums / 2) + thread * 4;
-    for (int m = tiles.first; m <= tiles.last; ++m) {
-      float s[32], dp[32];
-      barrier_wait(q.full_barrier(), q.parity);
-      products_begin();
-#pragma unroll
-      for (int k = 0; k < 4 * G::kPanels; ++k)
-        WarpgroupProduct<T, 64>::multiply(
-            s, operand_at(k_rows, k / 4 * G::kKeyPanel + k % 4 * 32),
-            operand_at(q_rows, q.stage * G::kQueryBytes + k / 4 * G::kQueryPanel + k % 4 * 32), k != 0);
-      products_commit();
-      barrier_wait(o.full_barrier(), o.parity);
-      products_begin();
-#pragma unroll
-      for (int k = 0; k < 4 * G::kPanels; ++k)
-        WarpgroupProduct<T, 64>::multiply(
-            dp, operand_at(v_rows, k / 4 * G::kKeyPanel + k % 4 * 32),
-            operand_at(o_rows, o.stage * G::kQueryBytes + k / 4 * G::kQueryPanel + k % 4 * 32), k != 0);
-      products_commit();
-      products_wait<1>();
+  if constexpr (G::kAhead) {
+    static_assert(!kCap && !kHasGradientOptions<Args> && G::kPanels == 1, "what registers hold");
+    // A tile's scores and the products of its grad_out and V are under way before grad_q and grad_k of the tile before:
+    // its weights are computed beside these. What a tile adds to grad_q leaves a tile later, since the fence behind the
+    // score gradients waits for all that this thread has sent to memory. The order of statements, and that both loops
+    // stand here, is what the compiler makes fast code of: 832 us of 8 x 2048, and 930 where functions held the parts.
+    const int tile_count = tiles.last - tiles.first + 1, all = max(tile_count, 0) * group;
+    const auto sums_of = [&](int g) {
+      return args.sums +
+             ((static_cast<int64_t>(sequence) * args.q_heads + kv_head * group + g) * args.query_tiles +
+              block.first_tile + tiles.first) *
+                 G::kSums +
+             warpgroup * (G::kSums / 2) + thread * 4;
+    };
+    float s[32], dp[32], dq[G::kQueryColumns / 2];
+    uint32_t p16[16], ds16[16];
+    RingPlace<G::kStages> q_ahead(barriers.queries(), 0), o_ahead(barriers.grad_out(), 0);
+    const auto begin_tile = [&] {
+      barrier_wait(q_ahead.full_barrier(), q_ahead.parity);
       pin(s);
-      // Scores become weights; under a softcap, weights times its slope beside those of the product.
-      uint32_t p16[16];
-      if constexpr (kCap) bend(s, args.softcap_inner);
+      products_begin();
+#pragma unroll
+      for (int k = 0; k < 4; ++k)
+        WarpgroupProduct<T, 64>::multiply(s, operand_at(k_rows, k * 32),
+                                          operand_at(q_rows, q_ahead.stage * G::kQueryBytes + k * 32), k != 0);
+      products_commit();
+      q_ahead.advance();
+      barrier_wait(o_ahead.full_barrier(), o_ahead.parity);
+      pin(dp);
+      products_begin();
+#pragma unroll
+      for (int k = 0; k < 4; ++k)
+        WarpgroupProduct<T, 64>::multiply(dp, operand_at(v_rows, k * 32),
+                                          operand_at(o_rows, o_ahead.stage * G::kQueryBytes + k * 32), k != 0);
+      products_commit();
+      o_ahead.advance();
+    };
+    const auto add_queries = [&](float* to) {
+      pin(dq);
+#pragma unroll
+      for (int i = 0; i < G::kQueryColumns / 8; ++i) {
+        asm volatile("red.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to + 512 * i), "f"(dq[4 * i]),
+                     "f"(dq[4 * i + 1]), "f"(dq[4 * i + 2]), "f"(dq[4 * i + 3])
+                     : "memory");
+      }
+    };
+    float* to_before = nullptr;
+    float* to = nullptr;  // of the tile whose score gradients were made last
+    int g = 0, m = tiles.first;
+    float* next_to = sums_of(0);
+    const auto weigh = [&](int at) {
 #pragma unroll
       for (int j = 0; j < 8; ++j) {
         const float2 lse = load_pair(shared + G::kLse + q.stage * G::kTermBytes + 4 * (8 * j + column));
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
           float &low = s[4 * j + 2 * h], &high = s[4 * j + 2 * h + 1];
-          const float bent[2] = {low, high};
           low = simt::exp2_fast(fmaf(low, args.scale_log2, -lse.x));
           high = simt::exp2_fast(fmaf(high, args.scale_log2, -lse.y));
-          if constexpr (kCap) {
-            p16[2 * j + h] = pack_pair<T>(low, high);
-            low *= fmaf(-bent[0], bent[0], 1.0f);
-            high *= fmaf(-bent[1], bent[1], 1.0f);
-          }
         }
       }
-      const int stand = 64 * m + block.diagonal;  // of the tile's first query
-      if (any_hidden || !(block_key + 63 <= min(block.keys - 1, stand + args.window_right) &&
-                          block_key >= stand + 63 - args.window_left)) {
+      const int stand = 64 * at + block.diagonal;  // of the tile's first query
+      if (!(block_key + 63 <= min(block.keys - 1, stand + args.window_right) &&
+            block_key >= stand + 63 - args.window_left)) {
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
           const int key = my_key + 8 * h;
           // Seen by the query of column c when key <= stand + c + right and key >= stand + c - left.
-          const int least = hidden[h] || key >= block.keys ? 1 << 20 : key - stand - args.window_right - column,
+          const int least = key >= block.keys ? 1 << 20 : key - stand - args.window_right - column,
                     most = key - stand + args.window_left - column;
 #pragma unroll
           for (int j = 0; j < 8; ++j) {
@@ -272,24 +158,23 @@ __device__ __forceinline__ void attention_gradients_wgmma(const Args& args) {
             for (int e = 0; e < 2; ++e) {
               if (8 * j + e >= least && 8 * j + e <= most) continue;
               s[4 * j + 2 * h + e] = 0.0f;
-              if constexpr (kCap) p16[2 * j + h] &= e == 0 ? 0xffff0000u : 0xffffu;
             }
           }
         }
       }
-      if constexpr (!kCap) {
 #pragma unroll
-        for (int i = 0; i < 16; ++i) p16[i] = pack_pair<T>(s[2 * i], s[2 * i + 1]);
-      }
+      for (int i = 0; i < 16; ++i) p16[i] = pack_pair<T>(s[2 * i], s[2 * i + 1]);
+    };
+    const auto add_value_gradients = [&] {
       products_begin();
 #pragma unroll
       for (int k = 0; k < 4; ++k)
         WarpgroupProduct<T, G::kOwnColumns>::multiply_registers(
             grad_v, p16 + 4 * k, operand_at(o_down, o.stage * G::kQueryBytes + k * kStepBytes));
       products_commit();
-      products_wait<1>();
-      pin(dp);
-      uint32_t ds16[16];
+    };
+    int buffer = 0;
+    const auto score_gradients = [&] {
       const uint32_t ds_at =
           shared + G::kWeights + buffer * G::kWeightBytes + (64 * warpgroup + row) * 128 + 2 * column;
 #pragma unroll
@@ -304,57 +189,223 @@ __device__ __forceinline__ void attention_gradients_wgmma(const Args& args) {
         }
       }
       shared_stores_ready();
-      // Two buffers: when a warp stores into one again, all that read it have passed this barrier once more, and so
-      // have read it.
-      if (G::kSplitsColumns) {
-        named_wait<128>(2 + warpgroup);
-      } else {
-        named_wait<256>(1);
-      }
-      float dq[G::kQueryColumns / 2];  // of 64 queries
-      const auto multiply_queries = [&](int part) {
-        products_begin();
+    };
+    const auto multiply_score_gradients = [&] {
+      named_wait<256>(1);
+      pin(dq);
+      products_begin();
 #pragma unroll
-        for (int k = 0; k < G::kBlockKeys / 16; ++k)
-          multiply_down<T>(dq, operand_at(s_down, buffer * G::kWeightBytes + k * kStepBytes),
-                           operand_at(k_down, part * G::kKeyPanel + k * kStepBytes), k != 0);
-        products_commit();
-      };
-      float* to = sums + static_cast<int64_t>(m) * G::kSums;
-      const auto add_queries = [&](int part) {
-        pin(dq);
-#pragma unroll
-        for (int i = 0; i < G::kQueryColumns / 8; ++i) {
-          asm volatile("red.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to + 4096 * part + 512 * i),
-                       "f"(dq[4 * i]), "f"(dq[4 * i + 1]), "f"(dq[4 * i + 2]), "f"(dq[4 * i + 3])
-                       : "memory");
-        }
-      };
-      multiply_queries(0);
+      for (int k = 0; k < G::kBlockKeys / 16; ++k)
+        multiply_down<T>(dq, operand_at(s_down, buffer * G::kWeightBytes + k * kStepBytes),
+                         operand_at(k_down, k * kStepBytes), k != 0);
+      products_commit();
       products_begin();
 #pragma unroll
       for (int k = 0; k < 4; ++k)
         WarpgroupProduct<T, G::kOwnColumns>::multiply_registers(
             grad_k, ds16 + 4 * k, operand_at(q_down, q.stage * G::kQueryBytes + k * kStepBytes));
       products_commit();
+      buffer ^= 1;
+    };
+    const auto next_tile = [&] {
+      to = next_to;
+      next_to += G::kSums;
+      if (++m > tiles.last) {
+        m = tiles.first;
+        if (++g < group) next_to = sums_of(g);
+      }
+    };
+    if (all > 0) {
+      pin(dq);
+      pin(grad_k);
+      pin(grad_v);
+      begin_tile();
+      products_wait<1>();
+      pin(s);
+      weigh(m);
+      add_value_gradients();
+      products_wait<1>();
+      pin(dp);
+      score_gradients();
+      next_tile();
+      for (int t = 1; t < all; ++t) {
+        begin_tile();
+        if (t > 1) add_queries(to_before);
+        to_before = to;
+        multiply_score_gradients();
+        // Done: all before s. Under way: dp, dq, grad_k.
+        products_wait<3>();
+        pin(s);
+        pin(grad_v);
+        release(o.empty_barrier());
+        o.advance();
+        const RingPlace<G::kStages> before = q;
+        q.advance();
+        weigh(m);
+        add_value_gradients();
+        products_wait<2>();
+        pin(dp);
+        products_wait<1>();
+        pin(grad_k);
+        release(before.empty_barrier());
+        score_gradients();
+        next_tile();
+      }
+      if (all > 1) add_queries(to_before);
+      multiply_score_gradients();
       products_wait<1>();
       release(o.empty_barrier());
-      o.advance();
-      add_queries(0);
-      if constexpr (G::kQueryParts > 1) {
-        multiply_queries(1);
-        products_wait<0>();
-        add_queries(1);
-      }
+      add_queries(to);
       products_wait<0>();
-      release(q.empty_barrier());
-      q.advance();
-      buffer ^= 1;
+      pin(grad_k);
+      pin(grad_v);
     }
+  } else {
+    int buffer = 0;
+    for (int g = 0; g < group; ++g) {
+      const int head = kv_head * group + g;
+      float* sums =
+          args.sums +
+          ((static_cast<int64_t>(sequence) * args.q_heads + head) * args.query_tiles + block.first_tile) * G::kSums +
+          warpgroup * (G::kSums / 2) + thread * 4;
+      for (int m = tiles.first; m <= tiles.last; ++m) {
+        float s[32], dp[32];
+        barrier_wait(q.full_barrier(), q.parity);
+        products_begin();
+#pragma unroll
+        for (int k = 0; k < 4 * G::kPanels; ++k)
+          WarpgroupProduct<T, 64>::multiply(
+              s, operand_at(k_rows, k / 4 * G::kKeyPanel + k % 4 * 32),
+              operand_at(q_rows, q.stage * G::kQueryBytes + k / 4 * G::kQueryPanel + k % 4 * 32), k != 0);
+        products_commit();
+        barrier_wait(o.full_barrier(), o.parity);
+        products_begin();
+#pragma unroll
+        for (int k = 0; k < 4 * G::kPanels; ++k)
+          WarpgroupProduct<T, 64>::multiply(
+              dp, operand_at(v_rows, k / 4 * G::kKeyPanel + k % 4 * 32),
+              operand_at(o_rows, o.stage * G::kQueryBytes + k / 4 * G::kQueryPanel + k % 4 * 32), k != 0);
+        products_commit();
+        products_wait<1>();
+        pin(s);
+        // Scores become weights; under a softcap, weights times its slope beside those of the product.
+        uint32_t p16[16];
+        if constexpr (kCap) bend(s, args.softcap_inner);
+#pragma unroll
+        for (int j = 0; j < 8; ++j) {
+          const float2 lse = load_pair(shared + G::kLse + q.stage * G::kTermBytes + 4 * (8 * j + column));
+#pragma unroll
+          for (int h = 0; h < 2; ++h) {
+            float &low = s[4 * j + 2 * h], &high = s[4 * j + 2 * h + 1];
+            const float bent[2] = {low, high};
+            low = simt::exp2_fast(fmaf(low, args.scale_log2, -lse.x));
+            high = simt::exp2_fast(fmaf(high, args.scale_log2, -lse.y));
+            if constexpr (kCap) {
+              p16[2 * j + h] = pack_pair<T>(low, high);
+              low *= fmaf(-bent[0], bent[0], 1.0f);
+              high *= fmaf(-bent[1], bent[1], 1.0f);
+            }
+          }
+        }
+        const int stand = 64 * m + block.diagonal;  // of the tile's first query
+        if (any_hidden || !(block_key + 63 <= min(block.keys - 1, stand + args.window_right) &&
+                            block_key >= stand + 63 - args.window_left)) {
+#pragma unroll
+          for (int h = 0; h < 2; ++h) {
+            const int key = my_key + 8 * h;
+            // Seen by the query of column c when key <= stand + c + right and key >= stand + c - left.
+            const int least = hidden[h] || key >= block.keys ? 1 << 20 : key - stand - args.window_right - column,
+                      most = key - stand + args.window_left - column;
+#pragma unroll
+            for (int j = 0; j < 8; ++j) {
+#pragma unroll
+              for (int e = 0; e < 2; ++e) {
+                if (8 * j + e >= least && 8 * j + e <= most) continue;
+                s[4 * j + 2 * h + e] = 0.0f;
+                if constexpr (kCap) p16[2 * j + h] &= e == 0 ? 0xffff0000u : 0xffffu;
+              }
+            }
+          }
+        }
+        if constexpr (!kCap) {
+#pragma unroll
+          for (int i = 0; i < 16; ++i) p16[i] = pack_pair<T>(s[2 * i], s[2 * i + 1]);
+        }
+        products_begin();
+#pragma unroll
+        for (int k = 0; k < 4; ++k)
+          WarpgroupProduct<T, G::kOwnColumns>::multiply_registers(
+              grad_v, p16 + 4 * k, operand_at(o_down, o.stage * G::kQueryBytes + k * kStepBytes));
+        products_commit();
+        products_wait<1>();
+        pin(dp);
+        uint32_t ds16[16];
+        const uint32_t ds_at =
+            shared + G::kWeights + buffer * G::kWeightBytes + (64 * warpgroup + row) * 128 + 2 * column;
+#pragma unroll
+        for (int j = 0; j < 8; ++j) {
+          const float2 offset = load_pair(shared + G::kOffset + o.stage * G::kTermBytes + 4 * (8 * j + column));
+#pragma unroll
+          for (int h = 0; h < 2; ++h) {
+            ds16[2 * j + h] = pack_pair<T>(s[4 * j + 2 * h] * (dp[4 * j + 2 * h] + offset.x),
+                                           s[4 * j + 2 * h + 1] * (dp[4 * j + 2 * h + 1] + offset.y));
+            asm volatile("st.shared.b32 [%0], %1;" ::"r"(ds_at + h * 1024 + ((j ^ row % 8) << 4)), "r"(ds16[2 * j + h])
+                         : "memory");
+          }
+        }
+        shared_stores_ready();
+        // Two buffers: when a warp stores into one again, all that read it have passed this barrier once more, and so
+        // have read it.
+        if (G::kSplitsColumns) {
+          named_wait<128>(2 + warpgroup);
+        } else {
+          named_wait<256>(1);
+        }
+        float dq[G::kQueryColumns / 2];  // of 64 queries
+        const auto multiply_queries = [&](int part) {
+          products_begin();
+#pragma unroll
+          for (int k = 0; k < G::kBlockKeys / 16; ++k)
+            multiply_down<T>(dq, operand_at(s_down, buffer * G::kWeightBytes + k * kStepBytes),
+                             operand_at(k_down, part * G::kKeyPanel + k * kStepBytes), k != 0);
+          products_commit();
+        };
+        float* to = sums + static_cast<int64_t>(m) * G::kSums;
+        const auto add_queries = [&](int part) {
+          pin(dq);
+#pragma unroll
+          for (int i = 0; i < G::kQueryColumns / 8; ++i) {
+            asm volatile("red.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to + 4096 * part + 512 * i),
+                         "f"(dq[4 * i]), "f"(dq[4 * i + 1]), "f"(dq[4 * i + 2]), "f"(dq[4 * i + 3])
+                         : "memory");
+          }
+        };
+        multiply_queries(0);
+        products_begin();
+#pragma unroll
+        for (int k = 0; k < 4; ++k)
+          WarpgroupProduct<T, G::kOwnColumns>::multiply_registers(
+              grad_k, ds16 + 4 * k, operand_at(q_down, q.stage * G::kQueryBytes + k * kStepBytes));
+        products_commit();
+        products_wait<1>();
+        release(o.empty_barrier());
+        o.advance();
+        add_queries(0);
+        if constexpr (G::kQueryParts > 1) {
+          multiply_queries(1);
+          products_wait<0>();
+          add_queries(1);
+        }
+        products_wait<0>();
+        release(q.empty_barrier());
+        q.advance();
+        buffer ^= 1;
+      }
+    }
+    products_wait<0>();
+    pin(grad_k);
+    pin(grad_v);
   }
-  products_wait<0>();
-  pin(grad_k);
-  pin(grad_v);
   named_wait<256>(1);  // nothing reads K and V any more
   const int out = warpgroup * G::kToKeys + to_columns * G::kKeyPanel;
 #pragma unroll
@@ -398,77 +449,6 @@ __device__ __forceinline__ void attention_gradients_wgmma(const Args& args) {
     }
     commit_panels_out();
     wait_panels_read();
-  }
-}
-
-// A warp per (sequence, query, head), those beyond the queries too.
-template <class T, class Args>
-__device__ __forceinline__ void attention_gradients_wgmma_terms(const Args& args) {
-  constexpr int kQueries = cuda::kGradientWgmmaQueries;
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int64_t padded = static_cast<int64_t>(args.query_tiles) * kQueries;
-  const int64_t at = static_cast<int64_t>(blockIdx.x) * (simt::kGradientThreads / 32) + threadIdx.x / 32;
-  const int64_t head = at % args.q_heads, place = at / args.q_heads % padded, sequence = at / args.q_heads / padded;
-  if (sequence >= (is_packed(args) ? 1 : args.sequences)) return;
-  const int64_t to = (sequence * args.q_heads + head) * padded + place;
-  const QueryTile tile = query_tile(args, to / kQueries);
-  float lse = INFINITY, offset = 0.0f;
-  if (place % kQueries < tile.count) {
-    const int64_t query = tile.token + place % kQueries;
-    const T* const out = simt::sample_row<const T>(args.out, sequence, 0, query, head);
-    const T* const grad_out = simt::sample_row<const T>(args.grad_out_rows, sequence, 0, query, head);
-    for (int d = 2 * lane; d < args.head_size; d += 64) {
-      const float2 a = unpack_pair<T>(*reinterpret_cast<const uint32_t*>(out + d));
-      const float2 b = unpack_pair<T>(*reinterpret_cast<const uint32_t*>(grad_out + d));
-      offset = fmaf(a.x, b.x, fmaf(a.y, b.y, offset));
-    }
-#pragma unroll
-    for (int lanes = 16; lanes > 0; lanes /= 2) offset += simt::wave_xor(offset, lanes);
-    const float given = *simt::sample_row<const float>(args.lse_rows, sequence, 0, query, head);
-    const float grad_lse =
-        args.grad_lse.data != nullptr ? *simt::sample_row<const float>(args.grad_lse, sequence, 0, query, head) : 0.0f;
-    const bool sees_nothing = given == -INFINITY;
-    lse = sees_nothing ? INFINITY : static_cast<float>(double(given) * 1.4426950408889634074);
-    offset = sees_nothing ? 0.0f : grad_lse - offset;
-  }
-  if (lane != 0) return;
-  args.lse[to] = lse;
-  args.offset[to] = offset;
-}
-
-// grad_q of a tile, from its sums: a block per (sequence, head, tile).
-template <class T, int kPadded, class Args>
-__device__ __forceinline__ void attention_gradients_wgmma_rows(const Args& args) {
-  if constexpr (kHasGradientOptions<Args>) {
-    if (simt::fill_nan_if_bad<T>(args.call, true)) return;
-  }
-  constexpr int kQueries = cuda::kGradientWgmmaQueries, kColumns = kPadded < 128 ? kPadded : 128;  // at a time
-  constexpr int kSums = kQueries * kColumns / 4;
-  __shared__ float rows[kQueries][kColumns + 2];
-  const int64_t at = blockIdx.x;
-  const QueryTile tile = query_tile(args, at);
-  if (is_packed(args) && tile.count < 1) return;
-  const float4* from = reinterpret_cast<const float4*>(args.sums + at * GradientShape<kPadded>::kSums);
-#pragma unroll 1
-  for (int first = 0; first < kPadded; first += kColumns, from += kSums) {
-    if (first > 0) __syncthreads();
-    for (int i = static_cast<int>(threadIdx.x); i < kSums; i += simt::kGradientThreads) {
-      const float4 sum = from[i];
-      const int thread = i % 128, row = thread / 32 * 16 + thread % 32 / 4;
-      const int column = i / 1024 * 64 + i / 128 % 8 * 8 + thread % 4 * 2;
-      rows[row][column] = sum.x;
-      rows[row][column + 1] = sum.y;
-      rows[row + 8][column] = sum.z;
-      rows[row + 8][column + 1] = sum.w;
-    }
-    __syncthreads();
-    for (int i = static_cast<int>(threadIdx.x); i < kQueries * kColumns / 2; i += simt::kGradientThreads) {
-      const int row = i / (kColumns / 2), column = i % (kColumns / 2) * 2;
-      if (row >= tile.count || first + column >= args.head_size) continue;
-      T* const to = simt::sample_row<T>(args.grad_q, tile.sequence, 0, tile.token + row, tile.head) + first + column;
-      *reinterpret_cast<uint32_t*>(to) =
-          pack_pair<T>(rows[row][column] * args.scale, rows[row][column + 1] * args.scale);
-    }
   }
 }
 

@@ -7,7 +7,8 @@
 namespace rlk::cuda {
 
 constexpr int kGradientWgmmaMostHead = 256;
-constexpr int kGradientWgmmaQueries = 64;  // of a tile
+constexpr int kGradientWgmmaQueries = 64;   // of a tile
+constexpr int kGradientWgmmaTermHeads = 4;  // whose terms a block computes
 
 // The head size of the kernels that compute this one.
 constexpr int gradient_wgmma_padded(int64_t head) {
@@ -21,9 +22,9 @@ constexpr int gradient_wgmma_sums(int padded) {  // of a tile of queries
 }
 
 // Where a block's shared memory has what, in bytes.
-template <int kPadded>
+template <int kPadded, int kStages_ = 2>
 struct GradientWgmmaShared {
-  static constexpr int kStages = 2;
+  static constexpr int kStages = kStages_;
   static constexpr int kKeyBytes = 2 * gradient_wgmma_keys(kPadded) * kPadded;
   static constexpr int kQueryBytes = 2 * kGradientWgmmaQueries * kPadded;
   // Score gradients of 64 keys and the queries, for either warpgroup.
@@ -37,8 +38,10 @@ struct GradientWgmmaShared {
   static constexpr int kBytes = kBarriers + 8 * (1 + 4 * kStages) + 1024;  // 1024: to align
   static_assert(kBytes <= 232448, "what a block can have");
 };
+// Of heads up to 64 without options.
+constexpr int kGradientWgmmaAheadStages = 3;
 constexpr int gradient_wgmma_shared_bytes(int padded) {
-  return padded == 64    ? GradientWgmmaShared<64>::kBytes
+  return padded == 64    ? GradientWgmmaShared<64, kGradientWgmmaAheadStages>::kBytes
          : padded == 128 ? GradientWgmmaShared<128>::kBytes
                          : GradientWgmmaShared<256>::kBytes;
 }

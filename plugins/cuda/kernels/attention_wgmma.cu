@@ -1,6 +1,6 @@
 // The kernels of attention on warpgroup products: attention_wgmma_<dtype>_<padded head size>. Compiled for sm_90a
 // alone.
-#include "attention_wgmma.cuh"
+#include "attention_wgmma_narrow.cuh"
 
 using namespace rlk::cuda_kernels;
 
@@ -9,9 +9,13 @@ using namespace rlk::cuda_kernels;
   attention_wgmma_##T##_##head(RLK_SIMT_ARGUMENT(AttentionWgmmaArgs) args) { \
     attention_wgmma<T, WgmmaShape<head>, turns>(args);                       \
   }
-// Turns cost narrow heads more than they bring.
+#define RLK_WGMMA_NARROW_KERNEL(T)                                       \
+  RLK_SIMT_KERNEL(rlk::cuda::kWgmmaNarrowTiles.threads(), 1)             \
+  attention_wgmma_##T##_64(RLK_SIMT_ARGUMENT(AttentionWgmmaArgs) args) { \
+    attention_narrow<T>(args);                                           \
+  }
 #define RLK_WGMMA_KERNELS(T)     \
-  RLK_WGMMA_KERNEL(T, 64, false) \
+  RLK_WGMMA_NARROW_KERNEL(T)     \
   RLK_WGMMA_KERNEL(T, 96, true)  \
   RLK_WGMMA_KERNEL(T, 128, true) \
   RLK_WGMMA_KERNEL(T, 192, true) \

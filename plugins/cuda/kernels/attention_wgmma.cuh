@@ -133,6 +133,7 @@ template <class T, class S, bool kTurns, class Options, class Args>
 __device__ __forceinline__ void compute_tiles(const Args& args, uint32_t shared, const WgmmaBarriers<S>& barriers,
                                               int warpgroup) {
   constexpr int kKeys = S::kKeys, kRows = cuda::kWgmmaWarpgroupRows;
+  static_assert(S::kWarpgroups == 2 && S::kQueryStages == 1, "what turns and the parity of the queries are made for");
   const int thread = static_cast<int>(threadIdx.x) % 128, lane = thread % 32;
   const int row = thread / 32 * 16 + lane / 4, column = lane % 4 * 2;
   RingPlace<S::kStages> keys(barriers.keys(), 0), values(barriers.values(), 0);
@@ -197,7 +198,7 @@ __device__ __forceinline__ void compute_tiles(const Args& args, uint32_t shared,
           clear_row<S::kPanels, S::kKeyPanel>(shared + S::kValuesAt + values.stage * S::kKeyBytes + thread * 128);
         }
         shared_stores_ready();
-        named_wait<128>(kOutBarrier + warpgroup);
+        named_wait<128>(kOutBarrier<S> + warpgroup);
       }
     };
 
@@ -263,7 +264,7 @@ __device__ __forceinline__ void compute_tiles(const Args& args, uint32_t shared,
     constexpr int kOutPanel = S::kOwnOut ? kRows * 128 : S::kQueryPanel;
     const uint32_t out_at = shared + S::kOutAt + warpgroup * kRows * 128 * (S::kOwnOut ? S::kPanels : 1);
     if (S::kOwnOut && thread == 0) wait_panels_read();
-    named_wait<128>(kOutBarrier + warpgroup);
+    named_wait<128>(kOutBarrier<S> + warpgroup);
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       float total = rows.sum[h];
@@ -286,7 +287,7 @@ __device__ __forceinline__ void compute_tiles(const Args& args, uint32_t shared,
       }
     }
     shared_stores_ready();
-    named_wait<128>(kOutBarrier + warpgroup);
+    named_wait<128>(kOutBarrier<S> + warpgroup);
     if (thread == 0) {
       const cuda::TensorMap* out_map = &args.out;
       int sequence = tile.sequence;

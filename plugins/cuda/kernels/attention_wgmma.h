@@ -68,16 +68,20 @@ constexpr int kWgmmaTileBytes = 48;  // of what a kernel with options tells its 
 // rings, the queries and, where there is room, the output on its way out share 227 KiB.
 struct WgmmaTiles {
   int head, keys, stages;
-  bool own_out;  // the output leaves through shared memory of its own, not through that of the queries
+  bool own_out;        // the output leaves through shared memory of its own, not through that of the queries
+  int warpgroups = 2;  // that compute
+  int query_stages = 1;
 
   constexpr int panels() const { return (head + kWgmmaPanelColumns - 1) / kWgmmaPanelColumns; }
-  constexpr int query_bytes() const { return 128 * kWgmmaRows * panels(); }
+  constexpr int rows() const { return kWgmmaWarpgroupRows * warpgroups; }  // of queries
+  constexpr int threads() const { return 128 * (1 + warpgroups); }
+  constexpr int query_bytes() const { return 128 * rows() * panels(); }
   constexpr int key_bytes() const { return 128 * keys * panels(); }  // of one stage
-  constexpr int keys_at() const { return query_bytes(); }
+  constexpr int keys_at() const { return query_stages * query_bytes(); }
   constexpr int values_at() const { return keys_at() + stages * key_bytes(); }
   constexpr int out_at() const { return own_out ? values_at() + stages * key_bytes() : 0; }
   constexpr int barriers_at() const { return values_at() + stages * key_bytes() + (own_out ? query_bytes() : 0); }
-  constexpr int tile_at() const { return barriers_at() + 8 * (2 + 4 * stages); }
+  constexpr int tile_at() const { return barriers_at() + 8 * (2 * query_stages + 4 * stages); }
   constexpr int shared_bytes() const { return tile_at() + kWgmmaTileBytes + 1024; }  // 1024: to align
 };
 constexpr WgmmaTiles wgmma_tiles(int padded) {
@@ -87,5 +91,7 @@ constexpr WgmmaTiles wgmma_tiles(int padded) {
          : padded == 192 ? WgmmaTiles{192, 112, 2, false}
                          : WgmmaTiles{256, 80, 2, false};
 }
+// Of heads up to 64 without options, which attention_wgmma_narrow.cuh computes.
+constexpr WgmmaTiles kWgmmaNarrowTiles{64, 128, 4, true, 3, 2};
 
 }  // namespace rlk::cuda

@@ -10,41 +10,49 @@ namespace rlk::cuda_kernels {
 using cuda::AttentionWgmmaArgs;
 using cuda::PrefixAttentionWgmmaArgs;
 
-template <int kPadded>
+template <int kPadded, bool kNarrow = false>
 struct WgmmaShape {
-  static constexpr cuda::WgmmaTiles kTiles = cuda::wgmma_tiles(kPadded);
-  static constexpr int kHead = kTiles.head, kKeys = kTiles.keys, kStages = kTiles.stages, kPanels = kTiles.panels();
+  static constexpr cuda::WgmmaTiles kTiles = kNarrow ? cuda::kWgmmaNarrowTiles : cuda::wgmma_tiles(kPadded);
+  static constexpr int kWarpgroups = kTiles.warpgroups, kRows = kTiles.rows();
+  static constexpr int kHead = kTiles.head, kKeys = kTiles.keys, kStages = kTiles.stages,
+                       kQueryStages = kTiles.query_stages, kPanels = kTiles.panels();
   static constexpr bool kOwnOut = kTiles.own_out;
   static constexpr int kQueryBytes = kTiles.query_bytes(), kKeyBytes = kTiles.key_bytes(), kKeysAt = kTiles.keys_at();
   static constexpr int kValuesAt = kTiles.values_at(), kOutAt = kTiles.out_at(), kBarriersAt = kTiles.barriers_at();
   static constexpr int kTileAt = kTiles.tile_at();
-  static constexpr int kQueryPanel = 128 * cuda::kWgmmaRows, kKeyPanel = 128 * kKeys;      // bytes
+  static constexpr int kQueryPanel = 128 * kRows, kKeyPanel = 128 * kKeys;                 // bytes
   static constexpr int kOutColumns = kHead == 192 ? 64 : kHead > 128 ? kHead / 2 : kHead;  // of one product
   static constexpr int kOutParts = kHead / kOutColumns;
   static_assert(kOutParts == 1 || kOutColumns % cuda::kWgmmaPanelColumns == 0, "a part begins with a panel");
 };
 
-// Warps that arrive at an empty barrier: all that compute.
-constexpr int kWgmmaReaders = 8;
-// Numbered barriers: a turn and the output of either computing warpgroup.
-constexpr int kTurnBarrier = 1, kOutBarrier = 3;
+// Numbered barriers: a turn and the output of each computing warpgroup.
+constexpr int kTurnBarrier = 1;
+template <class S>
+constexpr int kOutBarrier = kTurnBarrier + S::kWarpgroups;
 
 // The barriers of a block: of the queries, then of the rings.
 template <class S>
 struct WgmmaBarriers {
   uint32_t at;
+  __device__ __forceinline__ uint32_t queries() const { return at; }
+  // Of a ring of one stage.
   __device__ __forceinline__ uint32_t query_full() const { return at; }
   __device__ __forceinline__ uint32_t query_empty() const { return at + 8; }
-  __device__ __forceinline__ uint32_t keys() const { return at + 16; }
-  __device__ __forceinline__ uint32_t values() const { return at + 16 + 16 * S::kStages; }
+  __device__ __forceinline__ uint32_t keys() const { return at + 16 * S::kQueryStages; }
+  __device__ __forceinline__ uint32_t values() const { return keys() + 16 * S::kStages; }
+  static constexpr int kReaders = 4 * S::kWarpgroups;  // warps that arrive at an empty barrier: all that compute
+
   __device__ __forceinline__ void init() const {
-    barrier_init(query_full(), 1);
-    // The output takes the place of the queries: one thread of each warpgroup knows when that is free.
-    barrier_init(query_empty(), S::kOwnOut ? kWgmmaReaders : 2);
+    for (int i = 0; i < S::kQueryStages; ++i) {
+      barrier_init(queries() + 8 * i, 1);
+      // The output takes the place of the queries: one thread of each warpgroup knows when that is free.
+      barrier_init(queries() + 8 * (S::kQueryStages + i), S::kOwnOut ? kReaders : S::kWarpgroups);
+    }
     for (int i = 0; i < S::kStages; ++i) {
       for (const uint32_t ring : {keys(), values()}) {
         barrier_init(ring + 8 * i, 1);
-        barrier_init(ring + 8 * (S::kStages + i), kWgmmaReaders);
+        barrier_init(ring + 8 * (S::kStages + i), kReaders);
       }
     }
   }
@@ -94,7 +102,7 @@ __device__ __forceinline__ int diagonal_of(const Args& args, const WgmmaTile& ti
 // The tiles of keys that a tile of queries sees.
 template <class S, class Args>
 __device__ __forceinline__ void find_keys(const Args& args, WgmmaTile& tile) {
-  const int last_query = min(tile.first_query + cuda::kWgmmaRows, queries_of(args, tile)) - 1;
+  const int last_query = min(tile.first_query + S::kRows, queries_of(args, tile)) - 1;
   const WgmmaKeys<S, Args> all(args, keys_of(args, tile));
   const int high = min(all.all - 1, last_query + diagonal_of(args, tile) + args.window_right);
   const int low = max(0, tile.first_query + diagonal_of(args, tile) - args.window_left);
@@ -106,13 +114,13 @@ template <class S, class Args>
 __device__ __forceinline__ WgmmaTile tile_of(const Args& args, int round) {
   const int blocks = static_cast<int>(gridDim.x), block = static_cast<int>(blockIdx.x);
   const int at = round * blocks + (round % 2 != 0 ? blocks - 1 - block : block);
-  const int heads = args.q_heads * args.sequences, rows = (args.queries + cuda::kWgmmaRows - 1) / cuda::kWgmmaRows;
+  const int heads = args.q_heads * args.sequences, rows = (args.queries + S::kRows - 1) / S::kRows;
   WgmmaTile tile{};
   tile.count = -1;
   if (at >= heads * rows) return tile;
   tile.head = at % heads % args.q_heads;
   tile.sequence = at % heads / args.q_heads;
-  tile.first_query = (rows - 1 - at / heads) * cuda::kWgmmaRows;
+  tile.first_query = (rows - 1 - at / heads) * S::kRows;
   tile.queries = args.queries;
   tile.keys = args.keys;
   tile.diagonal = args.diagonal;
@@ -133,7 +141,7 @@ __device__ __forceinline__ int64_t first_token_of(const Args& args, const WgmmaT
 template <class S, class Args>
 __device__ __forceinline__ void copy_tiles(const Args& args, uint32_t shared, const WgmmaBarriers<S>& barriers) {
   RingPlace<S::kStages> keys(barriers.keys(), 1), values(barriers.values(), 1);
-  uint32_t query_parity = 1;
+  RingPlace<S::kQueryStages> queries(barriers.queries(), 1);
   const auto load = [&](RingPlace<S::kStages>& ring, const cuda::TensorMap& map, int ring_at, int head, int token,
                         int sequence) {
     barrier_wait(ring.empty_barrier(), ring.parity);
@@ -159,23 +167,24 @@ __device__ __forceinline__ void copy_tiles(const Args& args, uint32_t shared, co
         tile = tile_of<S>(args, round);
       }
       // The computing warpgroups have read what the tile before was.
-      barrier_wait(barriers.query_empty(), query_parity);
+      barrier_wait(queries.empty_barrier(), queries.parity);
       put_tile(shared + S::kTileAt, tile);
-      if (tile.count < 0) return barrier_arrive(barriers.query_full());
+      if (tile.count < 0) return barrier_arrive(queries.full_barrier());
       if (args.maps != nullptr) tile.sequence = 0;
     } else {
       tile = tile_of<S>(args, round);
       if (tile.count < 0) return;
-      barrier_wait(barriers.query_empty(), query_parity);
+      barrier_wait(queries.empty_barrier(), queries.parity);
     }
     const WgmmaKeys<S, Args> all(args, keys_of(args, tile));
     const int kv_head = tile.head / (args.q_heads / args.kv_heads);
-    query_parity ^= 1;
-    barrier_expect(barriers.query_full(), S::kQueryBytes);
+    const RingPlace<S::kQueryStages> place = queries;
+    queries.advance();
+    barrier_expect(place.full_barrier(), S::kQueryBytes);
 #pragma unroll
     for (int p = 0; p < S::kPanels; ++p) {
-      copy_panel(shared + p * S::kQueryPanel, *q_map, p * cuda::kWgmmaPanelColumns, tile.head, tile.first_query,
-                 tile.sequence, barriers.query_full());
+      copy_panel(shared + place.stage * S::kQueryBytes + p * S::kQueryPanel, *q_map, p * cuda::kWgmmaPanelColumns,
+                 tile.head, tile.first_query, tile.sequence, place.full_barrier());
     }
     const auto load_tile = [&](RingPlace<S::kStages>& ring, bool of_values, int number) {
       const int ring_at = of_values ? S::kValuesAt : S::kKeysAt;

@@ -127,6 +127,14 @@ TEST_F(AttentionWgmmaTest, BlocksStayOnTheDeviceUnlessTheTilesAreFewer) {
   EXPECT_EQ(told({2, 0, 512, 8, 2, 128}, causal()).blocks, 0u);
 }
 
+TEST_F(AttentionWgmmaTest, NarrowHeadsHaveTilesOfThreeWarpgroups) {
+  EXPECT_EQ(told({2, 576, 512, 8, 2, 64}, causal()).blocks, 48u);
+  EXPECT_EQ(told({2, 577, 512, 8, 2, 40}, causal()).blocks, 64u);
+  const std::vector<cuda::Mapped> expected = {
+      {40, 8, 577, 2, 320, 192}, {40, 2, 512, 2, 80, 128}, {40, 2, 512, 2, 80, 128}, {40, 8, 577, 2, 320, 64}};
+  EXPECT_TRUE(cuda::mapped == expected);
+}
+
 TEST_F(AttentionWgmmaTest, TheDiagonalAndTheWindowsAreThoseOfTheCall) {
   rlk_attention_params params = causal();
   Told seen = told({1, 100, 300, 2, 2, 128}, params);
