@@ -6,7 +6,7 @@ import torch
 
 SLEEP_CYCLES_MS = 2_000_000     # of torch.cuda._sleep, for some millisecond
 LONGEST_SLEEP_MS = 100
-QUEUES, QUEUE_MS, MOST_CALLS = 7, 20, 100
+QUEUES, QUEUE_MS, MOST_CALLS = 7, 10, 100
 LONG_CALL_MS, QUEUES_OF_LONG_CALLS = 20, 3
 CALLS_OF_A_GRAPH, REPLAYS = 20, 10
 
@@ -40,14 +40,13 @@ def cost_ms(enqueue):
 def times(enqueue, most_calls=MOST_CALLS):
     host, both = cost_ms(enqueue)
     calls = max(1, min(most_calls, int(QUEUE_MS / max(both - host, 1e-3)), int(LONGEST_SLEEP_MS / both)))
-    queues = QUEUES_OF_LONG_CALLS if both > LONG_CALL_MS else QUEUES
+    queues = 1 if both > 10 * LONG_CALL_MS else QUEUES_OF_LONG_CALLS if both > LONG_CALL_MS else QUEUES
     return [queue_ms(enqueue, calls, 1 + 1.5 * host * calls) for _ in range(queues)]
 
 
 def device_ms(function, sets):
     """(median, least) time of a call, each with the next of the sets."""
-    for inputs in sets[:2]:
-        function(**inputs)
+    function(**sets[0])
     torch.cuda.synchronize()
     found = times(lambda i: function(**sets[i % len(sets)]))
     return statistics.median(found), min(found)

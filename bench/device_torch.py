@@ -16,11 +16,12 @@ around a product have the time of the bare one, by torch's cuBLASLt into memory 
 --compiled: torch.compile of PyTorch's form, where there is one to gain by it. --liger: Liger-Kernel, where it can be imported.
 --graph: the cases of 64 rows once more inside a CUDA graph of twenty calls, which is replayed; their inputs are in the
 caches. What fails says so and holds up nothing else. --json writes the rows in the benchmark schema, an implementation
-each, after every case. Needs torch with CUDA; --compiled and --liger Triton, too. Exit code 1 when a result of rlk differs.
+each, after every case; with --resume a run goes on where another ended. Needs torch with CUDA; --compiled and --liger Triton, too. Exit code 1 when a result of rlk differs.
 """
 import argparse
 import json
 import math
+import os
 import sys
 import time
 
@@ -116,7 +117,7 @@ class Measured:
     def median_us(self, implementation):
         return 1e3 * self.ms[implementation][0]
 
-    def line(self, bound_by_products):
+    def line(self, bound_by_products, seconds):
         times = [f"{self.median_us(of):9.1f}" if of in self.ms else f"{'-':>9}" for of in ("rlk", "torch", "compiled", "liger")]
         ratios = [f"{'-':>8}", f"{'-':>9}"]
         if "rlk" in self.ms:
@@ -124,7 +125,8 @@ class Measured:
             if "torch" in self.ms:
                 ratios[1] = f"{self.ms['torch'][0] / self.ms['rlk'][0]:9.2f}"
         found = self.differences.get("rlk")
-        text = " ".join([f"{self.name:60}", *times, *ratios, f"{found:10.1e}" if found is not None else f"{'-':>10}"])
+        text = " ".join([f"{self.name:60}", *times, *ratios, f"{found:10.1e}" if found is not None else f"{'-':>10}",
+                         f"{seconds:6.1f}"])
         more = [f"{self.case.flops / ms / 1e9:.0f} TFLOP/s of {of}" for of, (ms, *_) in self.ms.items() if bound_by_products]
         if more:
             more[-1] += f", by {self.case.counted_as}"
@@ -220,9 +222,35 @@ def check(names):
     return int(wrong > 0)
 
 
+class Report:
+    """The file of --json. One that is resumed has the limits of each run, and the number of its last row."""
+
+    def __init__(self, options, machine, limits):
+        self.path, self.rows, self.runs = options.json, [], []
+        if options.resume and self.path and os.path.exists(self.path):
+            with open(self.path, encoding="utf-8") as file:
+                document = json.load(file)
+            self.rows = document["rows"]
+            self.runs = document.get("runs") or [{"limits": document["limits"], "last_row": len(self.rows)}]
+        self.machine, self.limits = machine, limits.json()
+        self.cases = {row["case"] for row in self.rows}
+
+    def add(self, rows):
+        self.rows += rows
+        if not self.path:
+            return
+        document = {"schema": 1, "machine": self.machine, "limits": self.limits, "rows": self.rows}
+        if self.runs:
+            document["runs"] = [*self.runs, {"limits": self.limits, "last_row": len(self.rows)}]
+        with open(self.path + ".new", "w", encoding="utf-8") as file:
+            json.dump(document, file, indent=1)
+        os.replace(self.path + ".new", self.path)
+
+
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--json", help="the rows, to this file")
+    parser.add_argument("--resume", action="store_true", help="keep the rows of that file, and leave out their cases")
     parser.add_argument("--compiled", action="store_true", help="torch.compile, too")
     parser.add_argument("--liger", action="store_true", help="Liger-Kernel, too")
     parser.add_argument("--graph", action="store_true", help="the cases of 64 rows once more inside a CUDA graph")
@@ -230,6 +258,17 @@ def arguments():
     parser.add_argument("--check", action="store_true", help="small, on the CPU, compared and not timed")
     parser.add_argument("names", nargs="*", help="cases whose names contain one of these")
     return parser.parse_args()
+
+
+def wanted(options, known):
+    """(case, whether in a graph) that are named, and not known."""
+    every = [(cases(100 if options.small else 1), False)] + ([(small(), True)] if options.graph else [])
+    for some, graph in every:
+        for case in some:
+            if options.names and not any(name in case.name for name in options.names):
+                continue
+            if Measured(case, graph).name not in known:
+                yield case, graph
 
 
 def main():
@@ -250,30 +289,21 @@ def main():
         config.donated_buffer = False  # a backward alone keeps its graph
     limits = Limits()
     print(f"{machine}: {limits}; waited {waited:.0f} s for trials of operators")
-    print(f"{'case':60} {'rlk us':>9} {'torch':>9} {'compiled':>9} {'liger':>9} {'of limit':>8} {'torch/rlk':>9} {'difference':>10}")
-    rows, wrong = [], False
-
-    def all_cases():
-        yield from ((case, False) for case in cases(100 if options.small else 1))
-        if options.graph:
-            yield from ((case, True) for case in small())
-    for case, graph in all_cases():
-        if options.names and not any(name in case.name for name in options.names):
-            continue
+    print(f"{'case':60} {'rlk us':>9} {'torch':>9} {'compiled':>9} {'liger':>9} {'of limit':>8} {'torch/rlk':>9} {'difference':>10} {'took s':>6}")
+    report, wrong = Report(options, machine, limits), False
+    for case, graph in wanted(options, report.cases):
+        since = time.perf_counter()
         try:
             found = measure(case, limits, options, graph)
         except Exception as error:
             found = Measured(case, graph)
             found.refused = one_line(error)
-        rows += found.rows()
+        report.add(found.rows())
         wrong = wrong or "rlk" in found.wrong()
         print(f"{found.name:60} refused: {found.refused[:150]}" if found.refused is not None else
-              found.line(limits.bound_by_products(case, found.bytes)), flush=True)
+              found.line(limits.bound_by_products(case, found.bytes), time.perf_counter() - since), flush=True)
         torch.cuda.empty_cache()
-        if options.json:
-            with open(options.json, "w", encoding="utf-8") as file:
-                json.dump({"schema": 1, "machine": machine, "limits": limits.json(), "rows": rows}, file, indent=1)
-    print(f"{len(rows)} rows in {time.perf_counter() - begin:.0f} s")
+    print(f"{len(report.rows)} rows, {time.perf_counter() - begin:.0f} s")
     return int(wrong)
 
 
