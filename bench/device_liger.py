@@ -15,6 +15,7 @@ class Peer:
     function: Callable
     of_torch: Callable = lambda out: out
     note: str = ""
+    overwrites: bool = False  # its inputs
 
 
 def version():
@@ -84,15 +85,15 @@ def grpo_gradient(**inputs):
     return Gradient(grpo_loss, "x")(**inputs)[1]
 
 
-OVERWRITES = "writes the gradient over the logits, and waits for the host"
 PEERS = {"rms_norm": Peer(rms_norm), "rms_norm_backward": Peer(Backward(rms_norm, "x", "w")), "layer_norm": Peer(layer_norm),
          "layer_norm_backward": Peer(Backward(layer_norm, "x", "w", "b")), "add_rms_norm": Peer(add_rms_norm),
          "swiglu": Peer(swiglu), "softmax": Peer(softmax),
-         "cross_entropy": Peer(Gradient(cross_entropy, "x"), note=OVERWRITES),
+         "cross_entropy": Peer(Gradient(cross_entropy, "x"), overwrites=True,
+                               note="writes the gradient over the logits, and waits for the host"),
          "linear_cross_entropy": Peer(Gradient(linear_cross_entropy, "h", "w"), note="sums grad_weight in bf16"),
          "jsd": Peer(jsd, of_torch=lambda loss: loss.mean(), note="behind torch's log_softmax, and with its gradient"),
          "linear_jsd": Peer(Gradient(linear_jsd, "h", "w"), note="sums grad_weight in bf16"),
-         "grpo_loss": Peer(grpo_gradient, of_torch=lambda out: out[1],
+         "grpo_loss": Peer(grpo_gradient, overwrites=True, of_torch=lambda out: out[1],
                            note="without each sequence's last token; writes the gradient over the logits")}
 
 

@@ -37,23 +37,51 @@ def cost_ms(enqueue):
     return min(host), min(both)
 
 
-def times(enqueue, most_calls=MOST_CALLS):
-    host, both = cost_ms(enqueue)
-    calls = max(1, min(most_calls, int(QUEUE_MS / max(both - host, 1e-3)), int(LONGEST_SLEEP_MS / both)))
-    queues = 1 if both > 10 * LONG_CALL_MS else QUEUES_OF_LONG_CALLS if both > LONG_CALL_MS else QUEUES
-    return [queue_ms(enqueue, calls, 1 + 1.5 * host * calls) for _ in range(queues)]
+class Turn:
+    """An implementation's queues: how many calls each has, and what they took, milliseconds a call."""
+
+    def __init__(self, enqueue, most_calls):
+        enqueue(0)  # compiles, and asks the allocator
+        torch.cuda.synchronize()
+        self.enqueue, self.ms = enqueue, []
+        host, both = cost_ms(enqueue)
+        self.calls = max(1, min(most_calls, int(QUEUE_MS / max(both - host, 1e-3)), int(LONGEST_SLEEP_MS / both)))
+        self.sleep_ms = 1 + 1.5 * host * self.calls
+        self.queues = 1 if both > 10 * LONG_CALL_MS else QUEUES_OF_LONG_CALLS if both > LONG_CALL_MS else QUEUES
+
+    def take(self):
+        if len(self.ms) < self.queues:
+            self.ms.append(queue_ms(self.enqueue, self.calls, self.sleep_ms))
 
 
-def device_ms(function, sets):
-    """(median, least) time of a call, each with the next of the sets."""
-    function(**sets[0])
-    torch.cuda.synchronize()
-    found = times(lambda i: function(**sets[i % len(sets)]))
-    return statistics.median(found), min(found)
+def in_turns(enqueues, most_calls=MOST_CALLS):
+    """({name: (median, least) milliseconds a call}, {name: exception}): a queue of each, one behind the other and again, so
+    that all meet the same clock. enqueues: {name: function of the number of the call}."""
+    turns, failed = {}, {}
+
+    def guarded(name, function):
+        try:
+            return function()
+        except Exception as error:  # one that fails hides no other
+            failed[name] = error
+            turns.pop(name, None)
+    for name, enqueue in enqueues.items():
+        turn = guarded(name, lambda enqueue=enqueue: Turn(enqueue, most_calls))
+        if turn is not None:
+            turns[name] = turn
+    for _ in range(QUEUES):
+        for name in list(turns):
+            guarded(name, turns[name].take)
+    return {name: (statistics.median(turn.ms), min(turn.ms)) for name, turn in turns.items()}, failed
 
 
-def graph_ms(function, sets):
-    """The same of a call in a CUDA graph of twenty; and what the last of them gave."""
+def over(function, sets):
+    """Each call has the next of the sets."""
+    return lambda i: function(**sets[i % len(sets)])
+
+
+def captured(function, sets):
+    """(what replays a CUDA graph of twenty calls, the outputs of its last call)."""
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
         for inputs in sets:
@@ -63,5 +91,4 @@ def graph_ms(function, sets):
     with torch.cuda.graph(graph, stream=stream):
         for i in range(CALLS_OF_A_GRAPH):
             out = function(**sets[i % len(sets)])
-    found = [ms / CALLS_OF_A_GRAPH for ms in times(lambda i: graph.replay(), REPLAYS)]
-    return statistics.median(found), min(found), out
+    return lambda i: graph.replay(), out

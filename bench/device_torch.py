@@ -6,7 +6,7 @@
 
 A case calls for rlk with the device's backend pinned: what would be computed elsewhere is a line of its own, not a time.
 Times are the device's: a queue of calls over rotating inputs waits behind a kernel that sleeps until the host has queued
-all of them, between two events; the median of several queues. Before, rlk's and Liger's results are compared with torch's.
+all of them, between two events; the median of several queues. The implementations take turns, a queue each. Before, rlk's and Liger's results are compared with torch's.
 
 "Of limit" is the time that a case needs at the device's limits, over rlk's: the longer of that in which a copy moves the bytes
 that it must read and write, and that in which products of 8192 rows and columns (fp32: 4096), measured before the cases, do
@@ -29,6 +29,7 @@ import torch
 
 import rlk
 import device_case
+import device_liger
 import device_timing
 from device_case import BF16, F32, SHORT, normal
 from device_cases import cases, small
@@ -61,14 +62,15 @@ class Limits:
     """A copy of 1 GiB and products, by torch."""
 
     def __init__(self):
+        def ms(function):
+            return device_timing.in_turns({"": lambda i: function()})[0][""][0]
         a = normal(1 << 28)
         b = torch.empty_like(a)
-        self.copy = 2 * a.nbytes / device_timing.device_ms(lambda: b.copy_(a), [{}])[0]  # bytes a millisecond
+        self.copy = 2 * a.nbytes / ms(lambda: b.copy_(a))  # bytes a millisecond
         self.products = {}  # operations a millisecond
         for dtype, size in ((BF16, 8192), (F32, 4096)):
             a, b, out = (normal(size, size, dtype=dtype) for _ in range(3))
-            ms, _ = device_timing.device_ms(lambda a=a, b=b, out=out: torch.mm(a, b, out=out), [{}])
-            self.products[dtype] = 2 * size ** 3 / ms
+            self.products[dtype] = 2 * size ** 3 / ms(lambda a=a, b=b, out=out: torch.mm(a, b, out=out))
         torch.cuda.empty_cache()
 
     def ms(self, case, size):
@@ -94,22 +96,38 @@ class Measured:
         self.ms, self.differences, self.notes, self.failed = {}, {}, {}, {}
         self.bytes = self.limit = self.refused = None
 
-    def attempt(self, implementation, make, sets, theirs=None, count=None):
-        """Compares, where there is something to compare with, and times; a failure is kept as text."""
+    def compare(self, implementation, make, inputs, theirs):
+        """The function that make() gives, or None: a failure is kept as text."""
         try:
             function = make()
             if theirs is not None:
-                self.differences[implementation] = difference(function(**sets[0]), theirs, count)
-            if self.graph:
-                torch.cuda.synchronize()
-                *self.ms[implementation], out = device_timing.graph_ms(function, sets)
-                last = (device_timing.CALLS_OF_A_GRAPH - 1) % len(sets)
-                self.differences[implementation] = difference(out, self.case.theirs(**sets[last]), self.case.compared)
-            else:
-                self.ms[implementation] = device_timing.device_ms(function, sets)
-        except Exception as error:  # one that fails hides no other
+                self.differences[implementation] = difference(function(**inputs), theirs, self.case.compared)
+            return function
+        except Exception as error:
             self.failed[implementation] = one_line(error)
-            self.ms.pop(implementation, None)
+            return None
+
+    def time(self, functions, sets):
+        if self.graph:
+            return self.time_graphs(functions, sets)
+        self.keep(*device_timing.in_turns({name: device_timing.over(f, sets) for name, f in functions.items()}))
+
+    def time_graphs(self, functions, sets):
+        replays, last = {}, sets[(device_timing.CALLS_OF_A_GRAPH - 1) % len(sets)]
+        for name, function in functions.items():
+            def capture(name=name, function=function):
+                replays[name], out = device_timing.captured(function, sets)
+                replays[name](0)
+                torch.cuda.synchronize()
+                self.differences[name] = difference(out, self.case.theirs(**last), self.case.compared)
+            self.compare(name, capture, None, None)
+        ms, failed = device_timing.in_turns(replays, device_timing.REPLAYS)
+        calls = device_timing.CALLS_OF_A_GRAPH
+        self.keep({name: (median / calls, least / calls) for name, (median, least) in ms.items()}, failed)
+
+    def keep(self, ms, failed):
+        self.ms.update(ms)
+        self.failed.update({name: one_line(error) for name, error in failed.items()})
 
     def wrong(self):
         return [name for name, found in self.differences.items() if found is not None and not found <= TOLERATED]
@@ -168,28 +186,23 @@ def measure(case, limits, options, graph=False):
     found.bytes = case.bytes(sets[0], flat(ours))
     found.limit = limits.ms(case, found.bytes)
     del ours, theirs
-    found.attempt("rlk", lambda: case.ours, sets)
-    found.attempt("torch", lambda: case.theirs, sets)
+    functions = {"rlk": case.ours, "torch": case.theirs}
     if options.compiled and case.compiles:
         torch._dynamo.reset()
-        found.attempt("compiled", case.compiled, sets)
+        functions["compiled"] = case.compiled()
     if case.product and not graph:
-        found.attempt("product", lambda: case.product, sets)
-    if options.liger and not graph:
-        measure_liger(found, case, sets)  # last: some overwrite their inputs
+        functions["product"] = case.product
+    peer = device_liger.peer(case) if options.liger and not graph else None
+    if peer is not None:
+        fresh = case.make()
+        function = found.compare("liger", lambda: peer.function, fresh, peer.of_torch(case.theirs(**fresh)))
+        found.notes.update({"liger": peer.note} if peer.note else {})
+        if function is not None and not peer.overwrites:
+            functions["liger"] = function
+    found.time(functions, sets)
+    if peer is not None and peer.overwrites and "liger" not in found.failed:
+        found.time({"liger": peer.function}, sets)
     return found
-
-
-def measure_liger(found, case, sets):
-    import device_liger
-    peer = device_liger.peer(case)
-    if peer is None:
-        return
-    fresh = case.make()
-    theirs = peer.of_torch(case.theirs(**fresh))
-    found.notes["liger"] = peer.note or None
-    found.notes = {of: note for of, note in found.notes.items() if note}
-    found.attempt("liger", lambda: peer.function, [fresh, *sets], theirs)
 
 
 def wait_for_trials():
@@ -279,7 +292,6 @@ def main():
     machine = {"device": torch.cuda.get_device_name(), "torch": torch.__version__}
     if options.liger:
         try:
-            import device_liger
             machine["liger"] = device_liger.version()
         except Exception as error:
             print(f"no Liger-Kernel: {one_line(error)}")
