@@ -1,6 +1,6 @@
 """A case of bench/cpu_torch.py: one operator on inputs of its own, as rlk and as PyTorch's users call it."""
 import dataclasses
-from typing import Callable
+from typing import Callable, Optional
 
 import torch
 
@@ -13,7 +13,8 @@ TOLERANCE = {BF16: 2e-2, F32: 1e-4}  # of a result's norm; of bf16 some rounding
 class Case:
     """ours(rlk.torch, **inputs) and theirs(**inputs) give the same tensors. flops: the formula's, a function counts as
     one; products: they are those of a matrix product in the tensors' dtype, else of fp32. A call of what with_backward()
-    gives is backward too: from ones for every number of the outputs to the inputs that `gradients` names."""
+    gives is backward too: from ones for every number of the outputs to the inputs that `gradients` names. agree(ours,
+    theirs) says of results that may differ whether both are right."""
     op: str
     shape: dict
     dtype: torch.dtype
@@ -25,6 +26,7 @@ class Case:
     gradients: tuple = ()
     flops_factor: float = 2  # of forward and backward, over those of forward
     cancelling: float = 0  # the size of what adds up to a loss near 0
+    agree: Optional[Callable] = None
     backward: bool = False
 
     def with_backward(self):
@@ -47,6 +49,10 @@ class Case:
         ours, theirs = [function(self._leaves(self.inputs)) for function in self.functions(ops)]
         if len(ours) != len(theirs):
             raise ValueError(f"{len(ours)} results of rlk, {len(theirs)} of torch")
+        if self.agree is not None:
+            if not self.agree(*ours, *theirs):
+                raise ValueError("the results disagree")
+            return sum(a.nbytes for a in ours)
         for i, (a, b) in enumerate(zip(ours, theirs)):
             b = b.reshape(a.shape).double()
             difference, size = float((a.double() - b).norm()), float(b.norm()) + self.cancelling

@@ -43,7 +43,35 @@ def attention(dtype, queries, keys):
     pairs = queries * keys if queries == 1 else queries * (queries + 1) // 2
     return Case("attention", {"queries": queries, "keys": keys}, dtype, inputs,
                 lambda ops, q, k, v: ops.attention(q, k, v, causal="on"), theirs, flops=4 * 16 * 128 * pairs,
-                products=True)
+                products=True, gradients=("q", "k", "v"), flops_factor=3.5)
+
+
+def top_k(dtype, n, v, k):
+    """The numbers: of equal ones the two may name different places."""
+    return Case("top_k", {"N": n, "V": v, "K": k}, dtype, {"x": random(n, v, dtype=dtype, scale=3.0)},
+                lambda ops, x: ops.top_k(x, k=k)[0], lambda x: torch.topk(x, k)[0], flops=n * v)
+
+
+def sample(dtype, n, v):
+    """A token a row, of those of the best 50 that hold 0.9 of their weight. The two draw different tokens: each must be one
+    of those, or as likely."""
+    x, rows = random(n, v, dtype=dtype, scale=3.0), torch.arange(n)
+
+    def kept(x):
+        values, places = torch.topk(x.float(), 50)
+        p = torch.softmax(values, -1)
+        return torch.where(p.cumsum(-1) - p < 0.9, p, 0), places
+
+    def theirs(x):
+        p, places = kept(x)
+        return places.gather(-1, torch.multinomial(p, 1))[:, 0]
+
+    def agree(ours, theirs):
+        p, places = kept(x)
+        least = torch.where(p > 0, x.float().gather(-1, places), torch.inf).amin(-1)
+        return all(bool((x.float().gather(-1, ids[:, None].long())[:, 0] >= least).all()) for ids in (ours, theirs))
+    return Case("sample", {"N": n, "V": v}, dtype, {"x": x},
+                lambda ops, x: ops.sample(x, rows, top_k=50, top_p=0.9, seed=1), theirs, flops=5 * n * v, agree=agree)
 
 
 UNARY = {"silu": (F.silu, 4), "gelu": (F.gelu, 5), "relu": (F.relu, 1), "sigmoid": (torch.sigmoid, 3),
@@ -73,9 +101,9 @@ def add(dtype, n, d):
 
 # Of each: the sizes, the first of which --small divides unless it is 1.
 TABLE = [(logp, (16, 32000)), (logp, (512, 151936)), (linear_logp, (256, 32000, 2048)), (linear, (1024, 2048, 2048)),
-         (linear_backward, (1024, 2048, 2048)), (linear_logp, (1, 32000, 2048)), (attention, (1024, 1024)),
+         (linear_backward, (1024, 2048, 2048)), (linear, (1, 4096, 4096)), (linear_logp, (1, 32000, 2048)), (attention, (1024, 1024)),
          (attention, (1, 4096)), *((unary(op), (8192, 4096)) for op in UNARY), (rms_norm, (8192, 4096)),
-         (add, (8192, 4096))]
+         (add, (8192, 4096)), (top_k, (64, 151936, 50)), (sample, (64, 32000))]
 
 
 def cases(divisor):
@@ -83,4 +111,8 @@ def cases(divisor):
     for make, (n, *others) in TABLE:
         sizes = (max(1, n // divisor), *others)
         for dtype in (F32, BF16):
-            yield name_of(make.__name__, sizes, dtype), lambda make=make, sizes=sizes, dtype=dtype: make(dtype, *sizes)
+            def forward(make=make, sizes=sizes, dtype=dtype):
+                return make(dtype, *sizes)
+            yield name_of(make.__name__, sizes, dtype), forward
+            if make is attention and sizes[0] > 1:
+                yield name_of(make.__name__, sizes, dtype, True), lambda forward=forward: forward().with_backward()
