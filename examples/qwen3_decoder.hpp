@@ -58,7 +58,7 @@ private:
 inline std::vector<float> spread_numbers(int64_t count, double mean, double deviation, uint64_t seed) {
   std::vector<float> list(static_cast<size_t>(count));
   const auto middle = static_cast<float>(mean), width = static_cast<float>(deviation * std::sqrt(3.0) * 0x1p-31);
-  uint64_t state = seed * 0x9E3779B97F4A7C15u;
+  uint64_t state = (seed << 32) * 0x9E3779B97F4A7C15u;  // seeds are 2^32 numbers apart
   for (float& number : list) {
     uint64_t bits = (state += 0x9E3779B97F4A7C15u);
     bits = (bits ^ bits >> 30) * 0xBF58476D1CE4E5B9u;
