@@ -4,18 +4,13 @@
 //   qwen3_layer [--backend NAME] [--bound ERROR]
 //
 // prints the largest error of every result, relative to the result's largest number, and fails beyond the bound.
-#include <rlk/ops/add.hpp>
-#include <rlk/ops/add_rms_norm.hpp>
 #include <rlk/ops/add_rms_norm_backward.hpp>
 #include <rlk/ops/attention.hpp>
 #include <rlk/ops/attention_backward.hpp>
-#include <rlk/ops/linear.hpp>
 #include <rlk/ops/linear_backward.hpp>
 #include <rlk/ops/paged_attention.hpp>
 #include <rlk/ops/reshape_and_cache.hpp>
-#include <rlk/ops/rms_norm.hpp>
 #include <rlk/ops/rms_norm_backward.hpp>
-#include <rlk/ops/rotary_embedding.hpp>
 #include <rlk/ops/swiglu.hpp>
 #include <rlk/ops/swiglu_backward.hpp>
 #include <rlk/rlk.hpp>
@@ -27,6 +22,7 @@
 
 #include "device_array.hpp"
 #include "qwen3_model.hpp"
+#include "qwen3_operators.hpp"
 #include "qwen3_reference.hpp"
 
 namespace {
@@ -36,16 +32,7 @@ constexpr double kBound = 2e-6;
 
 using namespace qwen3;
 
-// ---- operators, as the layer uses them ----------------------------------------------------------------------------
-
-void linear(const rlk::Stream& stream, int64_t tokens, const Floats& x, int64_t in, const Floats& weight, int64_t out,
-            const Floats& y) {
-  rlk::ops::Linear call;
-  call.in.x = x.as({tokens, in});
-  call.in.weight = weight.as({out, in});
-  call.out.y = y.as({tokens, out});
-  call(stream);
-}
+// ---- gradients, as the layer uses them -----------------------------------------------------------------------------
 
 void linear_backward(const rlk::Stream& stream, int64_t tokens, const Floats& grad_y, const Floats& x, int64_t in,
                      const Floats& weight, int64_t out, const Floats& grad_x, const Floats& grad_weight) {
@@ -58,15 +45,6 @@ void linear_backward(const rlk::Stream& stream, int64_t tokens, const Floats& gr
   call(stream);
 }
 
-void rms_norm(const rlk::Stream& stream, int64_t rows, const Floats& x, int64_t size, const Floats& weight,
-              const Floats& y) {
-  rlk::ops::RmsNorm call;
-  call.in.x = x.as({rows, size});
-  call.in.weight = weight.as({size});
-  call.out.y = y.as({rows, size});
-  call(stream);
-}
-
 void rms_norm_backward(const rlk::Stream& stream, int64_t rows, const Floats& grad_y, const Floats& x, int64_t size,
                        const Floats& weight, const Floats& grad_x, const Floats& grad_weight) {
   rlk::ops::RmsNormBackward call;
@@ -75,27 +53,6 @@ void rms_norm_backward(const rlk::Stream& stream, int64_t rows, const Floats& gr
   call.in.weight = weight.as({size});
   call.out.grad_x = grad_x.as({rows, size});
   call.out.grad_weight = grad_weight.as({size});
-  call(stream);
-}
-
-// to += what
-void add(const rlk::Stream& stream, const Shape& shape, const Floats& to, const Floats& what) {
-  rlk::ops::Add call;
-  call.in.a = to.as(shape);
-  call.in.b = what.as(shape);
-  call.out.out = to.as(shape);
-  call(stream);
-}
-
-// In place; inverse is the way back, which gradients go.
-void turn(const rlk::Stream& stream, int64_t tokens, const Integers& positions, const Floats& cos_sin, bool inverse,
-          const Floats& q, const Floats& k) {
-  rlk::ops::RotaryEmbedding call;
-  call.params.inverse = inverse ? RLK_ROTARY_EMBEDDING_INVERSE_ON : RLK_ROTARY_EMBEDDING_INVERSE_OFF;
-  call.in.positions = positions.as({tokens});
-  call.in.query = call.out.query_out = q.as({tokens, kQHeads, kHead});
-  call.in.key = call.out.key_out = k.as({tokens, kKvHeads, kHead});
-  call.in.cos_sin_cache = cos_sin.as({kPositions, kHead});
   call(stream);
 }
 
@@ -133,19 +90,14 @@ void before_attention(const rlk::Stream& stream, const DeviceWeights& w, const F
   linear(stream, n, pass.normed, kHidden, w.v, kKv, pass.v);
   rms_norm(stream, n * kQHeads, pass.q, kHead, w.q_norm, pass.q_turned);
   rms_norm(stream, n * kKvHeads, pass.k, kHead, w.k_norm, pass.k_turned);
-  turn(stream, n, positions, cos_sin, false, pass.q_turned, pass.k_turned);
+  turn(stream, positions.as({n}), cos_sin.as({kPositions, kHead}), false, pass.q_turned.as({n, kQHeads, kHead}),
+       pass.k_turned.as({n, kKvHeads, kHead}));
 }
 
 void after_attention(const rlk::Stream& stream, const DeviceWeights& w, const Floats& x, const Pass& pass) {
   const int64_t n = pass.tokens;
   linear(stream, n, pass.attended, kQ, w.o, kHidden, pass.projected);
-  rlk::ops::AddRmsNorm norm;
-  norm.in.x = pass.projected.as({n, kHidden});
-  norm.in.residual = x.as({n, kHidden});
-  norm.in.weight = w.post_norm.as({kHidden});
-  norm.out.y = pass.post.as({n, kHidden});
-  norm.out.sum = pass.sum.as({n, kHidden});
-  norm(stream);
+  add_rms_norm(stream, n, pass.projected, x, kHidden, w.post_norm, pass.post, pass.sum);
   linear(stream, n, pass.post, kHidden, w.gate, kInner, pass.gate);
   linear(stream, n, pass.post, kHidden, w.up, kInner, pass.up);
   rlk::ops::Swiglu swiglu;
@@ -220,7 +172,8 @@ void backward(const rlk::Stream& stream, const DeviceWeights& w, const Floats& c
   attention.out.grad_v = v.as({n, kKvHeads, kHead});
   attention(stream);
 
-  turn(stream, n, positions, cos_sin, true, q, k);
+  turn(stream, positions.as({n}), cos_sin.as({kPositions, kHead}), true, q.as({n, kQHeads, kHead}),
+       k.as({n, kKvHeads, kHead}));
   const Floats q_raw = floats(kQ), k_raw = floats(kKv);
   rms_norm_backward(stream, n * kQHeads, q, pass.q, kHead, w.q_norm, q_raw, grads.q_norm);
   rms_norm_backward(stream, n * kKvHeads, k, pass.k, kHead, w.k_norm, k_raw, grads.k_norm);
@@ -407,7 +360,8 @@ bool compare(const char* name, const std::vector<float>& got, const std::vector<
 bool run(const rlk::Stream& stream, double bound) {
   const HostWeights host = random_weights();
   const DeviceWeights weights = on_device(stream, host), grads = like_weights(stream);
-  const std::vector<float> cos_sin = cosines_and_sines(), x = random_numbers(kPromptTokens * kHidden, 0, 1, 20),
+  const std::vector<float> cos_sin = cosines_and_sines(kPositions, kHead, kTheta),
+                           x = random_numbers(kPromptTokens * kHidden, 0, 1, 20),
                            tokens = random_numbers(kSequences * kSteps * kHidden, 0, 1, 21),
                            grad_out = random_numbers(kPromptTokens * kHidden, 0, 1, 22);
   std::vector<int64_t> positions, slots;

@@ -18,7 +18,6 @@ constexpr int64_t kPositions = 32;
 constexpr double kTheta = 1e6;
 using Floats = DeviceArray<float>;
 using Integers = DeviceArray<int64_t>;
-using Shape = std::vector<int64_t>;
 
 inline std::vector<float> random_numbers(int64_t count, double mean, double deviation, uint32_t seed) {
   std::mt19937 engine(seed);
@@ -71,19 +70,6 @@ inline DeviceWeights like_weights(const rlk::Stream& s) {
   return {{s, kHidden},         {s, kQ * kHidden}, {s, kKv * kHidden}, {s, kKv * kHidden},    {s, kHead},
           {s, kHead},           {s, kHidden * kQ}, {s, kHidden},       {s, kInner * kHidden}, {s, kInner * kHidden},
           {s, kHidden * kInner}};
-}
-
-inline std::vector<float> cosines_and_sines() {
-  std::vector<float> list;
-  for (int64_t position = 0; position < kPositions; ++position) {
-    for (const bool is_sine : {false, true}) {
-      for (int64_t i = 0; i < kHead / 2; ++i) {
-        const double angle = static_cast<double>(position) * std::pow(kTheta, -2.0 * static_cast<double>(i) / kHead);
-        list.push_back(static_cast<float>(is_sine ? std::sin(angle) : std::cos(angle)));
-      }
-    }
-  }
-  return list;
 }
 
 }  // namespace qwen3

@@ -1,5 +1,5 @@
 """The examples, run as a user does: both ways of a GRPO step agree, a text about a bad batch says what to do, and a layer of
-Qwen3 is as in fp64; and the plugin among them passes conformance.
+Qwen3 is as in fp64, and decoding as prefill; and the plugin among them passes conformance.
 
     examples_test.py EXAMPLES RLK_PLUGINS    their source, and the installed command; runs in their build folder
 """
@@ -159,9 +159,27 @@ class Examples(unittest.TestCase):
     def test_a_layer_of_qwen3_fails_beyond_the_bound(self):
         self.assertIn("by more than the bound", self.run_program("qwen3_layer", "--bound", "1e-12", code=1))
 
+    def test_decoding_of_qwen3_draws_the_same_again_and_is_as_prefill(self):
+        for dtype in ("f32", "bf16"):
+            text = self.run_program("qwen3_decode", "--dtype", dtype)
+            ids = [line.split()[2:] for line in text.splitlines() if line.startswith("sequence ")]
+            self.assertEqual([len(row) for row in ids], [16] * 4, text)
+            self.assertGreater(len(set(sum(ids, []))), 32)  # of 500
+            self.assertIn("ids of two runs of the steps are equal: 64", text)
+            self.assertIn("from their logits are equal: 64", text)
+            self.assertIn("the CPU has no graphs", text)
+            self.assertRegex(text, r"one prefill of the texts on cpu: error \S+ of the largest")
+
+    def test_decoding_of_qwen3_in_other_sizes(self):
+        for words in (["--batch", "1", "--steps", "1", "--prompt", "1"], ["--layers", "1", "--block", "1"],
+                      ["--q-heads", "6", "--kv-heads", "3", "--head", "10", "--steps", "40"]):
+            self.run_program("qwen3_decode", *words)
+
     def test_a_bad_command_line(self):
         for words in (["--bound"], ["--bund", "1"], ["again"]):
             self.assertIn("usage: qwen3_layer", self.run_program("qwen3_layer", *words, code=1))
+        for words in (["--steps"], ["--steps", "0"], ["--steps", "8x"], ["--stepz", "8"], ["--dtype", "f8"], ["again"]):
+            self.assertIn("usage: qwen3_decode", self.run_program("qwen3_decode", *words, code=1))
         for words in ([], ["--beta", "much", self.folder], [self.folder, "--beta"], [self.folder, "again"]):
             self.assertIn("usage: grpo_step FOLDER", self.run_program("grpo_step", *words, code=1))
 
