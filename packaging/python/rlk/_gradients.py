@@ -245,8 +245,9 @@ class Gradients:
         for name in needing:
             if f"grad_{name}" not in results:
                 raise InvalidArgument(f"{forward.name} has no gradient for {name}. Pass {name}.detach()")
-        return Way(zeros, function.request(codes, wanted, route.demand, places, len(names) + len(zeros)),
-                   [(i, results[f"grad_{name}"]) for i, name in enumerate(route.inputs) if needs_gradient[i]])
+        request = function.request(codes, wanted, route.demand, places, len(names) + len(zeros))
+        return Way(zeros, request, [(i, results[f"grad_{name}"]) for i, name in enumerate(route.inputs) if needs_gradient[i]],
+                   None if zeros else request.packed)
 
     @staticmethod
     def run(function, given, request):
@@ -308,6 +309,7 @@ class Way(NamedTuple):
     zeros: list
     request: tuple
     results: list
+    packed: Optional[bytes]  # for the library, where there are no zeros to make
 
 
 class Eager(torch.autograd.Function):
@@ -324,4 +326,25 @@ class Eager(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, *gradients):
-        return (None, None, *ctx.kept[0].gradients.of(ctx, gradients, ctx.needs_input_grad[2:]))
+        (route, dtypes), needs = ctx.kept, ctx.needs_input_grad[2:]
+        way = route.ways.get((needs, *[g is None for g in gradients]))
+        if way is not None and way.packed is not None and dtypes is None and is_unwatched() and not torch.is_grad_enabled():
+            tensors = ctx.saved_tensors
+            if not tensors[0].is_cpu:
+                gradients = [dense(g) for g in gradients]
+            try:
+                results = route.backward.direct(way.packed, route.demand[0], *tensors, *gradients)
+            except RuntimeError as error:
+                _torch_library.raise_own(error)
+            if results is not None:
+                grads = [None] * (2 + len(needs))
+                for i, place in way.results:
+                    g, dtype = results[place], tensors[i].dtype
+                    grads[2 + i] = g if g.dtype is dtype else g.to(dtype)
+                return tuple(grads)
+        return (None, None, *route.gradients.of(ctx, gradients, needs))
+
+
+# Eager.apply without the part of it that is Python's before torch 2.15, which costs more than a call: it asks for transforms, and
+# looks for tensors of one that has ended, which have no memory.
+apply = torch._C._FunctionBase.__dict__["apply"].__get__(None, Eager)
