@@ -11,7 +11,8 @@ from torch.autograd import forward_ad
 
 from rlk import _abi, _autocast, _composed, _torch_library
 from rlk._call import is_numpys_bool, key_of, remembered
-from rlk._gradients import Eager, Gradients, apply, below_autograd, fakes, functions, is_eager, is_unwatched, refuse_tangents
+from rlk._gradients import (Eager, Gradients, apply, below_autograd, fakes, functions, is_eager, is_unwatched, names_of_graph,
+                            refuse_tangents)
 from rlk._tensors import Torch
 from rlk.errors import ArgumentTypeError, Error, InvalidArgument
 
@@ -55,6 +56,9 @@ class Function:
         self.operator = operator
         self.n_inputs, self.n_required = len(operator.inputs), required_inputs(operator)
         self.defaults = operator.codes([p.default for p in operator.params])
+        self.enums = tuple([i for i, p in enumerate(operator.params) if p.type == "enum"])
+        self.reals = tuple([i for i, p in enumerate(operator.params) if p.type == "f64"])
+        self.wholes = tuple([i for i, p in enumerate(operator.params) if p.type != "f64"])
         # In-out tensors are changed where they are and are not among what the dispatcher gives back.
         self.made = [i for i, o in enumerate(operator.outputs) if o.must_alias is None]
         self.bits = {operator.outputs[i].name: 1 << i for i in self.made}
@@ -272,13 +276,15 @@ class Function:
 
     def names(self, codes, wanted):
         """The outputs that the dispatcher gives, in order."""
+        if torch.compiler.is_dynamo_compiling():
+            names = names_of_graph(self.operator.name, tuple([codes[i] for i in self.enums]), wanted)
+            return names.split(",") if names else []
         form = self.operator.form_of(codes)
         return [name for name, bit in self.bits.items() if wanted & bit and form in self.shapes[name]]
 
     def lists(self, codes):
         """The parameters as the schema has them."""
-        kinds = [p.type == "f64" for p in self.operator.params]
-        return [c for c, real in zip(codes, kinds) if real], [c for c, real in zip(codes, kinds) if not real]
+        return [codes[i] for i in self.reals], [codes[i] for i in self.wholes]
 
     # ---- the dispatcher's side -----------------------------------------------------------------------------------
 
