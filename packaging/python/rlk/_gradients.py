@@ -84,7 +84,8 @@ class Gradients:
 
         def answer():
             views = fakes(self.forward.operator, inputs)
-            return self.saved_of([x is not None for x in inputs], wanted, codes, lambda form: self.forward.operator.symbols(views, form))
+            there = [x is not None for x in inputs]
+            return self.saved_of(there, wanted, codes, lambda form: self.forward.operator.symbols(views, form))
 
         return self.remembered(("saved", shapes(inputs), wanted), codes, answer)
 
