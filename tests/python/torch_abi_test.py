@@ -111,18 +111,22 @@ def test_calls_go_around_the_dispatcher_where_torch_lets_them():
     torch = pytest.importorskip("torch", reason="torch is not installed here")
     import rlk.torch
     from rlk._gradients import functions
-    can = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 14)
+    can = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 10)
     assert {f.direct is not None for f in functions.values() if f.pure} == {can}
+    assert all((f.whole is None) == (f.direct is None) for f in functions.values())
     assert all(f.direct is None for f in functions.values() if not f.pure)
 
 
 def test_python_describes_operators_as_the_library_reads_them(tmp_path):
     pytest.importorskip("torch", reason="torch is not installed here")
-    from rlk._torch_library import REQUEST, Description
+    from rlk._torch_library import REQUEST, Description, Python
     import ctypes
     lines = [f'static_assert(offsetof(rlk_torch_operator, {name}) == {getattr(Description, name).offset}, "{name}");'
              for name, _ in Description._fields_]
-    lines += [f'static_assert(sizeof(rlk_torch_operator) == {ctypes.sizeof(Description)}, "size");',
+    lines += [f'static_assert(offsetof(rlk_torch_python, {name}) == {getattr(Python, name).offset}, "{name}");'
+              for name, _ in Python._fields_]
+    lines += [f'static_assert(sizeof(rlk_torch_python) == {ctypes.sizeof(Python)}, "size");',
+              f'static_assert(sizeof(rlk_torch_operator) == {ctypes.sizeof(Description)}, "size");',
               f'static_assert(sizeof(rlk_torch_request) == {REQUEST.size} && offsetof(rlk_torch_request, places) == 16);']
     text = "#include <cstddef>\n#include <rlk_torch.h>\n" + "\n".join(lines)
     folders = (f"-I{ROOT / folder}" for folder in ("loader/api/include", "plugin_api/include"))

@@ -1,12 +1,15 @@
-"""Plain calls go around torch's dispatcher where torch lets them (2.14 and newer). What of torch is to see a call sees it all
+"""Plain calls go around torch's dispatcher where torch lets them (2.10 and newer). What of torch is to see a call sees it all
 the same, and autograd's promises hold."""
+import gc
+import weakref
+
 import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed here")
 
 import rlk.torch  # noqa: E402
 from rlk import _runtime, errors  # noqa: E402
-from rlk._gradients import functions, is_unwatched  # noqa: E402
+from rlk._gradients import Sizes, Unknown, functions, is_unwatched, saved_of_graph  # noqa: E402
 from torch.overrides import TorchFunctionMode  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
@@ -195,3 +198,101 @@ def test_after_a_reload_a_plain_call_finds_its_stream_anew():
     rlk.torch.add(x, x)
     _runtime.note_reload()
     assert rlk.torch.add(x, x).tolist() == [2, 2]
+
+
+def gradient_of_logp(logits, ids, **words):
+    leaf = logits.detach().requires_grad_()
+    result = rlk.torch.logp(leaf, ids, **words)
+    logp = result if isinstance(result, torch.Tensor) else result.logp
+    return torch.autograd.grad((logp * torch.arange(len(ids))).sum(), leaf)[0]
+
+
+@needs_direct
+def test_a_call_that_the_library_knows_is_what_it_was_before_it_knew():
+    torch.manual_seed(0)
+    calls = [(torch.randn(rows, columns), torch.arange(rows) % columns, words) for rows, columns in ((3, 4), (5, 4), (1, 7))
+             for words in ({}, {"temperature": 0.5}, {"lse": True, "entropy": True})]
+    function, found = functions["logp"], []
+    for way in ("unknown", "known"):
+        for logits, ids, words in calls:
+            for time in range(2):  # the second time with the very same objects
+                if way == "unknown":
+                    function.known, function.last = None, ((object(),), None)
+                found.append((way, rlk.torch.logp(logits, ids, **words), gradient_of_logp(logits, ids, **words)))
+    assert function.known is not None
+    half = len(found) // 2
+    for (_, before, its_gradient), (_, after, gradient) in zip(found[:half], found[half:]):
+        assert type(before) is type(after) and torch.equal(its_gradient, gradient)
+        for x, y in zip(*(r if isinstance(r, tuple) else (r,) for r in (before, after))):
+            assert torch.equal(x, y)
+
+
+@needs_direct
+def test_a_known_call_is_not_taken_for_one_with_other_words(monkeypatch):
+    x = torch.ones(3)
+    whole, answers = functions["add"].whole, []
+    monkeypatch.setattr(functions["add"], "whole", lambda *given: answers.append(whole(*given)) or answers[-1])
+    for alpha in (1.0, 1, True, -1.0, 0.0, -0.0, torch.tensor(2.0), 1.0):
+        assert rlk.torch.add(x, x, alpha=alpha).tolist() == (1 + float(alpha) * x).tolist()
+        assert rlk.torch.add(x, x, alpha=alpha).tolist() == (1 + float(alpha) * x).tolist()
+    assert any(a is None for a in answers) and any(a is not None for a in answers)
+
+
+@needs_direct
+def test_calls_keep_nothing_alive():
+    def run():
+        logits, ids = batch()
+        loss = rlk.torch.logp(logits, ids, lse=True).logp.sum()
+        loss.backward()
+        return [weakref.ref(x) for x in (logits, ids, loss)]
+    for _ in range(3):
+        kept = run()
+        gc.collect()
+        assert [reference() for reference in kept] == [None] * 3
+
+
+@needs_direct
+def test_an_error_in_a_known_call_is_rlks_and_the_next_call_is_right():
+    logits, ids = batch()
+    expected = rlk.torch.logp(logits, ids)
+    for _ in range(2):
+        with pytest.raises(errors.DataError):
+            rlk.torch.logp(logits, ids + 100)
+        with torch.no_grad(), pytest.raises(errors.DataError):
+            rlk.torch.logp(logits, ids + 100)
+        with pytest.raises(errors.ArgumentTypeError, match="ids is a list"):
+            rlk.torch.logp(logits, [1, 2, 3])
+        assert torch.equal(rlk.torch.logp(logits, ids), expected)
+
+
+def test_a_tensor_of_a_transform_that_has_ended_has_its_gradient():
+    kept, (logits, ids) = [], batch()
+
+    def keeping(x):
+        kept.append(x)
+        return x.sum()
+
+    leaf = logits.detach().clone().requires_grad_()
+    torch.func.grad(keeping)(leaf)
+    for _ in range(2):
+        rlk.torch.logp(logits, ids)
+        gradient, = torch.autograd.grad(rlk.torch.logp(kept[0], ids).sum(), leaf)
+        assert torch.equal(gradient, torch.autograd.grad(rlk.torch.logp(logits, ids).sum(), logits)[0])
+
+
+def test_what_a_graph_saves_is_what_a_plain_call_saves():
+    known = 0
+    for function in functions.values():
+        if not function.pure or function.gradients.function is None:
+            continue
+        for there in ((True,) * function.n_inputs, tuple([not a.optional for a in function.operator.inputs])):
+            words = tuple([function.defaults[i] for i in function.enums])
+            bits = saved_of_graph(function.operator.name, there, words, function.required)
+            known += bits >= 0
+            try:
+                plain = function.gradients.saved_of(there, function.required, function.defaults, lambda form: Sizes())
+            except Unknown:
+                assert bits == -1, function.operator.name
+            else:
+                assert bits in (plain, -1), function.operator.name
+    assert known > 10

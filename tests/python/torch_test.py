@@ -20,6 +20,7 @@ import torch._dynamo.testing  # noqa: E402
 from rlk._autograd import schema  # noqa: E402
 from rlk import _devices, _runtime  # noqa: E402
 from rlk._gradients import Gradients, functions  # noqa: E402
+from rlk._torch_library import REQUEST  # noqa: E402
 
 DIFFERENTIABLE = [name for name, op in OPERATORS.items() if op.get("backward")]
 
@@ -211,14 +212,24 @@ def test_a_zero_keeps_its_sign_whatever_zero_was_passed_before():
 
 def test_a_backward_keeps_the_sign_of_a_zero_whatever_zero_was_passed_before(monkeypatch):
     logits, ids = batch()
-    seen, run = [], Gradients.run
+    seen, run, backward = [], Gradients.run, functions["logp_backward"]
+    names, direct = [p.name for p in backward.operator.params], backward.direct
+
+    def note(params):
+        seen.append(math.copysign(1, params["softcap"]))
 
     def watched(function, given, request):
-        seen.append(math.copysign(1, dict(zip(reals, request.arguments[0]))["softcap"]))
+        note(dict(zip([p.name for p in backward.operator.params if p.type == "f64"], request.arguments[0])))
         return run(function, given, request)
 
-    reals = [p.name for p in functions["logp_backward"].operator.params if p.type == "f64"]
-    monkeypatch.setattr(Gradients, "run", staticmethod(watched))
+    def watched_library(packed, *given):
+        note(dict(zip(names, backward.operator.packed_params.unpack(packed[REQUEST.size:])[2:])))
+        return direct(packed, *given)
+
+    if direct is None:
+        monkeypatch.setattr(Gradients, "run", staticmethod(watched))
+    else:
+        monkeypatch.setattr(backward, "direct", watched_library)
     for softcap in (-0.0, 0.0, -0.0):
         rlk.torch.logp(logits.clone().requires_grad_(), ids, softcap=softcap).sum().backward()
     assert seen == [-1, 1, -1]

@@ -2,6 +2,7 @@
 
 One kernel serves every device (CompositeExplicitAutograd): where it runs is rlk's to say. An operator returns a list, the
 outputs of the bit mask `wanted` in declared order."""
+import struct
 from operator import is_
 from typing import NamedTuple, Optional
 
@@ -10,11 +11,13 @@ from torch.autograd import forward_ad
 
 from rlk import _abi, _autocast, _composed, _torch_library
 from rlk._call import is_numpys_bool, key_of, remembered
-from rlk._gradients import Eager, Gradients, below_autograd, fakes, functions, is_eager, is_unwatched, refuse_tangents
+from rlk._gradients import (Eager, Gradients, apply, below_autograd, fakes, functions, is_eager, is_unwatched, names_of_graph,
+                            refuse_tangents)
 from rlk._tensors import Torch
 from rlk.errors import ArgumentTypeError, Error, InvalidArgument
 
 _library = torch.library.Library("rlk", "DEF")
+_records = torch.is_grad_enabled
 Torch.fill()  # not at the first call: torch.compile may trace that one, and traces no change of what is global
 
 
@@ -53,6 +56,9 @@ class Function:
         self.operator = operator
         self.n_inputs, self.n_required = len(operator.inputs), required_inputs(operator)
         self.defaults = operator.codes([p.default for p in operator.params])
+        self.enums = tuple([i for i, p in enumerate(operator.params) if p.type == "enum"])
+        self.reals = tuple([i for i, p in enumerate(operator.params) if p.type == "f64"])
+        self.wholes = tuple([i for i, p in enumerate(operator.params) if p.type != "f64"])
         # In-out tensors are changed where they are and are not among what the dispatcher gives back.
         self.made = [i for i, o in enumerate(operator.outputs) if o.must_alias is None]
         self.bits = {operator.outputs[i].name: 1 << i for i in self.made}
@@ -67,7 +73,8 @@ class Function:
         _library.define(schema(operator))
         if not _torch_library.register(self, self.n_required):
             _library.impl(operator.name, self.kernel, "CompositeExplicitAutograd")
-        self.direct = _torch_library.callable(operator.name) if self.pure else None
+        self.direct, self.whole = _torch_library.callables(operator.name, apply) if self.pure else (None, None)
+        self.known = None  # of the last call, for the library
         torch.library.register_fake(f"rlk::{operator.name}", self.fake, lib=_library)
         if self.pure:  # torch has no autograd for what changes its inputs
             torch.library.register_autograd(f"rlk::{operator.name}", self.gradients.of_graph,
@@ -82,13 +89,12 @@ class Function:
         unwatched = is_unwatched()
         if not unwatched and torch.compiler.is_dynamo_compiling():
             return self.dispatched(inputs, self.plan(params, self.bools(flags), pin, numerics))
-        words, (known, plan) = (*params, *flags, pin, numerics), self.last
-        if not all(map(is_, words, known)):  # the same objects, which are worth the same, are looked up nowhere
-            plan = self.planned(params, self.bools(flags), pin, numerics)
         try:
-            if self.pure and (unwatched or is_eager()):
-                return self.eager(inputs, plan, unwatched)
-            return self.dispatched(inputs, plan)
+            if unwatched and self.whole is not None:
+                result = self.whole(self.known, inputs, params, flags, pin, numerics, _records())
+                if result is not None:
+                    return result
+            return self.called(inputs, params, flags, pin, numerics, unwatched)
         except (RuntimeError, TypeError, AttributeError) as error:
             if isinstance(error, Error):
                 raise
@@ -96,6 +102,14 @@ class Function:
             if not isinstance(error, RuntimeError):
                 raise
             _torch_library.raise_own(error)
+
+    def called(self, inputs, params, flags, pin, numerics, unwatched):
+        words, (known, plan) = (*params, *flags, pin, numerics), self.last
+        if not all(map(is_, words, known)):  # the same objects, which are worth the same, are looked up nowhere
+            plan = self.planned(params, self.bools(flags), pin, numerics)
+        if self.pure and (unwatched or is_eager()):
+            return self.eager(inputs, plan, unwatched)
+        return self.dispatched(inputs, plan)
 
     def planned(self, params, flags, pin, numerics):
         values = key_of(params)
@@ -110,6 +124,9 @@ class Function:
         if plan is None:
             plan = remembered(self.plans, key, self.plan(params, flags, pin, numerics))
         self.last = (*params, *flags, pin, numerics), plan
+        if plan.request.packed is not None:
+            kind = None if len(plan.names) == 1 else self.operator.kind(tuple(plan.names))
+            self.known = self.last[0], plan.request.packed, kind, plan.known
         return plan
 
     def bools(self, flags):
@@ -146,7 +163,7 @@ class Function:
         # torch.compile guards every dictionary that it looks into: a new value in a plain call would compile a graph anew.
         codes = self.operator.checked(params) if torch.compiler.is_compiling() else self.operator.codes(params)
         demand = (pin, numerics or "")
-        return Plan(codes, wanted, self.names(codes, wanted), demand, self.request(codes, wanted, demand), {})
+        return Plan(codes, wanted, self.names(codes, wanted), demand, self.request(codes, wanted, demand), {}, {})
 
     def request(self, codes, wanted, demand, places=None, n_tensors=None):
         packed, (pin, numerics) = None, demand
@@ -181,6 +198,8 @@ class Function:
             route = own.routes.get(shapes)
             if route is None:
                 route = remembered(own.routes, shapes, function.gradients.route(inputs, own, plan.names))
+                if self.fuses is None:  # else it depends on more
+                    remembered(plan.known, b"".join(map(packed_shape, shapes)), route)
             outputs = Eager.apply(route, unwatched, *given)
         else:
             outputs = self.below(inputs, plan.request, unwatched)[1]
@@ -257,13 +276,15 @@ class Function:
 
     def names(self, codes, wanted):
         """The outputs that the dispatcher gives, in order."""
+        if torch.compiler.is_dynamo_compiling():
+            names = names_of_graph(self.operator.name, tuple([codes[i] for i in self.enums]), wanted)
+            return names.split(",") if names else []
         form = self.operator.form_of(codes)
         return [name for name, bit in self.bits.items() if wanted & bit and form in self.shapes[name]]
 
     def lists(self, codes):
         """The parameters as the schema has them."""
-        kinds = [p.type == "f64" for p in self.operator.params]
-        return [c for c, real in zip(codes, kinds) if real], [c for c, real in zip(codes, kinds) if not real]
+        return [codes[i] for i in self.reals], [codes[i] for i in self.wholes]
 
     # ---- the dispatcher's side -----------------------------------------------------------------------------------
 
@@ -341,3 +362,9 @@ class Plan(NamedTuple):
     demand: tuple
     request: Optional[Request]
     routes: dict  # of calls with a gradient, by the shapes of their inputs
+    known: dict  # the same for the library
+
+
+def packed_shape(shape):
+    """As the library writes it (rlk_torch.h)."""
+    return struct.pack("=q", -1) if shape is None else struct.pack(f"={len(shape) + 1}q", len(shape), *shape)

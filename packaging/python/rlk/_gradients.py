@@ -76,31 +76,43 @@ class Gradients:
 
     def saved(self, inputs, codes, wanted):
         """The bits of the outputs that the backward will read, all of the wanted ones having a gradient."""
+        if torch.compiler.is_dynamo_compiling():
+            words = tuple([codes[i] for i in self.forward.enums])
+            known = saved_of_graph(self.forward.operator.name, tuple([x is not None for x in inputs]), words, wanted)
+            if known >= 0:
+                return known
+
         def answer():
-            read = self.read_by_backward()
-            present = {a.name for a, x in zip(self.forward.operator.inputs, inputs) if x is not None}
-            present |= {name for name, needed in read.items() if needed}
-            present |= {f"grad_{name}" for name, bit in self.forward.bits.items() if wanted & bit}
-            free = [name for name, needed in read.items() if not needed]
-            more = self.completed(present, free, self.codes(codes), fakes(self.forward.operator, inputs))
-            return sum(self.forward.bits[name] for name in read if name in present or name in more)
+            views = fakes(self.forward.operator, inputs)
+            there = [x is not None for x in inputs]
+            return self.saved_of(there, wanted, codes, lambda form: self.forward.operator.symbols(views, form))
 
         return self.remembered(("saved", shapes(inputs), wanted), codes, answer)
+
+    def saved_of(self, there, wanted, codes, symbols):
+        """The same of inputs that are there or not; symbols(form): their sizes."""
+        read = self.read_by_backward()
+        present = {a.name for a, is_there in zip(self.forward.operator.inputs, there) if is_there}
+        present |= {name for name, needed in read.items() if needed}
+        present |= {f"grad_{name}" for name, bit in self.forward.bits.items() if wanted & bit}
+        free = [name for name, needed in read.items() if not needed]
+        more = self.completed(present, free, self.codes(codes), symbols)
+        return sum(self.forward.bits[name] for name in read if name in present or name in more)
 
     def codes(self, codes):
         """The backward's parameters of the forward's."""
         given = dict(zip((p.name for p in self.forward.operator.params), codes))
         return [given.get(p.name, default) for p, default in zip(self.function.operator.params, self.function.defaults)]
 
-    def completed(self, present, free, codes, views):
+    def completed(self, present, free, codes, symbols):
         """The fewest of the free names that the rules want beside what is present; gradients of 0 and outputs of its own,
         which change no result, are free too."""
-        op, sized_by = self.function.operator, self.forward.operator
+        op = self.function.operator
         own = [a.name for a in op.inputs if a.optional and a.name.startswith("grad_") and a.name not in present]
         own += [o.name for o in op.outputs if o.optional and o.name not in present]
         choices = list(dict.fromkeys([*free, *own]))
         rules = [holds for names, holds in op.rules if set(names) & set(choices)]
-        symbols = sized_by.symbols(views, op.form_of(codes))
+        symbols = symbols(op.form_of(codes))
         params = dict(zip((p.name for p in op.params), codes))
         for count in range(len(choices) + 1):
             for more in itertools.combinations(choices, count):
@@ -156,6 +168,7 @@ class Gradients:
 
     def keep_of_graph(self, ctx, inputs, output):
         """What torch.library wants: inputs are the schema's arguments."""
+        ctx.set_materialize_grads(False)  # zeros for what has no gradient would be a kernel more, and read
         # torch takes an empty list for one of tensors, and wants a list of gradients for it.
         ctx.behind = [[] if x == [] else None for x in inputs[self.forward.n_inputs:]]
         tensors, codes, wanted, *demand = self.forward.split(tuple(inputs))
@@ -235,7 +248,7 @@ class Gradients:
         # An optional output that was kept counts only where a rule asks for it.
         spare = [a.name for a in op.inputs if a.optional and a.name in kept]
         present = {a.name for a in op.inputs if a.name in given and a.name not in spare} | made | zeros
-        more = self.completed(present, spare, codes, views)
+        more = self.completed(present, spare, codes, lambda form: forward.symbols(views, form))
         used = [a.name if a.name in present or a.name in more else None for a in op.inputs]
         zeros = [name for name in used if name is not None and name not in given]
         given |= {name: len(names) + i for i, name in enumerate(zeros)}
@@ -245,8 +258,9 @@ class Gradients:
         for name in needing:
             if f"grad_{name}" not in results:
                 raise InvalidArgument(f"{forward.name} has no gradient for {name}. Pass {name}.detach()")
-        return Way(zeros, function.request(codes, wanted, route.demand, places, len(names) + len(zeros)),
-                   [(i, results[f"grad_{name}"]) for i, name in enumerate(route.inputs) if needs_gradient[i]])
+        request = function.request(codes, wanted, route.demand, places, len(names) + len(zeros))
+        return Way(zeros, request, [(i, results[f"grad_{name}"]) for i, name in enumerate(route.inputs) if needs_gradient[i]],
+                   None if zeros else request.packed)
 
     @staticmethod
     def run(function, given, request):
@@ -269,6 +283,47 @@ class Gradients:
         output, form = next(o for o in op.outputs if f"grad_{o.name}" == name), op.form_of(codes)
         shape = self.forward.shape(output, form, op.symbols(views, form), views, codes, route.request.arguments[2])
         return tensors[0].new_zeros(shape, dtype=Torch.by_name[op.dtype(output.dtype, op.variables(views))])
+
+
+class Unknown(Exception):
+    """An answer depends on a size or a number, which may be symbolic."""
+
+
+class Sizes(dict):
+    def __missing__(self, name):
+        raise Unknown
+
+
+class Number(float):
+    """A parameter that is compared or computed with."""
+
+    def _unknown(self, *others):
+        raise Unknown
+
+    __bool__ = __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __hash__ = _unknown
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __neg__ = __abs__ = __truediv__ = __rtruediv__ = _unknown
+
+
+@torch.compiler.assume_constant_result
+def saved_of_graph(operator, there, words, wanted):
+    """The bits of the outputs that a backward reads; -1 where that depends on sizes or numbers. torch.compile calls this and does
+    not trace it: it would guard all that this looks into, which at every call costs more than the call."""
+    function, codes = functions[operator], [Number()] * len(functions[operator].defaults)
+    for i, word in zip(function.enums, words):
+        codes[i] = word
+    try:
+        return function.gradients.saved_of(there, wanted, codes, lambda form: Sizes())
+    except Unknown:
+        return -1
+
+
+@torch.compiler.assume_constant_result
+def names_of_graph(operator, words, wanted):
+    """Function.names, by commas."""
+    function, codes = functions[operator], [0] * len(functions[operator].defaults)
+    for i, word in zip(function.enums, words):
+        codes[i] = word
+    return ",".join(function.names(codes, wanted))
 
 
 def dense(gradient):
@@ -308,6 +363,7 @@ class Way(NamedTuple):
     zeros: list
     request: tuple
     results: list
+    packed: Optional[bytes]  # for the library, where there are no zeros to make
 
 
 class Eager(torch.autograd.Function):
@@ -324,4 +380,25 @@ class Eager(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, *gradients):
-        return (None, None, *ctx.kept[0].gradients.of(ctx, gradients, ctx.needs_input_grad[2:]))
+        (route, dtypes), needs = ctx.kept, ctx.needs_input_grad[2:]
+        way = route.ways.get((needs, *[g is None for g in gradients]))
+        if way is not None and way.packed is not None and dtypes is None and is_unwatched() and not torch.is_grad_enabled():
+            tensors = ctx.saved_tensors
+            if not tensors[0].is_cpu:
+                gradients = [dense(g) for g in gradients]
+            try:
+                results = route.backward.direct(way.packed, route.demand[0], *tensors, *gradients)
+            except RuntimeError as error:
+                _torch_library.raise_own(error)
+            if results is not None:
+                grads = [None] * (2 + len(needs))
+                for i, place in way.results:
+                    g, dtype = results[place], tensors[i].dtype
+                    grads[2 + i] = g if g.dtype is dtype else g.to(dtype)
+                return tuple(grads)
+        return (None, None, *route.gradients.of(ctx, gradients, needs))
+
+
+# Eager.apply without the part of it that is Python's before torch 2.15, which costs more than a call: it asks for transforms, and
+# looks for tensors of one that has ended, which have no memory.
+apply = torch._C._FunctionBase.__dict__["apply"].__get__(None, Eager)

@@ -21,6 +21,10 @@ class Description(ctypes.Structure):  # rlk_torch_operator
                 ("must_alias", ctypes.c_void_p)]
 
 
+class Python(ctypes.Structure):  # rlk_torch_python
+    _fields_ = [(name, ctypes.c_void_p) for name in ("tensor_type", "parameter_type", "to_handle", "from_handles", "apply")]
+
+
 REQUEST = struct.Struct("=QII32s")  # rlk_torch_request
 
 
@@ -56,12 +60,12 @@ def _dlpack_device(kind, index):
 
 
 _held = _RESOLVE(_resolve)  # the library keeps its address
-_library, _callable, served_by = None, None, ""
+_library, _callable, _python, served_by = None, None, None, ""
 
 
 def open():
     """Finds the library and torch's C ABI; where that fails `served_by` says why. RLK_TORCH_LIBRARY=0 asks for Python."""
-    global _library, _callable, served_by
+    global _library, _callable, _python, served_by
     if os.environ.get("RLK_TORCH_LIBRARY") == "0":
         served_by = "Python: RLK_TORCH_LIBRARY is 0"
         return
@@ -77,9 +81,25 @@ def open():
         served_by = f"Python: torch {torch.__version__}: {e}"
         return
     _runtime.at_reload(library.rlk_torch_reloaded)
-    _callable = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_char_p, ctypes.py_object, ctypes.py_object)(
+    _callable = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_char_p, ctypes.POINTER(Python), ctypes.c_int32)(
         ("rlk_torch_callable", library))  # of Python's objects, so under the GIL
+    _python = Python(id(torch.Tensor), id(torch.nn.Parameter), *map(id, _by_handles))
     _library, served_by = library, f"librlk_torch on the stable ABI of torch {torch.__version__}"
+
+
+def _handles():
+    """torch's functions that make a handle of a tensor, and tensors of a list of handles, for a torch whose stable ABI does not
+    (before 2.14). They are those of its graphs in C++, and tried before they are believed."""
+    try:
+        to_handle = torch._C._aoti.unsafe_alloc_void_ptr_from_tensor
+        from_handles = torch._C._aoti.alloc_tensors_by_stealing_from_void_ptrs
+        sample = torch.empty(2)
+        return (to_handle, from_handles) if from_handles([to_handle(sample)])[0] is sample else ()
+    except (AttributeError, RuntimeError, TypeError):
+        return ()
+
+
+_by_handles = _handles()  # the library has their addresses
 
 
 def register(function, n_required):
@@ -100,10 +120,13 @@ def register(function, n_required):
     return True
 
 
-def callable(name):
-    """The library's function for calls around the dispatcher, or None (rlk_torch.h)."""
-    made = _callable(name.encode(), torch.Tensor, torch.nn.Parameter) if _callable is not None else None
-    return ctypes.cast(made, ctypes.py_object).value if made else None
+def callables(name, apply):
+    """The library's functions for calls around the dispatcher and for whole calls, or None (rlk_torch.h)."""
+    if _callable is None:
+        return None, None
+    _python.apply = id(apply)  # which lives as long as its module
+    made = [_callable(name.encode(), _python, is_planned) for is_planned in (False, True)]
+    return [ctypes.cast(x, ctypes.py_object).value if x else None for x in made]
 
 
 def raise_own(error):

@@ -8,8 +8,8 @@ first choice. vocab_parallel_logp is linear_logp over the processes of torch.dis
 is attention with a window over every dilation-th token.
 
 The kernels are those of librlk_torch, on torch's stable ABI: outputs come from torch's allocator, work goes to torch's
-current stream, and torch.cuda.graph captures it. `served_by` says so; with a torch before 2.10 they are Python's. From torch
-2.14 on plain calls go around the dispatcher, unless a mode, a profiler or a transform of torch's is to see them."""
+current stream, and torch.cuda.graph captures it. `served_by` says so; with a torch before 2.10 they are Python's. Plain
+calls go around the dispatcher, unless a mode, a profiler or a transform of torch's is to see them."""
 from rlk import _torch_functions
 from rlk._neighborhood import neighborhood_attention
 from rlk._torch_functions import *  # noqa: F403

@@ -99,11 +99,11 @@ rlk_status rlk_torch_register(const rlk_torch_operator* description, rlk_error* 
   });
 }
 
-void* rlk_torch_callable(const char* name, void* tensor_type, void* parameter_type) {
+void* rlk_torch_callable(const char* name, const rlk_torch_python* python, int32_t is_planned) {
   const auto end = std::begin(operators) + count;
   const auto found = std::find_if(std::begin(operators), end, [&](const auto& op) { return op->name == name; });
   if (found == end) return nullptr;
-  return callable(**found, static_cast<_object*>(tensor_type), static_cast<_object*>(parameter_type));
+  return callable(**found, *python, is_planned != 0);
 }
 
 void rlk_torch_reloaded(void) {

@@ -42,15 +42,32 @@ typedef struct rlk_torch_request {
   uint8_t places[32]; /* where input i is among the tensors; 255: absent, as is one that is None */
 } rlk_torch_request;
 
+typedef struct rlk_torch_python {
+  void *tensor_type, *parameter_type; /* torch.Tensor and torch.nn.Parameter */
+  /* Read where torch's stable ABI has no tensors of Python's (before 2.14), else NULL: functions that make a handle of
+     a tensor, as a capsule without a name, and a list of tensors of a list of handles, which they take over. */
+  void *to_handle, *from_handles;
+  void* apply; /* apply(route, True, *tensors): the outputs of a call with a gradient, as a tuple */
+} rlk_torch_python;
+
 /* A function of Python's for a registered operator that changes no input, to be called with
    - bytes: an rlk_torch_request, then the operator's parameters as rlk_call takes them;
    - the pin, str or None;
    - tensors.
-   It gives the wanted outputs as a tuple, or None where the call is the dispatcher's: inputs are not what the memory of
-   the classes tensor_type and parameter_type, torch.Tensor and torch.nn.Parameter, says alone, or are refused. It knows
-   neither gradients nor torch's modes: the caller asks for both before. Under the GIL; the classes live as long as
-   the process. NULL where torch (2.14 is the first) or Python lacks what this takes. PyObjects all. */
-RLK_API void* rlk_torch_callable(const char* name, void* tensor_type, void* parameter_type);
+   It gives the wanted outputs as a tuple, or None where the call is the dispatcher's: inputs are not what the
+   memory of the two classes says alone, or are refused. It knows neither gradients nor torch's modes: the caller asks
+   for both before. Under the GIL; what python names lives as long as the process and is the same for every operator.
+   NULL where torch or Python lacks what this takes. PyObjects all.
+
+   With is_planned a function for a whole call of rlk.torch, to be called with
+   - what is known of a call, or None: a tuple of the tuple of its words (parameters, flags, pin, numerics), the
+     rlk_torch_request with its parameters, the class of its outputs or None where it gives one alone, and a dict from
+     the shapes of its inputs (int64 each: dimensions and sizes of every input, -1 for an absent one) to its routes;
+   - tuples of the inputs, of the parameters and of the flags, the pin, numerics;
+   - whether gradients are recorded.
+   It gives what rlk.torch does, or None where the words are other objects than those known, there is no such route, or
+   the call is the dispatcher's. */
+RLK_API void* rlk_torch_callable(const char* name, const rlk_torch_python* python, int32_t is_planned);
 
 /* Plugins were replaced: every thread makes its streams anew at its next call, and asks again what serves a device. */
 RLK_API void rlk_torch_reloaded(void);
