@@ -1,6 +1,8 @@
 // Query, plan and launch of every operator of rows: how many threads have a row, and whether it goes in packs.
 #include "rows.hpp"
 
+#include "../skeleton/summed_rows.h"
+
 #include <algorithm>
 
 namespace rlk::simt::host {
@@ -236,6 +238,10 @@ int threads_of_rows(const simt::RowArgs& args, int wave) {
 int64_t blocks_of_rows(const simt::RowArgs& args, int wave) {
   return ceil_divide(args.rows, threads_of_rows(args, wave) / args.group);
 }
+int shared_of_blocks(const RowsCall& call, const simt::RowArgs& args, int wave) {
+  const int64_t bytes = sums_of(call) * simt::kBlockSumBytes * threads_of_rows(args, wave);
+  return bytes <= simt::kBlockMostBytes ? static_cast<int>(bytes) : 0;
+}
 
 RowsPlan::RowsPlan(Device& device, const RowsKernels& kernels, const RowsCall& call)
     : KernelPlan(device),
@@ -276,7 +282,8 @@ void RowsPlan::launch(sdk::Stream& stream, const RowsCall& call, const sdk::Run&
   // What a block of its own kernel has is one piece. That of sums has no other rows than those that are summed.
   const bool are_blocks = blocks_ != nullptr && are_summed == (sums_of(call) > 0) && is_of_blocks(call, args, wave_) &&
                           blocks <= grid_limit(threads);
-  launch_walking(are_blocks ? blocks_ : are_summed ? summed_ : kernel_, blocks, threads, 0, handle, args);
+  const int shared = are_blocks ? shared_of_blocks(call, args, wave_) : 0;
+  launch_walking(are_blocks ? blocks_ : are_summed ? summed_ : kernel_, blocks, threads, shared, handle, args);
   if (all_ != nullptr && first_ != all_) launch_grid(all_, 1, simt::kRowAllThreads, 0, handle, args);
   if (!call.has_sums()) return;
   if (!are_summed) {

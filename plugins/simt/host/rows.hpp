@@ -110,6 +110,8 @@ uint64_t place_kept(const RowsCall& call, simt::RowArgs& args, int wave, void* w
 // Threads and blocks of its launch.
 int threads_of_rows(const simt::RowArgs& args, int wave);
 int64_t blocks_of_rows(const simt::RowArgs& args, int wave);
+// And the dynamic shared memory of one of a kernel for RowShape::block.
+int shared_of_blocks(const RowsCall& call, const simt::RowArgs& args, int wave);
 
 class RowsPlan : public KernelPlan {
 public:

@@ -152,7 +152,7 @@ ScanPlan::ScanPlan(Device& device, const ScanKernels& kernels, const ScanCall& c
     : KernelPlan(device), wave_(device.simt_width()), multiprocessors_(device.multiprocessors()) {
   const std::string prefix = kernels.prefix, suffix = call.dtype() == sdk::Dtype::f64 ? "f64" : "f32";
   kernel_ = device.kernel(kernels.image, prefix + suffix);
-  if (!kernels.has_tokens && sdk::bytes_of(call.dtype()) == 2) {
+  if (!kernels.has_tokens && call.dtype() != sdk::Dtype::f64) {
     packs_ = device.kernel(kernels.image, prefix + "packs_" + sdk::name_of(call.dtype()));
   }
   if (kernels.has_tokens) {

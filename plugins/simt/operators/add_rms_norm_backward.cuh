@@ -7,7 +7,7 @@
 RLK_SIMT_ROWS_SUMS(AddRmsNormBackward,
                    (out(grad_x), out(grad_residual), in(grad_y), in(sum), or_zero(grad_sum), or_one(weight), kept(rstd),
                     of_column(grad_weight)),
-                   (eps), (Mul(grad_y, Mul(sum, number(d, rstd)))), {
+                   (eps), (simt::product(grad_y, Mul(sum, number(d, rstd)))), {
                      const auto of = rms_gradient_of_row(row, from(grad_y, sum, weight), eps);
                      row.put(rstd, of.root);
                      row.wide_unless(of.is_within, [&](auto d) {

@@ -7,7 +7,7 @@
 
 RLK_SIMT_ROWS_SUMS(RmsNormBackward,
                    (out(grad_x), in(grad_y), in(x), or_one(weight), kept(rstd), of_column(grad_weight)), (eps),
-                   (Mul(grad_y, Mul(x, number(d, rstd)))), {
+                   (simt::product(grad_y, Mul(x, number(d, rstd)))), {
                      const auto of = rms_gradient_of_row(row, from(grad_y, x, weight), eps);
                      row.put(rstd, of.root);
                      row.wide_unless(of.is_within, [&](auto d) {

@@ -3,7 +3,7 @@
 // longer than the memory. Which of them depends on the row's numbers alone, and is the same for all of its threads.
 #pragma once
 
-#include "rows.cuh"
+#include "row_terms.cuh"
 
 #if defined(RLK_SIMT_ROWS_ON_DEVICE)
 
@@ -151,17 +151,27 @@ __device__ __forceinline__ RowRmsGradient rms_gradient_of_row(Row& row, RowNames
     return {root, mean, false};
   } else {
     const auto square = [](auto, auto, auto v, auto) { return product(v, v); };
-    const auto sums = row.sums(Lane<float>(), names, square, along);
-    const RowRmsGradient narrow = made_of(row, sums, true);
-    // In fp32, in which they are needed: what is out of its range is not fit either.
-    const auto squares = static_cast<float>(sums.first), root = static_cast<float>(narrow.root);
-    const bool is_fit =
-        is_finite(squares) && (squares > 0x1p-90f || eps > 0x1p-60) && root <= 0x1p10f && is_small(narrow.mean);
-    return row.fit_or(is_fit, narrow,
+    const auto make = [&](const auto& sums) {
+      RowRmsGradient narrow = made_of(row, formula::Two<double>{sums[0], sums[1]}, true);
+      // In fp32, in which they are needed: what is out of its range is not fit either.
+      const auto squares = static_cast<float>(sums[0]), root = static_cast<float>(narrow.root);
+      narrow.is_within = is_finite(squares) && (squares > 0x1p-90f || eps > 0x1p-60) && root <= 0x1p10f &&
+                         is_small(narrow.mean) && fits_terms(narrow.root);
+      return narrow;
+    };
+    const RowRmsGradient narrow = made_of_sums(row, Lane<float>(), names, make, square, along);
+    return row.fit_or(narrow.is_within, narrow,
                       [=](auto& row) { return made_of(row, row.sums(RareLane(), names, square, along), false); });
   }
 }
 
+// formula::normal_of, in which what the mean's lower part takes is a number of the row.
+template <class D, class V>
+__device__ __forceinline__ V normal_of_row(D d, V x, double mean, double rstd) {
+  const double high = static_cast<double>(static_cast<V>(mean));
+  return formula::MulAdd(formula::Sub(x, formula::number(d, high)), formula::number(d, rstd),
+                         formula::number(d, (high - mean) * rstd));
+}
 // And of layer norm's: its moments, the means of grad weight and of that times the normalised x, in one pass of
 // distances to a pivot or in two, as moments_of_row.
 struct RowNormGradient {
@@ -202,20 +212,33 @@ __device__ __forceinline__ RowNormGradient norm_gradient_of_row(Row& row, RowNam
   } else {
     const double pivot = row.pivot(RowNames<of_x>());
     const auto distance = [pivot](auto d, auto v) { return formula::Sub(v, formula::number(d, pivot)); };
-    const auto sums = row.sums_of(
-        Lane<float>(), names, [=](auto d, auto, auto v, auto) { return distance(d, v); },
+    const auto is_small_enough = [](const RowNormGradient& of) {
+      return of.is_within && static_cast<float>(of.rstd) <= 0x1p10f && is_small(of.value) && is_small(of.along) &&
+             fits_terms(of.mean) && fits_terms(of.rstd);
+    };
+    struct Made {
+      RowNormGradient of;
+      bool is_near;
+    };
+    const auto make = [&](const auto& sums) -> Made {
+      const double from_pivot = row.mean_of(sums[0]), value = row.mean_of(sums[2]);
+      const double variance = row.mean_of(sums[1]) - formula::Mul(from_pivot, from_pivot);
+      const double rstd = inverse_root(variance + eps);
+      const double along = (row.mean_of(sums[3]) - formula::Mul(from_pivot, value)) * rstd;
+      RowNormGradient narrow{pivot + from_pivot, rstd, value, along, is_fit(variance)};
+      narrow.is_within = is_small_enough(narrow);
+      return {narrow, is_near(from_pivot, variance)};
+    };
+    const Made made = made_of_sums(
+        row, Lane<float>(), names, make, [=](auto d, auto, auto v, auto) { return distance(d, v); },
         [=](auto d, auto, auto v, auto) { return product(distance(d, v), distance(d, v)); }, grad_weight,
         [=](auto d, auto grad, auto v, auto w) { return product(formula::Mul(grad, w), distance(d, v)); });
-    const double from_pivot = row.mean_of(sums[0]), mean = pivot + from_pivot, value = row.mean_of(sums[2]);
-    const double variance = row.mean_of(sums[1]) - formula::Mul(from_pivot, from_pivot);
-    const double rstd = inverse_root(variance + eps);
-    const double along = (row.mean_of(sums[3]) - formula::Mul(from_pivot, value)) * rstd;
-    const RowNormGradient narrow =
-        row.value_or(is_near(from_pivot, variance), RowNormGradient{mean, rstd, value, along, is_fit(variance)},
-                     [=](auto& row) { return gradient_in(row, Lane<float>(), mean_in(row, Lane<float>()), true); });
-    const bool is_small_enough = narrow.is_within && static_cast<float>(narrow.rstd) <= 0x1p10f &&
-                                 is_small(narrow.value) && is_small(narrow.along);
-    return row.fit_or(is_small_enough, narrow,
+    const RowNormGradient narrow = row.value_or(made.is_near, made.of, [=](auto& row) {
+      RowNormGradient again = gradient_in(row, Lane<float>(), mean_in(row, Lane<float>()), true);
+      again.is_within = is_small_enough(again);
+      return again;
+    });
+    return row.fit_or(narrow.is_within, narrow,
                       [=](auto& row) { return gradient_in(row, RareLane(), mean_in(row, RareLane()), false); });
   }
 }

@@ -2,7 +2,7 @@
 // narrow for what is summed. A part of row_sums.cuh.
 #pragma once
 
-#include "rows.cuh"
+#include "row_terms.cuh"
 
 namespace rlk::simt {
 
@@ -14,12 +14,6 @@ __device__ __forceinline__ auto row_value(const V* of, const double* kept, int i
   } else {
     return of[i];
   }
-}
-
-// Of a kept number: a number of its row, times it or less it, loses nothing in fp32 that could be seen.
-__device__ __forceinline__ bool fits_terms(double kept) {
-  const float size = formula::Abs(static_cast<float>(kept));
-  return (size > 0x1p-100f && size < 0x1p45f) || kept == 0;
 }
 
 template <bool kHalf>
@@ -56,20 +50,18 @@ public:
       }
 #pragma unroll
       for (int e = 0; e < kSize; ++e) {
-        V of[Op::kTensors] = {}, term[kSums];
+        V of[Op::kTensors] = {};
 #pragma unroll
         for (int i = 0; i < Op::kTensors; ++i) {
           if (Op::kind(i) == RowKind::in) of[i] = x[i][e];
         }
-        Op::terms(d, of, kept, term);
-#pragma unroll
-        for (int k = 0; k < kSums; ++k) {
+        Op::terms(d, of, kept, [&](int k, const auto& term) {
           if constexpr (sizeof(V) == 4) {
-            sum[k][e] = r == 0 ? term[k] : formula::Add(sum[k][e], term[k]);
+            sum[k][e] = r == 0 ? term_of(term) : add_term(sum[k][e], term);
           } else {
-            total_[k][e].add(term[k]);
+            total_[k][e].add(term_of(term));
           }
-        }
+        });
       }
     }
     if constexpr (sizeof(V) == 4) {

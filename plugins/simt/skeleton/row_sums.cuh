@@ -1,19 +1,19 @@
 // Operators of rows that sum over rows too, as the gradients of a weight are:
 //
 //   RLK_SIMT_ROWS_SUMS(OP, (..., in(grad_y), in(x), kept(rstd), of_column(grad_weight)), (eps),
-//                      (Mul(grad_y, Mul(x, number(d, rstd)))), { ... row.put(rstd, r); })
+//                      (product(grad_y, Mul(x, number(d, rstd)))), { ... row.put(rstd, r); })
 //
-// A term for each of_column, in which an `in` is its element and a kept number, a double, that of its row. Chunks of
-// rows are summed, then the chunks in their order: which rows a chunk has depends on the matrix's shape alone.
-// Rows that a block can hold are summed as they are done (summed_rows.cuh), others are read once more (row_chunks.cuh),
-// and 16 bytes of a chunk's column go through memory.
+// A term for each of_column, a number or a product(), in which an `in` is its element and a kept number, a double, that
+// of its row. Chunks of rows are summed, then the chunks in their order: which rows a chunk has depends on the matrix's
+// shape alone. Rows that a block can hold are summed as they are done (summed_rows.cuh), others are read once more
+// (row_chunks.cuh), and 16 bytes of a chunk's column go through memory.
 #pragma once
 
 #include "rows.cuh"
 
 #if defined(RLK_SIMT_ROWS_ON_DEVICE)
 
-#include "summed_rows.cuh"
+#include "summed_kernels.cuh"
 
 namespace rlk::simt {
 
@@ -63,13 +63,12 @@ __device__ __forceinline__ void row_totals(const RowArgs& args) {
   [[maybe_unused]] const auto RLK_SIMT_CAT(RLK_SIMT_ROWS_NAME_, argument) =                        \
       simt::row_value<kind(static_cast<int>(Place::RLK_SIMT_CAT(RLK_SIMT_ROWS_NAME_, argument)))>( \
           rlk_of, rlk_kept, static_cast<int>(Place::RLK_SIMT_CAT(RLK_SIMT_ROWS_NAME_, argument)));
-#define RLK_SIMT_ROWS_TERMS(arguments, sums)                                                                       \
-  (static constexpr int kSums = RLK_SIMT_COUNT sums;                                                               \
-   template <class D, class V> static __device__ __forceinline__ void terms([[maybe_unused]] D d, const V* rlk_of, \
-                                                                            const double* rlk_kept, V* rlk_out) {  \
-     RLK_SIMT_EACH(RLK_SIMT_ROWS_VALUE, RLK_SIMT_ROWS_LIST arguments)                                              \
-     const V rlk_terms[] = {RLK_SIMT_ROWS_LIST sums};                                                              \
-     for (int k = 0; k < kSums; ++k) rlk_out[k] = rlk_terms[k];                                                    \
+#define RLK_SIMT_ROWS_TERMS(arguments, sums)                                              \
+  (static constexpr int kSums = RLK_SIMT_COUNT sums;                                      \
+   template <class D, class V, class Take> static __device__ __forceinline__ void terms(  \
+       [[maybe_unused]] D d, const V* rlk_of, const double* rlk_kept, const Take& take) { \
+     RLK_SIMT_EACH(RLK_SIMT_ROWS_VALUE, RLK_SIMT_ROWS_LIST arguments)                     \
+     simt::take_terms(take, RLK_SIMT_ROWS_LIST sums);                                     \
    })
 #define RLK_SIMT_ROWS_SUMS(OP, arguments, numbers, sums, ...)                                                          \
   RLK_SIMT_ROWS_DEFINE(OP, arguments, (RLK_SIMT_EACH(RLK_SIMT_ROWS_NUMBER, RLK_SIMT_ROWS_LIST numbers)), false,        \

@@ -83,9 +83,10 @@ __device__ __forceinline__ void scan_check(const ScanArgs& args) {
 #define RLK_SIMT_SCAN_KERNELS(OP, Sum)                                                              \
   RLK_SIMT_SCAN_KERNEL(OP, f32, rlk::simt::Sum<float>::kBlocks, scan<rlk::simt::Sum<float>, float>) \
   RLK_SIMT_SCAN_KERNEL(OP, f64, 2, scan<rlk::simt::Sum<double>, double>)
-// Of rows. In fp32 their kernel waits for memory, in 16 bits it did for its instructions.
+// Of rows. Where waves have rows of packs, what scan() asks of a row would take longer than its sums.
 #define RLK_SIMT_SCAN(OP, Sum, ...)                                      \
   RLK_SIMT_SCAN_KERNELS(OP, Sum)                                         \
+  RLK_SIMT_SCAN_KERNEL(OP, packs_f32, 3, running_rows<float>)            \
   RLK_SIMT_SCAN_KERNEL(OP, packs_bf16, 4, running_rows<rlk::simt::bf16>) \
   RLK_SIMT_SCAN_KERNEL(OP, packs_f16, 4, running_rows<rlk::simt::f16>)
 // Of the sequences of an operator on tokens: one kernel each for all its dtypes.

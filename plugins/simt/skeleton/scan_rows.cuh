@@ -1,5 +1,6 @@
-// Running sums of rows that a wave has each, in packs of one dtype of 16 bits: what scan_work.cuh makes of them, to the
-// bit, in a kernel that asks nothing of a row but its numbers. Three steps are on their way while one is worked on.
+// Running sums of rows that a wave has each, in packs of one dtype of 16 or 32 bits: what scan_work.cuh makes of them,
+// to the bit, in a kernel that asks nothing of a row but its numbers. Three steps are on their way while one is worked
+// on.
 #pragma once
 
 #include "scan_packs.cuh"

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "row_chunks.cuh"
+#include "summed_rows.h"
 
 namespace rlk::simt {
 
@@ -31,6 +32,12 @@ struct SummedBlock {
   double sum[sums][kRowSumColumns][kWave];
   int is_unfit;
 };
+// And one that has a chunk of rows. Where they have room, it keeps sums of more of its rows in shared memory, in fp32,
+// too: else all chunks write to memory and read it time and again. Eight sums of eight rows are as near as one of 16.
+struct BlockOfChunk {
+  int is_unfit;
+};
+constexpr int kRowsInRegisters = 8, kRowsInBlock = 64;
 
 // A row whose terms are added to sums that its threads keep in fp32. After a few rows they are added in fp64 to what
 // the chunk has in memory, so that their error does not grow with the rows, nor do they take more registers.
@@ -92,6 +99,40 @@ public:
       if (has_next) this->fetch_later(step);
     }
   }
+  // make(the sums). Threads sum their columns in fp32, and with it their neighbours' until each has one of the sums.
+  template <class D, class Names, class Make, class... F>
+  __device__ __forceinline__ auto made_of_block(D d, Names names, const Make& make, const F&... f) {
+    constexpr int kCount = sizeof...(F), kOf = kCount <= 2 ? 2 : 4, kLanes = kWave / kOf;
+    constexpr int kWaves = kRowMostThreads / kRowSmallestWave;
+    static_assert(kCount <= kOf);
+    __shared__ double shared[2][kWaves][kOf];  // in turns: what one row wrote is read until the next but one writes
+    double(&part)[kWaves][kOf] = shared[made_++ & 1];
+    const int lane = place_ % kWave, wave = place_ / kWave, waves = args_.group / kWave;
+    float own[kOf] = {};
+    sum_own(own, d, names, f...);
+#pragma unroll
+    for (int width = kOf / 2, lanes = kWave / 2; width > 0; width /= 2, lanes /= 2) {
+      const bool is_upper = (lane & lanes) != 0;
+#pragma unroll
+      for (int k = 0; k < width; ++k) {
+        const float its = is_upper ? own[k] : own[k + width];
+        own[k] = formula::Add(is_upper ? own[k + width] : own[k], wave_xor(its, lanes));
+      }
+    }
+    const double of_wave = sum_of_lanes<kLanes>(static_cast<double>(own[0]));
+    if (lane % kLanes == 0) part[wave][lane / kLanes] = of_wave;
+    __syncthreads();
+    double sum = 0;
+#pragma unroll
+    for (int w = lane % kLanes, i = 0; i < kWaves; w += kLanes, i += kLanes) {
+      if (w < waves) sum = formula::Add(sum, part[w][lane / kLanes]);
+    }
+    sum = sum_of_lanes<kLanes>(sum);
+    RowSumList<false, kCount> all;
+#pragma unroll
+    for (int k = 0; k < kCount; ++k) all.of[k].sum = wave_read(sum, k * kLanes);
+    return make(all);
+  }
   // And what the row adds to the sums, for which its kept numbers are put before.
   template <class D, int... out, int... in, class F>
   __device__ __forceinline__ void map(D d, RowNames<out...>, RowNames<in...>, const F& f) {
@@ -125,7 +166,6 @@ public:
   __device__ __forceinline__ void put(RowName<i> name, Number value) {
     if constexpr (Op::kind(i) == RowKind::kept) {
       kept_[i] = value;  // not in memory, where only rows that are done again have theirs
-      is_fit_ = is_fit_ && (fits_terms(value) || is_company());
     } else {
       Base::put(name, value);
     }
@@ -140,8 +180,26 @@ public:
   __device__ __forceinline__ void wide_unless(bool, const F& f) {
     f(Lane<float>());
   }
+  // Of a block's rows: what its threads have, to what the block has, and what the block has to them.
+  __device__ __forceinline__ bool has_block_sums() const {
+    return kSums * kBlockSumBytes * args_.group <= kBlockMostBytes;
+  }
+  __device__ __forceinline__ void add_to_block(bool is_first) {
+    if (!is_first) add_of_block();
+    each_block_sum([](uint4& all, float* own) { __builtin_memcpy(&all, own, sizeof(all)); });
+    clear();
+  }
+  __device__ __forceinline__ void add_of_block() {
+    each_block_sum([](const uint4& all, float* own) {
+      float before[4];
+      __builtin_memcpy(before, &all, sizeof(before));
+#pragma unroll
+      for (int e = 0; e < 4; ++e) own[e] = formula::Add(before[e], own[e]);
+    });
+  }
   // By all threads of the block.
-  __device__ __forceinline__ void add_to_chunk(SummedBlock<kSums>& block) {
+  template <class Block>
+  __device__ __forceinline__ void add_to_chunk(Block& block) {
     float nothing = 0;  // unless a sum is not finite
 #pragma unroll
     for (int k = 0; k < kSums; ++k) {
@@ -152,9 +210,12 @@ public:
       }
     }
     is_fit_ = is_fit_ && nothing == 0;
-    if (!kBlock && args_.group <= kWave) {
-      add_groups(block);
-    } else {
+    bool are_groups = false;
+    if constexpr (!kBlock) {
+      are_groups = args_.group <= kWave;
+      if (are_groups) add_groups(block);
+    }
+    if (!are_groups) {
 #pragma unroll
       for (int k = 0; k < kSums; ++k) {
 #pragma unroll
@@ -165,7 +226,8 @@ public:
     clear();
   }
   // After the chunk's rows.
-  __device__ __forceinline__ void finish(SummedBlock<kSums>& block, const ChunkRows& rows) {
+  template <class Block>
+  __device__ __forceinline__ void finish(Block& block, const ChunkRows& rows) {
     __syncthreads();
     if (threadIdx.x == 0) block.is_unfit = 0;
     __syncthreads();
@@ -175,6 +237,50 @@ public:
   }
 
 private:
+  template <class Use>
+  __device__ __forceinline__ void each_block_sum(const Use& use) {
+    uint4* const sums = reinterpret_cast<uint4*>(dynamic_shared()) + place_;
+#pragma unroll
+    for (int k = 0; k < kSums; ++k) {
+#pragma unroll
+      for (int p = 0; p < kHeld; ++p) {
+#pragma unroll
+        for (int e = 0; e < kSize; e += 4) use(sums[((k * kHeld + p) * kSize + e) / 4 * args_.group], sum_[k][p] + e);
+      }
+    }
+  }
+  template <int lanes>
+  static __device__ __forceinline__ double sum_of_lanes(double sum) {
+#pragma unroll
+    for (int its = lanes / 2; its > 0; its /= 2) sum = formula::Add(sum, wave_xor(sum, its));
+    return sum;
+  }
+  // Several sums of each: one would wait for each of its additions.
+  template <class D, int... in, class... F>
+  __device__ __forceinline__ void sum_own(float* all, D d, RowNames<in...>, const F&... f) {
+    constexpr int kCount = sizeof...(F), kWays = 4;
+    float sum[kCount][kWays] = {};
+#pragma unroll
+    for (int p = 0; p < kHeld; ++p) {
+      if (p * args_.group >= left_) break;
+      float x[kTensors][kSize];
+      (this->template read<float, in>(typename Base::template Is<kPacks>(), p, this->pack_of(p), x[in]), ...);
+#pragma unroll
+      for (int e = 0; e < kSize; ++e) {
+        int k = 0;
+        const auto add = [&](const auto& own) {
+          float& total = sum[k++][e % kWays];
+          const auto term = own(d, x[in][e]...);
+          total = p == 0 && e < kWays ? term_of(term) : add_term(total, term);
+        };
+        (add(f), ...);
+      }
+    }
+#pragma unroll
+    for (int k = 0; k < kCount; ++k) {
+      all[k] = formula::Add(formula::Add(sum[k][0], sum[k][1]), formula::Add(sum[k][2], sum[k][3]));
+    }
+  }
   // Of a wave's other rows.
   __device__ __forceinline__ bool is_company() const {
     return !kBlock && this->n_ >= args_.rows;
@@ -189,14 +295,13 @@ private:
   __device__ __forceinline__ void add_pack(int p, const float (&x)[kTensors][kSize]) {
 #pragma unroll
     for (int e = 0; e < kSize; ++e) {
-      float of[kTensors] = {}, term[kSums];
+      float of[kTensors] = {};
 #pragma unroll
       for (int i = 0; i < kTensors; ++i) {
         if (Op::kind(i) == RowKind::in) of[i] = x[i][e];
       }
-      Op::terms(Lane<float>(), of, kept_, term);
-#pragma unroll
-      for (int k = 0; k < kSums; ++k) sum_[k][p][e] = formula::Add(sum_[k][p][e], term[k]);
+      Op::terms(Lane<float>(), of, kept_,
+                [&](int k, const auto& term) { sum_[k][p][e] = add_term(sum_[k][p][e], term); });
     }
   }
   __device__ __forceinline__ void clear() {
@@ -295,6 +400,7 @@ private:
   float sum_[kSums][kHeld][kSize];
   double kept_[kTensors] = {};
   double* part_ = nullptr;
+  int made_ = 0;  // rows of a block so far
   bool is_fit_ = true, is_first_ = true, has_ones_ = false, has_next_ = false;
   // Of a block: this thread's part of the next row, and what is under way of it. More packs would take more registers
   // than there are: those are loaded where the row's own are done with.
@@ -303,63 +409,10 @@ private:
   Pack<T> next_[kTensors][kNext > 0 ? kNext : 1];
 };
 
-// A block has a chunk of rows, which its groups of threads take in turn.
-template <class Op, class T, bool kPacks, bool kVectors>
-__device__ __forceinline__ void summed_rows_of(const RowArgs& args, SummedBlock<Op::kSums>& block) {
-  SummedRow<Op, T, kPacks, kVectors, RowShape::whole> row(args);
-  const int own = static_cast<int>(threadIdx.x) >> args.group_bits;
-  const int groups = static_cast<int>(blockDim.x) >> args.group_bits;
-#pragma unroll 1
-  for (int64_t chunk = blockIdx.x; chunk < args.chunks; chunk += gridDim.x) {
-    const ChunkRows rows(args, chunk);
-    row.start(chunk, rows);
-    int summed = 0;
-#pragma unroll 1
-    for (int64_t j = own; j - own < rows.count; j += groups) {
-      row.begin(rows.at(j, args), rows.step * groups, j + groups < rows.count);
-      Op::apply(row, args.number);
-      if (++summed == kRowsInFloat) {
-        row.add_to_chunk(block);
-        summed = 0;
-      }
-    }
-    if (summed > 0) row.add_to_chunk(block);
-    row.finish(block, rows);
-  }
-}
-template <class Op, class T>
-__device__ __forceinline__ void summed_rows_of(const RowArgs& args, SummedBlock<Op::kSums>& block) {
-  if (args.in_packs == 0) return summed_rows_of<Op, T, false, false>(args, block);
-  if (args.vectors_in_packs == 0) return summed_rows_of<Op, T, true, false>(args, block);
-  summed_rows_of<Op, T, true, true>(args, block);
-}
-template <class Op>
-__device__ __forceinline__ void summed_rows(const RowArgs& args) {
-  __shared__ SummedBlock<Op::kSums> block;
-  if (args.dtype == kMapBf16) return summed_rows_of<Op, bf16>(args, block);
-  if (args.dtype == kMapF16) return summed_rows_of<Op, f16>(args, block);
-  summed_rows_of<Op, float>(args, block);
-}
-// Of most matrices: in packs, and as RowShape::block says, with a block for each chunk. A kernel of its own for each
-// dtype, since all that one kernel has takes part in what the compiler makes of its registers.
-template <class Op, class T>
-__device__ __forceinline__ void summed_blocks(const RowArgs& args) {
-  __shared__ SummedBlock<Op::kSums> block;
-  SummedRow<Op, T, true, true, RowShape::block> row(args);
-  const ChunkRows rows(args, blockIdx.x);
-  row.start(blockIdx.x, rows);
-  int64_t n = rows.first;
-  int summed = 0;
-#pragma unroll 1
-  for (int left = static_cast<int>(rows.count); left > 0; --left, n += rows.step) {
-    row.begin(n, rows.step, left > 1);
-    Op::apply(row, args.number);
-    if (++summed == kRowsInFloat || left == 1) {
-      row.add_to_chunk(block);
-      summed = 0;
-    }
-  }
-  row.finish(block, rows);
+template <class Op, class T, bool kPacks, bool kVectors, class D, class Names, class Make, class... F>
+__device__ __forceinline__ auto made_of_sums(SummedRow<Op, T, kPacks, kVectors, RowShape::block>& row, D d, Names names,
+                                             const Make& make, const F&... f) {
+  return row.made_of_block(d, names, make, f...);
 }
 
 }  // namespace rlk::simt

@@ -2,6 +2,7 @@
 // is nothing else written? On fibers with waves of 64; the kernels are those of ../operators.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 
@@ -66,8 +67,9 @@ double unit(Dtype dtype) {
   return dtype == Dtype::f64 ? 0x1p-53 : dtype == Dtype::f32 ? 0x1p-24 : dtype == Dtype::f16 ? 0x1p-11 : 0x1p-8;
 }
 
-void run(Kernel kernel, const RowArgs& args, unsigned blocks, int threads) {
-  emulation::run_grid({blocks, 1, 1}, {static_cast<unsigned>(threads), 1, 1}, 0, [=] { kernel(args); });
+void run(Kernel kernel, const RowArgs& args, unsigned blocks, int threads, int shared_bytes = 0) {
+  emulation::run_grid({blocks, 1, 1}, {static_cast<unsigned>(threads), 1, 1}, static_cast<size_t>(shared_bytes),
+                      [=] { kernel(args); });
 }
 // of_blocks: with a block for each row that is such.
 void run_rows(const RowKernels& kernels, const RowKernels& of_blocks, Kernel f64, const RowsCall& call,
@@ -325,17 +327,20 @@ RowsCall rms_norm_backward(const Tensor& out, const Tensor& grad, const Tensor& 
            {Kind::of_column, "grad_weight", &sum.abi}},
           {0}};
 }
-void run_with_sums(const RowsCall& call, unsigned blocks) {
+// chunks: fewer than the host makes.
+void run_with_sums(const RowsCall& call, unsigned blocks, int64_t chunks = INT64_MAX) {
   RowArgs args = arguments_of_rows(call, kWide);
   std::vector<char> workspace(place_kept(call, args, kWide, nullptr) + 256);
   char* const aligned = workspace.data() + (256 - reinterpret_cast<uintptr_t>(workspace.data()) % 256) % 256;
   place_kept(call, args, kWide, aligned);
+  args.chunks = std::min(args.chunks, chunks);
   const bool wide = call.dtype() == Dtype::f64;
   if (are_summed_as_held(call, args)) {
     const bool are_blocks = is_of_blocks(call, args, kWide);
     run(are_blocks ? rms_norm_backward_rows_RmsNormBackward_blocks.of(call.dtype())
                    : &rms_norm_backward_rows_RmsNormBackward_summed,
-        args, are_blocks ? static_cast<unsigned>(args.chunks) : blocks, threads_of_rows(args, kWide));
+        args, are_blocks ? static_cast<unsigned>(args.chunks) : blocks, threads_of_rows(args, kWide),
+        are_blocks ? shared_of_blocks(call, args, kWide) : 0);
   } else {
     run(wide ? &rms_norm_backward_rows_RmsNormBackward_f64 : rms_norm_backward_rows_RmsNormBackward.of(call.dtype()),
         args, blocks, threads_of_rows(args, kWide));
@@ -362,6 +367,32 @@ TEST(RowsTest, SumsOverAnyNumberOfRowsAreExactInAnyGrid) {
         for (int64_t k = 0; k < columns; ++k) {
           double due = 0;
           for (int64_t n = 0; n < rows; ++n) due += element(grad.at({n, k}), dtype) * element(x.at({n, k}), dtype) / 2;
+          ASSERT_EQ(element(sum.at({k}), sum.dtype), due) << k;
+        }
+      }
+    }
+  }
+}
+
+// A chunk's sums go from registers to shared memory and on to that of the chunk, each after so many rows. Kernels of
+// blocks have them there, and those of other rows in registers alone.
+TEST(RowsTest, SumsOverManyRowsOfAChunkAreExact) {
+  for (const Dtype dtype : {Dtype::bf16, Dtype::f16, Dtype::f32}) {
+    for (const int64_t rows : {7, 8, 9, 16, 17, 64, 65, 72, 129, 150}) {
+      for (const int64_t columns : {64, 1096}) {
+        SCOPED_TRACE(sdk::format("%s %d %d", sdk::name_of(dtype), static_cast<int>(rows), static_cast<int>(columns)));
+        const Tensor x(dtype, {2 * rows, columns}), grad(dtype, {2 * rows, columns}), out(dtype, {2 * rows, columns});
+        for_each_index(
+            x.shape, [&](const Sizes& index) { put(x.at(index), dtype, (index[0] * 5 + index[1]) % 3 == 0 ? -2 : 2); });
+        const Tensor sum(accumulator(dtype), {columns});
+        run_with_sums(rms_norm_backward(out, grad, x, sum), 2, 2);
+        expect_nothing_else_is_written(sum);
+        expect_nothing_else_is_written(out);
+        for (int64_t k = 0; k < columns; ++k) {
+          double due = 0;
+          for (int64_t n = 0; n < 2 * rows; ++n) {
+            due += element(grad.at({n, k}), dtype) * element(x.at({n, k}), dtype) / 2;
+          }
           ASSERT_EQ(element(sum.at({k}), sum.dtype), due) << k;
         }
       }

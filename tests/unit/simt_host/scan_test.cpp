@@ -12,6 +12,7 @@
 extern "C" {
 void cumsum_scan_Cumsum_f32(rlk::simt::ScanArgs);
 void cumsum_scan_Cumsum_f64(rlk::simt::ScanArgs);
+void cumsum_scan_Cumsum_packs_f32(rlk::simt::ScanArgs);
 void cumsum_scan_Cumsum_packs_bf16(rlk::simt::ScanArgs);
 void cumsum_scan_Cumsum_packs_f16(rlk::simt::ScanArgs);
 void gae_scan_Gae_f32(rlk::simt::ScanArgs);
@@ -37,10 +38,11 @@ constexpr int kWide = 64;
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 struct Kernels {
-  Kernel f32, f64, kept, packs_bf16 = nullptr, packs_f16 = nullptr;
+  Kernel f32, f64, kept, packs_f32 = nullptr, packs_bf16 = nullptr, packs_f16 = nullptr;
 };
-constexpr Kernels kCumsum = {&cumsum_scan_Cumsum_f32, &cumsum_scan_Cumsum_f64, nullptr, &cumsum_scan_Cumsum_packs_bf16,
-                             &cumsum_scan_Cumsum_packs_f16};
+constexpr Kernels kCumsum = {
+    &cumsum_scan_Cumsum_f32,       &cumsum_scan_Cumsum_f64,        nullptr,
+    &cumsum_scan_Cumsum_packs_f32, &cumsum_scan_Cumsum_packs_bf16, &cumsum_scan_Cumsum_packs_f16};
 constexpr Kernels kGae = {&gae_scan_Gae_f32, &gae_scan_Gae_f64, &gae_scan_Gae_kept};
 constexpr Kernels kReturns = {&returns_scan_Returns_f32, &returns_scan_Returns_f64, &returns_scan_Returns_kept};
 
@@ -66,6 +68,7 @@ void scan(const Kernels& kernels, const ScanCall& call, Form form, DataErrorReco
   const Kernel kernel = call.dtype() == Dtype::f64 ? kernels.f64 : kernels.f32;
   const Kernel packs = call.dtype() == Dtype::bf16  ? kernels.packs_bf16
                        : call.dtype() == Dtype::f16 ? kernels.packs_f16
+                       : call.dtype() == Dtype::f32 ? kernels.packs_f32
                                                     : nullptr;
   if (form == Form::packs && packs != nullptr && is_of_packs(args)) return run(packs, args, 1);
   if (chunks) {
