@@ -19,7 +19,7 @@ struct Kernels {
   double matrix_work;  // time of a product over the device's estimate for it, as measured on an H200
 };
 constexpr Kernels kMma{GroupedGemmMma::kName, "grouped_mma", kGroupedMmaStages, false, 0.9};
-constexpr Kernels kWgmma{GroupedGemmWgmma::kName, "grouped_wgmma", kGroupedWgmmaStages, true, 0.53};
+constexpr Kernels kWgmma{GroupedGemmWgmma::kName, "grouped_wgmma", kGroupedWgmmaStages, true, 0.44};
 
 // One kernel and its blocks.
 struct Kernel {
@@ -44,7 +44,7 @@ Kernel pairs_of(Device& device, const Kernels& kernels, const std::string& form,
   kernel.pairs = true;
   kernel.b_inner = form == "inner";
   kernel.threads = kGroupedPairThreads;
-  kernel.shared_bytes = grouped_pair_shared_bytes(form == "sums");
+  kernel.shared_bytes = kGroupedPairSharedBytes;
   kernel.blocks = std::max(device.multiprocessors() / kGroupedPair, int64_t{1}) * kGroupedPair;
   kernel.function =
       device.kernel(kernels.image, sdk::format("%s_pairs_%s_%s", kernels.image, form.c_str(), sdk::name_of(dtype)),
@@ -123,9 +123,11 @@ void launch_tiles(const Kernel& kernel, int64_t row_tiles, const GroupedMmaArgs&
   }
   // Initialized in place: the compiler has put temporary maps where the driver does not take them.
   const GroupedPairArgs pairs{map_of(a, kGroupedPairBox),
-                              map_of(b, kernel.b_inner ? kGroupedPairColumnsBox : kGroupedPairBox), args,
-                              static_cast<int32_t>(ceil_divide(args.height, kGroupedMmaRows)),
-                              static_cast<int32_t>(ceil_divide(args.columns, kGroupedMmaColumns))};
+                              map_of(b, kernel.b_inner ? kGroupedPairColumnsBox : kGroupedPairBox),
+                              args,
+                              ceil_divide(args.height, kGroupedMmaRows),
+                              ceil_divide(args.columns, kGroupedMmaColumns),
+                              0};
   launch_grid(kernel.function, ceil_divide(blocks, kGroupedPair) * kGroupedPair, kernel.threads, kernel.shared_bytes,
               stream, pairs);
 }
@@ -248,7 +250,7 @@ sdk::Support support_of(Device& device, const Arguments& call, const Kernels& ke
     if (auto refused = refuse_maps(mapped)) return *refused;
   }
   const int shared =
-      kernels.has_pairs ? grouped_pair_shared_bytes(false) : grouped_shared_bytes(kGroupedMmaColumns, kernels.stages);
+      kernels.has_pairs ? kGroupedPairSharedBytes : grouped_shared_bytes(kGroupedMmaColumns, kernels.stages);
   if (shared > device.shared_limit()) {
     return sdk::Support::no("SHARED_MEMORY", sdk::format("a block needs %d bytes of shared memory; this device has %d",
                                                          shared, device.shared_limit()));

@@ -5,11 +5,12 @@
 
 namespace rlk::cuda {
 
-// Sizes that 16-byte accesses can address, of more than one piece of the sum; more than one tile's columns and rows.
+// Sizes that 16-byte accesses can address: more than one piece of the sum; a ring that has come round, and two tiles of
+// columns; an odd number of tiles of rows; groups of more than one.
 constexpr rlk_switch kGroupedSwitches[] = {{sizeof(rlk_switch), 0, "K", 72},
                                            {sizeof(rlk_switch), 0, "K", 264},
-                                           {sizeof(rlk_switch), 0, "M", 136},
-                                           {sizeof(rlk_switch), 0, "R", 129}};
+                                           {sizeof(rlk_switch), 0, "M", 264},
+                                           {sizeof(rlk_switch), 0, "R", 400}};
 
 // By mma.sync, which every device since sm_80 has.
 struct GroupedGemmMma {

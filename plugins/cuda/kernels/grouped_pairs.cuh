@@ -2,15 +2,16 @@
 //
 // Two blocks of a cluster make two tiles of 128 rows and 256 columns that share an operand: tiles of rows that follow
 // each other in a group share the columns' operand; a group's last tile of rows, where their number is odd, makes two
-// tiles of columns, which share that of the rows. Of the shared one each block fetches half for both, so that a slab
-// costs 32 KB of the cache's bandwidth and not 48. A block is a warpgroup that fetches into a ring of slabs and two
-// that multiply 64 rows each. Clusters stay on the device and walk over the pairs; the ring is filled across tiles, and
-// the warpgroups wait for slabs alone, so that one multiplies while the other writes.
+// tiles of columns, which share that of the rows. Of the shared one each block fetches half for both: 32 or 40 KB of a
+// slab's 48. A block is a warpgroup that fetches into a ring of slabs and two that multiply 64 rows each. Clusters stay
+// on the device and walk over the pairs; the ring is filled across tiles.
 //
 // What the copies bring of rows beyond a group belongs to the next one. As rows of the result it is not written; of a
 // sum over rows, the lines of a group's last slab are cleared before they are multiplied.
-// Cost: 65536 cycles of the tensor cores for a tile of 4096 products. 32 groups of 256 rows, K and M of 4096, move
-// 2.1 GB through the cache in place of 3.2.
+// Cost: 65536 cycles of the tensor cores for a tile of 4096 products. 32 groups of 256 rows, K and M of 4096, are 8
+// rounds of tiles, 524288 cycles, and take 602000 on an H200, 18000 of them for what is written. At the card's power
+// limit blocks that fetch all for themselves take as long there, 440 us, but for groups of 1 to 1000 rows 1009 us and
+// not 909. Left out, since it brings nothing: a later start of the second warpgroup.
 #pragma once
 
 #include "cluster_copies.cuh"
@@ -32,7 +33,7 @@ struct GroupedPairForm {
   static constexpr bool kSums = kSums_, kInnerA = kInnerA_, kInnerB = kInnerB_, kWide = true;
   static constexpr int kThreads = cuda::kGroupedPairThreads;
   static constexpr uint32_t kLines = kGroupedPairStages * kGroupedPairStageBytes;
-  static constexpr uint32_t kBarriers = kLines + (kSums ? 0 : 8 * cuda::kGroupedPairWarpBytes);
+  static constexpr uint32_t kBarriers = kLines + 8 * cuda::kGroupedPairWarpBytes;
 };
 
 // A block's tile of the result.
@@ -48,15 +49,17 @@ struct PairedTile {
 template <class Form>
 class PairedTiles {
 public:
-  __device__ __forceinline__ PairedTiles(const GroupedPairArgs& args, int rank) : args_(args), rank_(rank) {}
+  __device__ __forceinline__ PairedTiles(const GroupedPairArgs& args, int rank)
+      : args_(args), rank_(rank), column_tiles_(static_cast<int>(args.column_tiles)) {}
 
   __device__ __forceinline__ PairedTile find(int item) { return Form::kSums ? find_sums(item) : find_rows(item); }
 
 private:
   __device__ __forceinline__ PairedTile find_sums(int item) const {
-    const int all = pairs_of(args_.height_tiles), group = all > 0 ? item / all : 0;
+    const int height_tiles = static_cast<int>(args_.height_tiles), all = pairs_of(height_tiles);
+    const int group = all > 0 ? item / all : 0;
     if (all == 0 || group >= args_.of.groups) return none();
-    PairedTile tile = place(item - group * all, args_.height_tiles);
+    PairedTile tile = place(item - group * all, height_tiles);
     tile.group = group;
     tile.rows = static_cast<int>(args_.of.height) - tile.row;
     tile.first = index_at(group);
@@ -106,18 +109,18 @@ private:
     return static_cast<int>(read_index(args_.of.cu_seqlens, position, args_.of.cu_are_i64 != 0));
   }
   __device__ __forceinline__ int pairs_of(int row_tiles) const {
-    return row_tiles / 2 * args_.column_tiles + row_tiles % 2 * ((args_.column_tiles + 1) / 2);
+    return row_tiles / 2 * column_tiles_ + row_tiles % 2 * ((column_tiles_ + 1) / 2);
   }
 
   // Eight tiles of rows share the columns' operand while it is in the cache.
   __device__ __forceinline__ PairedTile place(int item, int row_tiles) const {
     constexpr int kBand = 8 / kGroupedPair;
-    const int units = row_tiles / 2, of_units = units * args_.column_tiles;
+    const int units = row_tiles / 2, of_units = units * column_tiles_;
     PairedTile tile;
     tile.shares_columns = item < of_units;
     if (tile.shares_columns) {
-      const int band = item / (kBand * args_.column_tiles), left = units - kBand * band;
-      const int band_units = left < kBand ? left : kBand, within = item - band * kBand * args_.column_tiles;
+      const int band = item / (kBand * column_tiles_), left = units - kBand * band;
+      const int band_units = left < kBand ? left : kBand, within = item - band * kBand * column_tiles_;
       const int column = within / band_units, unit = kBand * band + within - column * band_units;
       tile.row = (2 * unit + rank_) * kGroupedMmaRows;
       tile.column = column * kGroupedMmaColumns;
@@ -129,7 +132,7 @@ private:
   }
 
   const GroupedPairArgs& args_;
-  const int rank_;
+  const int rank_, column_tiles_;
   int first_group_ = 0, before_ = 0;  // of the wave's groups; pairs before them
 };
 
@@ -222,34 +225,42 @@ __device__ __forceinline__ void clear_lines(uint32_t rows, uint32_t columns, int
   warpgroup_sync(barrier);
 }
 
-// A warp's 16 rows as T, through its lines in shared memory: whole lines of 256 bytes are written. The 16-byte chunk c
-// of line l lies at c ^ l % 8.
-template <class T>
+// A warp's 16 rows as Y, through its lines in shared memory: pieces of 256 bytes are written, where fragments have 16
+// of a row. The 16-byte chunks of a line lie where neither side's accesses meet in a bank.
+template <class Y>
 __device__ __forceinline__ void write_lines(const GroupedMmaArgs& args, const PairedTile& tile, int first_row,
-                                            unsigned char* lines, const float (&sum)[32][4]) {
-  constexpr int kBytes = 256, kChunks = kBytes / 16;
+                                            unsigned char* lines, const float (&sum)[kGroupedMmaColumns / 8][4]) {
+  constexpr int kBytes = 256, kChunks = kBytes / 16, kOfChunk = 16 / sizeof(Y), kColumns = kBytes / sizeof(Y);
   const int lane = static_cast<int>(threadIdx.x) % kWave, own = lane / 4, chunk = lane % kChunks;
   const int columns = static_cast<int>(args.columns) - tile.column;
+  const auto place = [lines](int line, int of) {
+    return lines + line * kBytes + (of ^ (sizeof(Y) == 2 ? line % 8 : line % 4 * 2)) * 16;
+  };
+  Y* const y = static_cast<Y*>(args.y) + tile.group * args.y_stride[0] + tile.row * args.y_stride[1] + tile.column;
 #pragma unroll
-  for (int half = 0; half < 2; ++half) {
+  for (int first = 0; first < kGroupedMmaColumns; first += kColumns) {
     wave_sync();  // what stood there has been read
 #pragma unroll
-    for (int n = 0; n < kChunks; ++n) {
+    for (int n = 0; n < kColumns / 8; ++n) {
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
-        *reinterpret_cast<uint32_t*>(lines + (own + 8 * h) * kBytes + (n ^ own) * 16 + lane % 4 * 4) =
-            pack_pair<T>(sum[kChunks * half + n][2 * h], sum[kChunks * half + n][2 * h + 1]);
+        const int column = 8 * n + lane % 4 * 2;
+        unsigned char* const to = place(own + 8 * h, column / kOfChunk) + column % kOfChunk * sizeof(Y);
+        const float low = sum[first / 8 + n][2 * h], high = sum[first / 8 + n][2 * h + 1];
+        if constexpr (sizeof(Y) == 2) {
+          *reinterpret_cast<uint32_t*>(to) = pack_pair<Y>(low, high);
+        } else {
+          *reinterpret_cast<float2*>(to) = make_float2(low, high);
+        }
       }
     }
     wave_sync();
-    const int column = (half * kChunks + chunk) * 8;
+    const int column = first + chunk * kOfChunk;
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
       const int line = 2 * i + lane / kChunks, row = first_row + line;
-      const uint4 all = *reinterpret_cast<const uint4*>(lines + line * kBytes + (chunk ^ line % 8) * 16);
-      if (row >= tile.rows || column >= columns) continue;
-      *reinterpret_cast<uint4*>(static_cast<T*>(args.y) + (int64_t{tile.row} + row) * args.y_stride[1] + tile.column +
-                                column) = all;
+      const uint4 all = *reinterpret_cast<const uint4*>(place(line, chunk));
+      if (row < tile.rows && column < columns) *reinterpret_cast<uint4*>(y + row * args.y_stride[1] + column) = all;
     }
   }
 }
@@ -264,6 +275,9 @@ __device__ __forceinline__ void multiply_pairs(const GroupedPairArgs& args, uint
   const int lane = static_cast<int>(threadIdx.x) % kWave, warp = static_cast<int>(threadIdx.x) / kWave % 4;
   const int first_row = warpgroup * 64 + warp * 16, step = static_cast<int>(gridDim.x) / kGroupedPair;
   const uint64_t layout = operand_layout(kPanelBytes);
+  unsigned char* const memory = dynamic_shared();
+  unsigned char* const lines =
+      memory + (shared - shared_address(memory)) + Form::kLines + (warpgroup * 4 + warp) * cuda::kGroupedPairWarpBytes;
   const auto release = [lane](uint32_t barrier) {
     if (lane < kGroupedPair) barrier_arrive_at(barrier, lane);
   };
@@ -309,18 +323,7 @@ __device__ __forceinline__ void multiply_pairs(const GroupedPairArgs& args, uint
     } else {
       next = tiles.find(item);
     }
-    if (has_any) {
-      if constexpr (Form::kSums) {
-        const GroupedTile of{tile.group, tile.row, tile.column, tile.rows, 0, 0};
-        write_sums<T, Form>(args.of, of, first_row, 0, sum);
-      } else {
-        unsigned char* const memory = dynamic_shared();
-        write_lines<T>(args.of, tile, first_row,
-                       memory + (shared - shared_address(memory)) + Form::kLines +
-                           (warpgroup * 4 + warp) * cuda::kGroupedPairWarpBytes,
-                       sum);
-      }
-    }
+    if (has_any) write_lines<std::conditional_t<Form::kSums, float, T>>(args.of, tile, first_row, lines, sum);
     tile = next;
   }
 }

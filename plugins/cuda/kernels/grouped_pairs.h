@@ -18,15 +18,15 @@ constexpr int kGroupedPairWarpBytes = 4096;
 constexpr int kGroupedPairBox = 64, kGroupedPairColumnsBox = kGroupedMmaColumns / 2;
 
 // Stages begin at a multiple of 1024 bytes; behind them the warps' lines, then the barriers.
-constexpr int grouped_pair_shared_bytes(bool sums) {
-  return kGroupedPairStages * (kGroupedPairStageBytes + 16) + (sums ? 0 : 8 * kGroupedPairWarpBytes) + 1024;
-}
+constexpr int kGroupedPairSharedBytes =
+    kGroupedPairStages * (kGroupedPairStageBytes + 16) + 8 * kGroupedPairWarpBytes + 1024;
 
 // The same products as GroupedMmaArgs has. Tiles and elements are counted in 32 bits.
 struct GroupedPairArgs {
   TensorMap a, b;  // of slabs; a third dimension of b's, of the first kind of products, is its group
   GroupedMmaArgs of;
-  int32_t height_tiles, column_tiles;  // height: of the second kind
+  int64_t height_tiles, column_tiles;  // height: of the second kind
+  int64_t reserved;
 };
 
 }  // namespace rlk::cuda
