@@ -111,6 +111,7 @@ TensorMap map_of(const Operand& operand, int box) {
       {const_cast<void*>(sdk::data_of(&tensor)), has_matrices ? tensor.strides[0] : 0, tensor.strides[line], 0},
       sdk::dtype_of(tensor), tensor.shape[element], 1, tensor.shape[line], has_matrices ? tensor.shape[0] : 1, box);
 }
+
 // One block at least: it reports bad groups.
 void launch_tiles(const Kernel& kernel, int64_t row_tiles, const GroupedMmaArgs& args, const Operand& a,
                   const Operand& b, StreamHandle stream) {
