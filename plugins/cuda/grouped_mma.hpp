@@ -5,12 +5,12 @@
 
 namespace rlk::cuda {
 
-// Sizes that 16-byte accesses can address: more than one piece of the sum; a ring that has come round, and two tiles of
-// columns; an odd number of tiles of rows; groups of more than one.
+// Sizes that 16-byte accesses can address: more than one piece of the sum; two tiles of columns, and of rows of a sum
+// an odd number. More than one tile of rows: beside other sizes that are too narrow for 16-byte accesses.
 constexpr rlk_switch kGroupedSwitches[] = {{sizeof(rlk_switch), 0, "K", 72},
                                            {sizeof(rlk_switch), 0, "K", 264},
                                            {sizeof(rlk_switch), 0, "M", 264},
-                                           {sizeof(rlk_switch), 0, "R", 400}};
+                                           {sizeof(rlk_switch), 0, "R", 129}};
 
 // By mma.sync, which every device since sm_80 has.
 struct GroupedGemmMma {
