@@ -1,8 +1,9 @@
 // grouped_gemm and its gradients on tensor cores: how tensors become the kernels' arguments
-// (kernels/grouped_tiles.cuh), and which kernel serves how they lie.
+// (kernels/grouped_tiles.cuh, kernels/grouped_pairs.cuh), and which kernel serves how they lie.
 #include "grouped_mma.hpp"
 
-#include "kernels/grouped_mma.h"
+#include "hopper.hpp"
+#include "kernels/grouped_pairs.h"
 
 namespace rlk::cuda {
 namespace {
@@ -14,17 +15,19 @@ struct Kernels {
   const char* name;   // of the implementation
   const char* image;  // of the kernels, and what their names begin with
   int stages;
-  bool has_small_sums;
+  bool has_pairs;      // for wide tensors, and small blocks for sums of few rows
   double matrix_work;  // time of a product over the device's estimate for it, as measured on an H200
 };
 constexpr Kernels kMma{GroupedGemmMma::kName, "grouped_mma", kGroupedMmaStages, false, 0.9};
-constexpr Kernels kWgmma{GroupedGemmWgmma::kName, "grouped_wgmma", kGroupedWgmmaStages, true, 0.53};
+constexpr Kernels kWgmma{GroupedGemmWgmma::kName, "grouped_wgmma", kGroupedWgmmaStages, true, 0.44};
 
 // One kernel and its blocks.
 struct Kernel {
   FunctionHandle function = nullptr;
   int threads = 256, columns = kGroupedMmaColumns, shared_bytes = 0;
-  int64_t blocks = 0;  // that the device runs at once
+  int64_t blocks = 0;   // that the device runs at once
+  bool pairs = false;   // blocks come in twos, and tensor maps describe the operands
+  bool b_inner = true;  // of pairs: b's lines are of the sum
 };
 
 Kernel kernel_of(Device& device, const Kernels& kernels, const std::string& form, sdk::Dtype dtype) {
@@ -33,6 +36,19 @@ Kernel kernel_of(Device& device, const Kernels& kernels, const std::string& form
   kernel.blocks = device.multiprocessors();
   kernel.function = device.kernel(
       kernels.image, sdk::format("%s_%s_%s", kernels.image, form.c_str(), sdk::name_of(dtype)), kernel.shared_bytes);
+  return kernel;
+}
+// form: inner or outer, of b; sums.
+Kernel pairs_of(Device& device, const Kernels& kernels, const std::string& form, sdk::Dtype dtype) {
+  Kernel kernel;
+  kernel.pairs = true;
+  kernel.b_inner = form == "inner";
+  kernel.threads = kGroupedPairThreads;
+  kernel.shared_bytes = kGroupedPairSharedBytes;
+  kernel.blocks = std::max(device.multiprocessors() / kGroupedPair, int64_t{1}) * kGroupedPair;
+  kernel.function =
+      device.kernel(kernels.image, sdk::format("%s_pairs_%s_%s", kernels.image, form.c_str(), sdk::name_of(dtype)),
+                    kernel.shared_bytes);
   return kernel;
 }
 Kernel small_sums_of(Device& device, const Kernels& kernels, sdk::Dtype dtype) {
@@ -56,19 +72,65 @@ bool is_wide(const rlk_tensor& tensor, int along) {
   return true;
 }
 
+// Which way the weight's lines lie; any: accesses of 16 bytes do not do.
+enum class Rows { inner, outer, any };
+constexpr const char* kRowsNames[] = {"inner", "outer", "any"};
 // inner, columns: the weight's dimensions of the sum and of y.
-const char* rows_form(const rlk_tensor& a, const rlk_tensor& weight, int inner, int columns, const rlk_tensor& y) {
-  if (!is_wide(a, 1) || !is_wide(y, 1)) return "rows_any";
-  return is_wide(weight, inner) ? "rows_inner" : is_wide(weight, columns) ? "rows_outer" : "rows_any";
+Rows rows_form(const rlk_tensor& a, const rlk_tensor& weight, int inner, int columns, const rlk_tensor& y) {
+  if (!is_wide(a, 1) || !is_wide(y, 1)) return Rows::any;
+  return is_wide(weight, inner) ? Rows::inner : is_wide(weight, columns) ? Rows::outer : Rows::any;
 }
 bool has_wide_sums(const rlk_tensor& grad_y, const rlk_tensor& x, const rlk_tensor& grad_weight) {
   return is_wide(grad_y, 1) && is_wide(x, 1) && is_wide(grad_weight, 2);
 }
+Kernel rows_kernel(Device& device, const Kernels& kernels, Rows form, sdk::Dtype dtype) {
+  const std::string name = kRowsNames[static_cast<int>(form)];
+  return kernels.has_pairs && form != Rows::any ? pairs_of(device, kernels, name, dtype)
+                                                : kernel_of(device, kernels, "rows_" + name, dtype);
+}
+
+// The bulk copy engine's coordinates have 32 bits.
+constexpr int64_t kMostElements = int64_t{1} << 30;
+
+// An operand of pairs, whose lines are one of its last two dimensions.
+struct Operand {
+  const rlk_tensor& tensor;
+  int line;
+};
+bool has_elements(const rlk_tensor& tensor) {
+  return std::all_of(tensor.shape, tensor.shape + tensor.ndim, [](int64_t size) { return size > 0; });
+}
+// Boxes of 64 elements of `box` lines. A dimension before the last two is that of matrices. No map can be made of
+// nothing, and none is read.
+TensorMap map_of(const Operand& operand, int box) {
+  const auto& [tensor, line] = operand;
+  if (!has_elements(tensor)) return {};
+  const int first = tensor.ndim - 2, element = line == first ? first + 1 : first;
+  const bool has_matrices = tensor.ndim > 2;
+  return tensor_map(
+      {const_cast<void*>(sdk::data_of(&tensor)), has_matrices ? tensor.strides[0] : 0, tensor.strides[line], 0},
+      sdk::dtype_of(tensor), tensor.shape[element], 1, tensor.shape[line], has_matrices ? tensor.shape[0] : 1, box);
+}
 
 // One block at least: it reports bad groups.
-void launch_tiles(const Kernel& kernel, int64_t row_tiles, const GroupedMmaArgs& args, StreamHandle stream) {
+void launch_tiles(const Kernel& kernel, int64_t row_tiles, const GroupedMmaArgs& args, const Operand& a,
+                  const Operand& b, StreamHandle stream) {
   const int64_t tiles = std::max<int64_t>(row_tiles * ceil_divide(args.columns, kernel.columns), 1);
-  launch_walking(kernel.function, std::min(tiles, kernel.blocks), kernel.threads, kernel.shared_bytes, stream, args);
+  const int64_t blocks = std::min(tiles, kernel.blocks);
+  if (!kernel.pairs) return launch_walking(kernel.function, blocks, kernel.threads, kernel.shared_bytes, stream, args);
+  if (args.rows > kMostElements) {
+    throw sdk::Error(RLK_UNSUPPORTED,
+                     sdk::format("%lld rows; these kernels take up to 2^30", static_cast<long long>(args.rows)));
+  }
+  // Initialized in place: the compiler has put temporary maps where the driver does not take them.
+  const GroupedPairArgs pairs{map_of(a, kGroupedPairBox),
+                              map_of(b, kernel.b_inner ? kGroupedPairColumnsBox : kGroupedPairBox),
+                              args,
+                              ceil_divide(args.height, kGroupedMmaRows),
+                              ceil_divide(args.columns, kGroupedMmaColumns),
+                              0};
+  launch_grid(kernel.function, ceil_divide(blocks, kGroupedPair) * kGroupedPair, kernel.threads, kernel.shared_bytes,
+              stream, pairs);
 }
 
 // rows times a matrix of each group; inner, columns: the weight's dimensions of the sum and of y.
@@ -80,7 +142,8 @@ void launch_rows(const Kernel& kernel, GroupedMmaArgs args, const rlk_tensor& a,
   args.b_stride[1] = weight.strides[columns];
   args.b_stride[2] = weight.strides[inner];
   std::copy(y.strides, y.strides + 2, args.y_stride + 1);
-  launch_tiles(kernel, ceil_divide(args.rows, kGroupedMmaRows) + args.groups, args, stream);
+  launch_tiles(kernel, ceil_divide(args.rows, kGroupedMmaRows) + args.groups, args, {a, 0},
+               {weight, kernel.b_inner ? columns : inner}, stream);
 }
 
 constexpr int kWeightM = 1, kWeightK = 2;  // dimensions of weight
@@ -90,8 +153,8 @@ public:
   ForwardPlan(Device& device, const sdk::Call<sdk::ops::GroupedGemm>& call, const Kernels& kernels)
       : OperatorPlan(device, call) {
     const auto tensors = sdk::arguments_of(call);
-    rows_ = kernel_of(device, kernels, rows_form(*tensors.x, *tensors.weight, kWeightK, kWeightM, *tensors.y),
-                      sdk::dtype_of(*tensors.x));
+    rows_ = rows_kernel(device, kernels, rows_form(*tensors.x, *tensors.weight, kWeightK, kWeightM, *tensors.y),
+                        sdk::dtype_of(*tensors.x));
     dynamic_symbols = sdk::bits_of(&sdk::Arguments<sdk::ops::GroupedGemm>::R);
   }
   void enqueue(sdk::Stream& stream, const sdk::Run& run) override {
@@ -111,13 +174,14 @@ public:
       : OperatorPlan(device, call) {
     const auto tensors = sdk::arguments_of(call);
     const sdk::Dtype dtype = sdk::dtype_of(*tensors.x);
-    rows_ = kernel_of(device, kernels, rows_form(*tensors.grad_y, *tensors.weight, kWeightM, kWeightK, *tensors.grad_x),
-                      dtype);
+    rows_ = rows_kernel(device, kernels,
+                        rows_form(*tensors.grad_y, *tensors.weight, kWeightM, kWeightK, *tensors.grad_x), dtype);
     const bool sums = tensors.grad_weight != nullptr;
     if (sums) {
       const bool wide = has_wide_sums(*tensors.grad_y, *tensors.x, *tensors.grad_weight);
-      sums_ = kernel_of(device, kernels, wide ? "sums_outer" : "sums_any", dtype);
-      if (wide && kernels.has_small_sums) small_sums_ = small_sums_of(device, kernels, dtype);
+      sums_ = wide && kernels.has_pairs ? pairs_of(device, kernels, "sums", dtype)
+                                        : kernel_of(device, kernels, wide ? "sums_outer" : "sums_any", dtype);
+      if (wide && kernels.has_pairs) small_sums_ = small_sums_of(device, kernels, dtype);
     }
     dynamic_symbols = sdk::bits_of(&sdk::Arguments<sdk::ops::GroupedGemmBackward>::R);
   }
@@ -136,7 +200,8 @@ public:
     }
     // With few rows the time is that of writing the sums. The order of a sum is the same in both.
     const bool is_small = small_sums_.function != nullptr && call.R <= kFewRows * call.E;
-    launch_tiles(is_small ? small_sums_ : sums_, call.E * ceil_divide(call.M, kGroupedMmaRows), args, handle);
+    launch_tiles(is_small ? small_sums_ : sums_, call.E * ceil_divide(call.M, kGroupedMmaRows), args, {*call.grad_y, 0},
+                 {*call.x, 0}, handle);
   }
 
 private:
@@ -144,11 +209,33 @@ private:
   Kernel rows_, sums_, small_sums_;
 };
 
-template <class Op>
-sdk::Support support_of(Device& device, const sdk::Call<Op>& described, const Kernels& kernels, int products,
-                        uint32_t numerics) {
+// Why tensors of pairs cannot have maps, or nothing.
+sdk::Refusal refuse_maps(std::initializer_list<NamedTensor> mapped) {
+  constexpr int64_t kStrides = int64_t{1} << 39;  // 2^40 bytes
+  for (const auto& [tensor, name] : mapped) {
+    if (tensor == nullptr) continue;
+    if (auto refused = refuse_tensor_maps()) return refused;
+    for (int d = 0; d < tensor->ndim; ++d) {
+      const auto size = static_cast<long long>(tensor->shape[d]), stride = static_cast<long long>(tensor->strides[d]);
+      if (size > kMostElements) {
+        return sdk::Support::no(
+            "SIZES", sdk::format("%s has %lld elements along a dimension; these kernels take up to 2^30", name, size));
+      }
+      if (size < 2 || (stride >= 0 && stride < kStrides)) continue;
+      return sdk::Support::no(
+          "STRIDES",
+          sdk::format("%s has the stride %lld; the bulk copy engine takes strides of 0 to 2^39 - 1", name, stride),
+          RLK_SUPPORT_IF_CONTIGUOUS);
+    }
+  }
+  return std::nullopt;
+}
+
+// mapped: what pairs have maps of, where they serve the call.
+template <class Arguments>
+sdk::Support support_of(Device& device, const Arguments& call, const Kernels& kernels, int products, uint32_t numerics,
+                        std::initializer_list<NamedTensor> mapped) {
   if (auto refused = device.refusal()) return *refused;
-  const auto call = sdk::arguments_of(described);
   if (auto refused = sdk::refuse_dtype(call.x, "x", {sdk::Dtype::bf16, sdk::Dtype::f16})) return *refused;
   if (auto refused = sdk::refuse_gaps(call.cu_seqlens, "cu_seqlens")) return *refused;
   if (&kernels == &kWgmma && device.arch() != "sm_90") {
@@ -160,7 +247,12 @@ sdk::Support support_of(Device& device, const sdk::Call<Op>& described, const Ke
                                         "RLK_CUDA_ARCHITECTURES and nvcc 12 or later",
                                         kernels.image));
   }
-  if (const int shared = grouped_shared_bytes(kGroupedMmaColumns, kernels.stages); shared > device.shared_limit()) {
+  if (kernels.has_pairs) {
+    if (auto refused = refuse_maps(mapped)) return *refused;
+  }
+  const int shared =
+      kernels.has_pairs ? kGroupedPairSharedBytes : grouped_shared_bytes(kGroupedMmaColumns, kernels.stages);
+  if (shared > device.shared_limit()) {
     return sdk::Support::no("SHARED_MEMORY", sdk::format("a block needs %d bytes of shared memory; this device has %d",
                                                          shared, device.shared_limit()));
   }
@@ -176,13 +268,23 @@ sdk::Support support_of(Device& device, const sdk::Call<Op>& described, const Ke
   return answer;
 }
 
-sdk::Support forward_support(Device& device, const sdk::Call<sdk::ops::GroupedGemm>& call, const Kernels& kernels) {
-  return support_of(device, call, kernels, 1, kGroupedRowNumerics);
+sdk::Support forward_support(Device& device, const sdk::Call<sdk::ops::GroupedGemm>& described,
+                             const Kernels& kernels) {
+  const auto call = sdk::arguments_of(described);
+  const bool rows = rows_form(*call.x, *call.weight, kWeightK, kWeightM, *call.y) != Rows::any;
+  return support_of(device, call, kernels, 1, kGroupedRowNumerics,
+                    {{rows ? call.x : nullptr, "x"}, {rows ? call.weight : nullptr, "weight"}});
 }
-sdk::Support backward_support(Device& device, const sdk::Call<sdk::ops::GroupedGemmBackward>& call,
+sdk::Support backward_support(Device& device, const sdk::Call<sdk::ops::GroupedGemmBackward>& described,
                               const Kernels& kernels) {
-  const bool sums = sdk::arguments_of(call).grad_weight != nullptr;
-  return support_of(device, call, kernels, sums ? 2 : 1, sums ? kGroupedSumNumerics : kGroupedRowNumerics);
+  const auto call = sdk::arguments_of(described);
+  const bool has_sums = call.grad_weight != nullptr;
+  const bool rows = rows_form(*call.grad_y, *call.weight, kWeightM, kWeightK, *call.grad_x) != Rows::any;
+  const bool sums = has_sums && has_wide_sums(*call.grad_y, *call.x, *call.grad_weight);
+  return support_of(device, call, kernels, has_sums ? 2 : 1, has_sums ? kGroupedSumNumerics : kGroupedRowNumerics,
+                    {{rows || sums ? call.grad_y : nullptr, "grad_y"},
+                     {sums ? call.x : nullptr, "x"},
+                     {rows ? call.weight : nullptr, "weight"}});
 }
 
 }  // namespace

@@ -5,10 +5,11 @@
 
 namespace rlk::cuda {
 
-// Sizes that 16-byte accesses can address, of more than one piece of the sum; more than one tile's columns and rows.
+// Sizes that 16-byte accesses can address: more than one piece of the sum; two tiles of columns, and of rows of a sum
+// an odd number. More than one tile of rows: beside other sizes that are too narrow for 16-byte accesses.
 constexpr rlk_switch kGroupedSwitches[] = {{sizeof(rlk_switch), 0, "K", 72},
                                            {sizeof(rlk_switch), 0, "K", 264},
-                                           {sizeof(rlk_switch), 0, "M", 136},
+                                           {sizeof(rlk_switch), 0, "M", 264},
                                            {sizeof(rlk_switch), 0, "R", 129}};
 
 // By mma.sync, which every device since sm_80 has.

@@ -75,16 +75,20 @@ class Cuda(simt_vendor.Vendor):
                 self.assertIn(text, units[0]["reason"])
 
     # The emulated driver with tensor maps: of attention's kernels by wgmma nothing is emulated.
-    def test_scores_that_stay_in_registers_are_verified(self):
+    def test_what_tensor_maps_fetch_is_verified(self):
         if not HAS_KERNELS:
             self.skipTest("built without nvcc: the plugin has no kernels to launch")
-        for dtype in ("bf16", "f16"):
-            plugin = self.json("conformance", self.plugin_path(), "--op", "linear_logp", "--dtype", dtype, "--case",
-                               "linear_logp wgmma", **self.VARIABLES, LD_LIBRARY_PATH=EMULATED + "_maps")["plugin"]
-            units = [unit for unit in plugin["units"] if unit["implementation"] == "wgmma"]
-            self.assertIn("verified", {unit["verdict"] for unit in units})
-            self.assertEqual([unit for unit in units if unit["verdict"] == "failed"], [])
-            self.assertIn("batch_invariant", next(u for u in units if u["verdict"] == "verified")["numerics"])
+        for op, dtypes in (("linear_logp", ("bf16", "f16")), ("grouped_gemm", ("bf16", "f16")),
+                           ("grouped_gemm_backward", ("f16",))):
+            for dtype in dtypes if op == "linear_logp" or command.LONG else dtypes[:1]:
+                with self.subTest(op=op, dtype=dtype):
+                    plugin = self.json("conformance", self.plugin_path(), "--op", op, "--dtype", dtype, "--case",
+                                       op + " wgmma", **self.VARIABLES, LD_LIBRARY_PATH=EMULATED + "_maps")["plugin"]
+                    units = [unit for unit in plugin["units"] if unit["implementation"] == "wgmma"]
+                    self.assertIn("verified", {unit["verdict"] for unit in units})
+                    self.assertEqual([unit for unit in units if unit["verdict"] == "failed"], [])
+                    if not op.endswith("_backward"):
+                        self.assertIn("batch_invariant", next(u for u in units if u["verdict"] == "verified")["numerics"])
 
     def test_the_prefix_of_no_sample_has_gradients_of_zero(self):
         if not HAS_KERNELS:

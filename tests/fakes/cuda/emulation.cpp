@@ -1,5 +1,5 @@
 // The scheduler: fibers that run until they wait, waves of them, blocks of waves.
-#include "emulation.hpp"
+#include "clusters.hpp"
 
 #include <sys/mman.h>
 
@@ -83,23 +83,38 @@ struct Wave {
   Context contexts[kWave];
   State states[kWave];
   bool votes[kWave];
-  unsigned lanes;  // there are, of which so many wait for the others, wait for the block, have returned
-  unsigned in_wave, in_block, done;
+  unsigned lanes = 0;  // there are, of which so many wait for the others, wait for the block, have returned
+  unsigned in_wave = 0, in_block = 0, done = 0;
 };
 
-// A copy that a barrier counts.
+// Of a block's 16.
+struct NumberedBarrier {
+  unsigned arrived = 0, turn = 0;
+};
+
+struct Cluster;
+struct Block : Place {
+  std::vector<Wave> waves;
+  Cluster* cluster = nullptr;
+  NumberedBarrier numbered[16];
+  std::vector<unsigned char> shared;
+  const std::function<void()>* body = nullptr;
+  Context scheduler{};
+  bool all = true;
+};
+
+// A copy that some barrier counts.
 struct Counted {
   const void* barrier;
   std::function<void()> copy;
 };
 
-struct Block : Place {
-  std::vector<Wave> waves;
+// Blocks that run at the same time.
+struct Cluster {
+  std::vector<Block> blocks;
   std::vector<Counted> copies;  // that have not happened
-  std::vector<unsigned char> shared;
-  const std::function<void()>* body = nullptr;
-  Context scheduler{};
-  bool all = true;
+  size_t arrived = 0;           // threads at the barrier of all
+  unsigned turn = 0;
 };
 
 struct Fiber : Seat {
@@ -179,14 +194,16 @@ void fiber_main() {
 }
 
 // The kernel's threads wait for each other: some left out a barrier or a shuffle that others reached.
-[[noreturn]] void abort_deadlock(const Block& block) {
+[[noreturn]] void abort_deadlock(const std::vector<Block>& blocks) {
   unsigned lanes = 0, in_wave = 0, in_block = 0, done = 0;
-  for (const Wave& wave : block.waves) {
-    lanes += wave.lanes, in_wave += wave.in_wave, in_block += wave.in_block, done += wave.done;
+  for (const Block& block : blocks) {
+    for (const Wave& wave : block.waves) {
+      lanes += wave.lanes, in_wave += wave.in_wave, in_block += wave.in_block, done += wave.done;
+    }
   }
   std::fprintf(stderr,
-               "emulated kernel: of %u threads %u wait for their wave, %u for their block, %u for a barrier in shared "
-               "memory, %u have returned\n",
+               "emulated kernel: of %u threads %u wait for their wave, %u for their block, %u for another barrier, %u "
+               "have returned\n",
                lanes, in_wave, in_block, lanes - in_wave - in_block - done, done);
   std::abort();
 }
@@ -216,23 +233,43 @@ void open_barrier(Block& block) {
   }
 }
 
-void run_block(Block& block, Fibers& fibers) {
-  for (;;) {
-    bool any = false;
-    for (size_t w = block.waves.size(); w-- > 0;) any = run_wave(block, block.waves[w], fibers, w * kWave) || any;
-    size_t lanes = 0, done = 0, waiting = 0;
-    for (const Wave& wave : block.waves) lanes += wave.lanes, done += wave.done, waiting += wave.in_block;
-    if (done == lanes) break;
-    if (waiting > 0 && done + waiting == lanes) {
-      open_barrier(block);
-    } else if (!any) {
-      abort_deadlock(block);
-    }
+// A turn of all threads; first: of its fibers. True when any ran.
+bool run_block(Block& block, Fibers& fibers, size_t first, bool& is_done) {
+  bool any = false;
+  for (size_t w = block.waves.size(); w-- > 0;) {
+    any = run_wave(block, block.waves[w], fibers, first + w * kWave) || any;
   }
-  if (block.copies.empty()) return;
-  std::fprintf(stderr, "emulated kernel: has returned with %zu copies that no thread waited for\n",
-               block.copies.size());
+  size_t lanes = 0, done = 0, waiting = 0;
+  for (const Wave& wave : block.waves) lanes += wave.lanes, done += wave.done, waiting += wave.in_block;
+  is_done = done == lanes;
+  if (waiting == 0 || done + waiting < lanes) return any;
+  open_barrier(block);
+  return true;
+}
+
+void run_cluster(Cluster& cluster, Fibers& fibers, size_t block_threads) {
+  for (size_t done = 0; done < cluster.blocks.size();) {
+    bool any = false;
+    done = 0;
+    for (size_t b = cluster.blocks.size(); b-- > 0;) {
+      bool is_done = false;
+      any = run_block(cluster.blocks[b], fibers, b * block_threads, is_done) || any;
+      done += is_done ? 1 : 0;
+    }
+    if (!any && done < cluster.blocks.size()) abort_deadlock(cluster.blocks);
+  }
+  if (cluster.copies.empty()) return;
+  std::fprintf(stderr, "emulated kernel: has returned before %zu of its copies were waited for\n",
+               cluster.copies.size());
   std::abort();
+}
+
+// It is asked between the turns of threads, not by this one.
+void wait_until(const std::function<bool()>& ready) {
+  if (ready()) return;
+  Fiber& fiber = running();
+  fiber.ready = &ready;
+  yield(fiber, State::asks);
 }
 
 }  // namespace
@@ -277,63 +314,101 @@ void wait_copies(int pending) {
   for (size_t& end : ends) end -= count;
 }
 
+void wait_for_threads(int number, unsigned threads) {
+  NumberedBarrier& barrier = running().block->numbered[static_cast<size_t>(number)];
+  const unsigned turn = barrier.turn;
+  if (++barrier.arrived == threads) {
+    barrier.arrived = 0;
+    ++barrier.turn;
+  }
+  wait_until([&barrier, turn] { return barrier.turn != turn; });
+}
+
+int block_of_cluster() {
+  const Block& own = *running().block;
+  return static_cast<int>(&own - own.cluster->blocks.data());
+}
+unsigned char* shared_of(int block) {
+  return running().block->cluster->blocks[static_cast<size_t>(block)].dynamic_shared;
+}
+void wait_for_cluster() {
+  Cluster& cluster = *running().block->cluster;
+  const unsigned turn = cluster.turn;
+  const unsigned threads = running().block->block_size.x * static_cast<unsigned>(cluster.blocks.size());
+  if (++cluster.arrived == threads) {
+    cluster.arrived = 0;
+    ++cluster.turn;
+  }
+  wait_until([&cluster, turn] { return cluster.turn != turn; });
+}
 void copy_for(const void* barrier, std::function<void()> copy) {
-  running().block->copies.push_back({barrier, std::move(copy)});
+  running().block->cluster->copies.push_back({barrier, std::move(copy)});
 }
 void wait_for_copies(const void* barrier, const std::function<bool()>& is_over) {
-  Fiber& fiber = running();
-  std::vector<Counted>& copies = fiber.block->copies;
-  const std::function<bool()> ready = [&copies, barrier, &is_over] {
+  std::vector<Counted>& copies = running().block->cluster->copies;
+  wait_until([&copies, barrier, &is_over] {
     const auto its = std::stable_partition(copies.begin(), copies.end(),
                                            [barrier](const Counted& copy) { return copy.barrier != barrier; });
     for (auto copy = its; copy != copies.end(); ++copy) copy->copy();
     copies.erase(its, copies.end());
     return is_over();
-  };
-  if (ready()) return;
-  fiber.ready = &ready;
-  yield(fiber, State::asks);
+  });
 }
 
 // Blocks from the last to the first, and so a block's waves: a device may take them in any order, and what counts on
 // that of their numbers is to be seen here.
-void run_grid(const Dim& grid, const Dim& size, size_t shared_bytes, const std::function<void()>& body) {
+void run_clusters(unsigned blocks, const Dim& grid, const Dim& size, size_t shared_bytes,
+                  const std::function<void()>& body) {
   thread_local Fibers fibers;
   Fibers& own = fibers;
   const size_t count = static_cast<size_t>(size.x) * size.y * size.z;
-  Block block;
-  block.block_size = size;
-  block.grid = grid;
-  block.waves.resize((count + kWave - 1) / kWave);
-  block.body = &body;
-  block.shared.resize(shared_bytes + 128);
-  block.dynamic_shared = block.shared.data() + (128 - reinterpret_cast<uintptr_t>(block.shared.data()) % 128) % 128;
-  for (size_t i = 0; i < count; ++i) {
-    Fiber& fiber = own[i];
-    Wave& wave = block.waves[i / kWave];
-    static_cast<Seat&>(fiber) = {
-        {static_cast<unsigned>(i), 0, 0}, static_cast<int>(i % kWave), 0, &block, &wave.slots[0][0][0]};
-    fiber.block = &block;
-    fiber.wave = &wave;
-    ++wave.lanes;
-  }
-  for (unsigned b = grid.x; b-- > 0;) {
-    block.block = {b, 0, 0};
-    std::memset(block.shared.data(), 0xee, block.shared.size());  // no kernel may count on what it finds
-    for (Wave& wave : block.waves) {
-      std::memset(wave.slots, 0, sizeof(wave.slots));
-      std::fill(std::begin(wave.states), std::end(wave.states), State::ready);
-      wave.in_wave = wave.in_block = wave.done = 0;
-    }
+  Cluster cluster;
+  cluster.blocks.resize(blocks);
+  for (unsigned b = 0; b < blocks; ++b) {
+    Block& block = cluster.blocks[b];
+    block.cluster = &cluster;
+    block.block_size = size;
+    block.grid = grid;
+    block.waves.resize((count + kWave - 1) / kWave);
+    block.body = &body;
+    block.shared.resize(shared_bytes + 128);
+    block.dynamic_shared = block.shared.data() + (128 - reinterpret_cast<uintptr_t>(block.shared.data()) % 128) % 128;
     for (size_t i = 0; i < count; ++i) {
-      Fiber& fiber = own[i];
-      fiber.turn = 0;
-      fiber.copies.clear();
-      fiber.group_ends.clear();
-      start_at(fiber.wave->contexts[fiber.lane], fiber, &fiber_main);
+      Fiber& fiber = own[b * count + i];
+      Wave& wave = block.waves[i / kWave];
+      static_cast<Seat&>(fiber) = {
+          {static_cast<unsigned>(i), 0, 0}, static_cast<int>(i % kWave), 0, &block, &wave.slots[0][0][0]};
+      fiber.block = &block;
+      fiber.wave = &wave;
+      ++wave.lanes;
     }
-    run_block(block, own);
   }
+  for (unsigned first = grid.x; first > 0;) {
+    first -= blocks;
+    cluster.arrived = 0;
+    for (unsigned b = 0; b < blocks; ++b) {
+      Block& block = cluster.blocks[b];
+      block.block = {first + b, 0, 0};
+      std::memset(block.shared.data(), 0xee, block.shared.size());  // no kernel may count on what it finds
+      for (Wave& wave : block.waves) {
+        std::memset(wave.slots, 0, sizeof(wave.slots));
+        std::fill(std::begin(wave.states), std::end(wave.states), State::ready);
+        wave.in_wave = wave.in_block = wave.done = 0;
+      }
+      for (size_t i = 0; i < count; ++i) {
+        Fiber& fiber = own[b * count + i];
+        fiber.turn = 0;
+        fiber.copies.clear();
+        fiber.group_ends.clear();
+        start_at(fiber.wave->contexts[fiber.lane], fiber, &fiber_main);
+      }
+    }
+    run_cluster(cluster, own, count);
+  }
+}
+
+void run_grid(const Dim& grid, const Dim& size, size_t shared_bytes, const std::function<void()>& body) {
+  run_clusters(1, grid, size, shared_bytes, body);
 }
 
 }  // namespace rlk::emulation

@@ -313,7 +313,8 @@ API cuLaunchKernel(void* function, unsigned grid_x, unsigned grid_y, unsigned gr
                 "cuLaunchKernel");
 }
 #ifdef RLK_FAKE_CUDA_MAPS
-// Matrices of 16-bit elements as tensors of one head: boxes of 64 columns and up to 256 rows, in swizzled lines.
+// Matrices of 16-bit elements as tensors of one head, a sequence each: boxes of 64 columns and up to 256 rows of one of
+// them, in swizzled lines.
 API cuTensorMapEncodeTiled(void* map, int type, uint32_t rank, void* data, const uint64_t* sizes,
                            const uint64_t* strides, const uint32_t* box, const uint32_t* steps, int interleave,
                            int swizzle, int promotion, int fill) {
@@ -329,10 +330,16 @@ API cuTensorMapEncodeTiled(void* map, int type, uint32_t rank, void* data, const
       box[0] != fake_cuda::kBoxColumns || box[2] == 0 || box[2] > 256) {
     return runtime().invalid_value;
   }
-  if (sizes[1] != 1 || sizes[3] != 1 || box[1] != 1 || box[3] != 1) return 801;  // no copy here has more dimensions
-  const fake_cuda::TensorMap made{
-      data, static_cast<int64_t>(sizes[0]), static_cast<int64_t>(sizes[2]), static_cast<int64_t>(strides[1]), box[2], 0,
-      {}};
+  if (sizes[1] != 1 || box[1] != 1 || box[3] != 1) return 801;  // no copy here has more dimensions
+  const fake_cuda::TensorMap made{data,
+                                  static_cast<int64_t>(sizes[0]),
+                                  static_cast<int64_t>(sizes[2]),
+                                  static_cast<int64_t>(strides[1]),
+                                  box[2],
+                                  0,
+                                  static_cast<int64_t>(sizes[3]),
+                                  static_cast<int64_t>(strides[2]),
+                                  {}};
   std::memcpy(map, &made, sizeof(made));
   return 0;
 }

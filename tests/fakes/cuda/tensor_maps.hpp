@@ -11,7 +11,8 @@ struct TensorMap {
   const void* data;
   int64_t columns, rows, row_bytes;
   uint32_t box_rows, reserved;
-  uint64_t unused[11];
+  int64_t matrices, matrix_bytes;
+  uint64_t unused[9];
 };
 static_assert(sizeof(TensorMap) == 128);
 

@@ -8,6 +8,7 @@
 
 #include "plugins/cuda/kernels/attention_parts.h"
 #include "plugins/cuda/kernels/grouped_mma.h"
+#include "plugins/cuda/kernels/grouped_pairs.h"
 #include "plugins/cuda/kernels/linear_logp_wgmma.h"
 #include "plugins/simt/args.h"
 #include "plugins/simt/attention_samples.h"
@@ -20,7 +21,7 @@
 #include "plugins/simt/skeleton/rows.h"
 #include "plugins/simt/skeleton/scan.h"
 #include "plugins/simt/skeleton/tokens.h"
-#include "tests/fakes/cuda/emulation.hpp"
+#include "tests/fakes/cuda/clusters.hpp"
 
 namespace fake_simt {
 
@@ -58,6 +59,7 @@ std::function<void()> bind(const Function& function, const void* arguments) {
   if (starts("products_largest") || starts("products_scale")) return bind<ProductsScaleArgs>(function, arguments);
   if (starts("products_errors")) return bind<ProductsErrorsArgs>(function, arguments);
   if (starts("grouped_rows_") || starts("grouped_sums_")) return bind<GroupedArgs>(function, arguments);
+  if (starts("grouped_wgmma_pairs_")) return bind<rlk::cuda::GroupedPairArgs>(function, arguments);
   if (starts("grouped_mma_") || starts("grouped_wgmma_")) return bind<rlk::cuda::GroupedMmaArgs>(function, arguments);
   if (starts("linear_logp_wgmma_")) return bind<rlk::cuda::LinearLogpWgmmaArgs>(function, arguments);
   if (starts("linear_losses_")) return bind<LinearLossArgs>(function, arguments);
@@ -103,8 +105,10 @@ int find_function(Module& module, const char* name, void** out) {
   void* const library = dlopen(self.dli_fname, RTLD_NOW | RTLD_NOLOAD);
   void* const entry = library != nullptr ? dlsym(library, name) : nullptr;
   if (entry == nullptr) return kNotFound;
-  return *out = functions().add(std::make_shared<Function>(
-             Function{module.device, name, entry, std::min(shared_bytes(), vendor().plain_shared)})),
+  const auto* const cluster = static_cast<const unsigned*>(dlsym(library, (std::string(name) + "_cluster").c_str()));
+  return *out = functions().add(std::make_shared<Function>(Function{module.device, name, entry,
+                                                                    std::min(shared_bytes(), vendor().plain_shared),
+                                                                    cluster != nullptr ? *cluster : 1})),
          0;
 }
 
@@ -112,7 +116,8 @@ int launch(Function& function, const unsigned grid[3], const unsigned block[3], 
            void** parameters, const char* call) {
   const uint64_t threads = uint64_t{grid[0]} * block[0];
   if (grid[0] == 0 || grid[1] != 1 || grid[2] != 1 || block[0] == 0 || block[0] > 1024 || block[1] != 1 ||
-      block[2] != 1 || threads >= vendor().grid_threads || shared > function.shared_limit) {
+      block[2] != 1 || threads >= vendor().grid_threads || shared > function.shared_limit ||
+      grid[0] % function.cluster != 0) {
     return runtime().invalid_value;
   }
   if (function.device != current_device()) {
@@ -122,10 +127,10 @@ int launch(Function& function, const unsigned grid[3], const unsigned block[3], 
   command.name = function.name;
   const std::function<void()> thread = bind(function, parameters[0]);
   const rlk::emulation::Dim blocks{grid[0], 1, 1}, size{block[0], 1, 1};
-  command.run = [=, name = function.name] {
+  command.run = [=, name = function.name, cluster = function.cluster] {
     const OpenMemory open;
     kernel_that_runs = name.c_str();
-    rlk::emulation::run_grid(blocks, size, shared, thread);
+    rlk::emulation::run_clusters(cluster, blocks, size, shared, thread);
     return 0;
   };
   // What a kernel uses is not known in detail: everything, until it has run.

@@ -59,6 +59,7 @@ struct Function {
   std::string name;
   void* entry;
   unsigned shared_limit;
+  unsigned cluster;  // blocks that run at the same time
 };
 Handles<Module>& modules();
 Handles<Function>& functions();
