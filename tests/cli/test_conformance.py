@@ -45,9 +45,11 @@ class Cases(command.Case):
 
     def test_cases_of_few_elements_are_tried_alone(self):
         path = self.add_plugin("golden")
-        whole, small, least = (self.json("conformance", path, "--op", "add", "--dtype", "f32", *words)["cases"]
-                               for words in ((), ("--at-most", "400"), ("--at-most", "1")))
-        self.assertTrue(0 < least < small < whole, (least, small, whole))
+        add = ("conformance", path, "--op", "add", "--dtype", "f32")
+        whole, small = (self.json(*add, *words)["cases"] for words in ((), ("--at-most", "400")))
+        self.assertTrue(0 < small < whole, (small, whole))
+        none = self.run_command(*add, "--at-most", "1", code=1)
+        self.assertIn("has no case of 1 elements at most of add for f32", none.stderr)
         self.assertIn("passed", self.output("conformance", path, "--op", "add", "--at-most", "400"))
         # What is wrong with large tensors alone is not seen; with small ones, too, it is.
         self.output("conformance", self.liar, "--op", "logp", "--dtype", "f32", "--at-most", "1000", code=1)
