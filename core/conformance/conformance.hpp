@@ -78,6 +78,7 @@ struct ConformanceOptions {
   std::vector<std::string> ops;  // only these operators, in this order; empty: all
   std::string dtype;             // only this dtype of the first variable; empty: all
   std::string only;              // only cases with these words in their title (as progress has it); empty: all
+  int64_t most_elements = 0;     // only cases with so many elements in their tensors at most; 0: all
   // Only cases for which this is true, with their title. May be empty.
   std::function<bool(const rlk_implementation&, const std::string&)> picks;
   bool graph_replay = false;  // also run every capturable case captured and replayed

@@ -60,11 +60,17 @@ void set_size(Case& c, const Axis& axis, int64_t size) {
 
 }  // namespace
 
-int64_t cost_of(const ConcreteCall& call) {
-  int64_t elements = 0, products = 1;
+int64_t elements_of(const ConcreteCall& call) {
+  int64_t elements = 0;
   for (const std::vector<Argument>* arguments : {&call.inputs, &call.outputs}) {
     for (const Argument& argument : *arguments) elements += argument.present ? argument.count() : 0;
   }
+  return elements;
+}
+
+int64_t cost_of(const ConcreteCall& call) {
+  const int64_t elements = elements_of(call);
+  int64_t products = 1;
   for (size_t i = 0; i < call.decl->symbols.size(); ++i) {
     // What equals another symbol makes nothing larger.
     if (call.symbols[i] > 0 && !call.decl->symbols[i].production.empty()) products *= call.symbols[i];

@@ -28,6 +28,8 @@ std::vector<Case> option_cases(const OpDecl& decl, int dtype_choice, int form, b
 // the widest first. In the full test also with several symbols larger.
 std::vector<Case> production_bases(const OpDecl& decl, int dtype_choice, int form, bool smoke);
 
+// Of all its tensors.
+int64_t elements_of(const ConcreteCall& call);
 // What a case costs, roughly: the products of a naive implementation, or the elements if there are more.
 int64_t cost_of(const ConcreteCall& call);
 

@@ -20,6 +20,7 @@
 #include "core/conformance/make_shown_case.hpp"
 #include "core/conformance/sample.hpp"
 #include "core/conformance/schedule.hpp"
+#include "core/conformance/sizes.hpp"
 #include "core/conformance/units.hpp"
 
 namespace rlk::core::conformance {
@@ -172,6 +173,7 @@ private:
   }
 
   bool is_asked_for(const Work& work, const Job& job) const {
+    if (options_.most_elements > 0 && elements_of(work.call) > options_.most_elements) return false;
     if (options_.only.empty() && !options_.picks) return true;
     const std::string what = title(job.implementation, work);
     return (options_.only.empty() || has_words(what, options_.only)) &&

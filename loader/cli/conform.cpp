@@ -80,6 +80,7 @@ std::string ConformanceRequest::to_json() const {
                     {"op", op},
                     {"dtype", dtype},
                     {"only", only},
+                    {"most_elements", most_elements},
                     {"dump", dump},
                     {"full", full},
                     {"seconds", seconds}};
@@ -95,6 +96,7 @@ ConformanceRequest ConformanceRequest::from_json(const std::string& text) {
   request.op = all.value("op", "");
   request.dtype = all.value("dtype", "");
   request.only = all.value("only", "");
+  request.most_elements = all.value("most_elements", int64_t{0});
   request.dump = all.value("dump", "");
   request.full = all.value("full", false);
   request.seconds = all.value("seconds", 0.0);
@@ -125,6 +127,7 @@ PluginRecord run_conformance_here(const ConformanceRequest& request, const Confo
   if (!request.op.empty()) options.suite.ops = {request.op};
   options.suite.dtype = request.dtype;
   options.suite.only = request.only;
+  options.suite.most_elements = request.most_elements;
   options.suite.threads = request.one_thread || !request.only.empty() ? 1 : 0;
   Dump dump(request.dump);
   std::string undumped;

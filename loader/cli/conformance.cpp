@@ -64,7 +64,7 @@ void write_report(const std::string& path, const PluginRecord& record, bool full
 // The command that tries one case of this run again in a debugger.
 std::string again(const Arguments& arguments, const std::string& title) {
   std::string command = "rlk-plugins conformance " + shell_word(arguments.operand(0));
-  for (const char* name : {"op", "dtype", "device-plugin"}) {
+  for (const char* name : {"op", "dtype", "at-most", "device-plugin"}) {
     if (arguments.has(name)) command += fmt::format(" --{} {}", name, shell_word(arguments.value(name)));
   }
   if (arguments.has("full")) command += " --full";
@@ -109,6 +109,12 @@ ConformanceRequest request_of(const Arguments& arguments) {
   request.dtype = arguments.value("dtype");
   request.only = arguments.value("case");
   request.full = arguments.has("full");
+  if (const std::string text = arguments.value("at-most"); arguments.has("at-most")) {
+    char* end = nullptr;
+    request.most_elements = std::strtoll(text.c_str(), &end, 10);
+    if (text.empty() || *end != '\0' || request.most_elements < 1)
+      throw UsageError("--at-most " + text + ": expected a number of elements, 1 or more");
+  }
   if (arguments.has("device-plugin")) request.device_plugin = absolute_path(arguments.value("device-plugin"));
   if (!request.op.empty()) find_op(request.op);
   core::Dtype dtype = core::Dtype::f32;
@@ -149,6 +155,10 @@ std::string nothing_tested(const ConformanceRequest& request, const PluginRecord
     return fmt::format("{} has no case '{}'{}; give a case as a failure names it, or a part of it", text, request.only,
                        request.full ? "" : " in the smoke test (--full has more)");
   }
+  if (request.most_elements > 0)
+    return fmt::format("{} has no case of {} elements at most{}{}", text, request.most_elements,
+                       request.op.empty() ? "" : " of " + request.op,
+                       request.dtype.empty() ? "" : " for " + request.dtype);
   return fmt::format("{} has no implementation{}{}", text, request.op.empty() ? "" : " of " + request.op,
                      request.dtype.empty() ? "" : " for " + request.dtype);
 }
@@ -158,9 +168,11 @@ int run_conformance_verb(const Arguments& arguments) {
   const std::string report = arguments.value("report");
   const std::string junit = arguments.value("junit");
   if (!report.empty()) {
-    if (!request.op.empty() || !request.dtype.empty() || !request.only.empty() || request.path.empty())
+    if (!request.op.empty() || !request.dtype.empty() || !request.only.empty() || request.most_elements > 0 ||
+        request.path.empty())
       throw UsageError(
-          "--report is of everything that a plugin's file has: without --op, --dtype and --case, and not of " +
+          "--report is of everything that a plugin's file has: without --op, --dtype, --case and --at-most, and not "
+          "of " +
           (request.path.empty() ? arguments.operand(0) : "a part"));
     require_place(report);
   }
@@ -205,9 +217,10 @@ int run_conformance_verb(const Arguments& arguments) {
   if (!record.backend.empty()) {
     std::fprintf(output(), "%s %s, backend %s, %s\n\n", printable(record.id).c_str(), printable(record.version).c_str(),
                  printable(record.backend).c_str(),
-                 !request.only.empty() ? "the cases named"
-                 : request.full        ? "all cases"
-                                       : "the cases of the smoke test");
+                 !request.only.empty()       ? "the cases named"
+                 : request.most_elements > 0 ? "the small cases"
+                 : request.full              ? "all cases"
+                                             : "the cases of the smoke test");
   }
   print_operators(record);
   print_failures(record);
@@ -246,6 +259,7 @@ Verb verb_conformance() {
       {{"op", "OP", "only this operator"},
        {"dtype", "D", "only this dtype of the first dtype variable"},
        {"case", "WORDS", "only cases that have these words in their title, as a failure prints it"},
+       {"at-most", "N", "only cases with N elements in their tensors at most, as on a simulator"},
        {"dump", "FOLDER", "write the tensors of failing cases, and of those --case names, as .npy"},
        {"timeout", "S", "seconds that loading, creating or one case may take (60; 240 with --full)"},
        {"debug", nullptr, "in this process, no child, no time limit; prints the line for gdb and every case"},

@@ -43,6 +43,19 @@ class Cases(command.Case):
         done = self.run_command("conformance", self.liar, "--case", "logp reference f32 N=999", code=1)
         self.assertIn("no case 'logp reference f32 N=999'", done.stderr)
 
+    def test_cases_of_few_elements_are_tried_alone(self):
+        path = self.add_plugin("golden")
+        add = ("conformance", path, "--op", "add", "--dtype", "f32")
+        whole, small = (self.json(*add, *words)["cases"] for words in ((), ("--at-most", "400")))
+        self.assertTrue(0 < small < whole, (small, whole))
+        none = self.run_command(*add, "--at-most", "1", code=1)
+        self.assertIn("has no case of 1 elements at most of add for f32", none.stderr)
+        self.assertIn("passed", self.output("conformance", path, "--op", "add", "--at-most", "400"))
+        # What is wrong with large tensors alone is not seen; with small ones, too, it is.
+        self.output("conformance", self.liar, "--op", "logp", "--dtype", "f32", "--at-most", "1000", code=1)
+        for words in (("--at-most", "few"), ("--at-most", "0"), ("--at-most", "9", "--report", self.path("report.json"))):
+            self.output("conformance", path, *words, code=2)
+
     def test_the_tensors_of_a_failing_case_are_written(self):
         folder = self.path("dump")
         self.output("conformance", self.liar, "--op", "logp", "--dtype", "f32", "--dump", folder, code=1)

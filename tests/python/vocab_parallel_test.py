@@ -1,4 +1,5 @@
-"""rlk.torch.vocab_parallel_logp of 1, 2 and 4 processes is the unsharded operator: bench/vocab_parallel.py --check."""
+"""rlk.torch.vocab_parallel_logp of 2 processes, in the long run of 1 and 4 too, is the unsharded operator:
+bench/vocab_parallel.py --check."""
 import os
 import pathlib
 import re
@@ -13,7 +14,7 @@ import rlk.torch  # noqa: E402
 SCRIPT = pathlib.Path(__file__).resolve().parents[2] / "bench/vocab_parallel.py"
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 4])
+@pytest.mark.parametrize("ranks", [1, 2, 4] if os.environ.get("RLK_TEST_LONG") == "1" else [2])
 def test_processes_agree_with_the_unsharded_operator(ranks):
     if not (torch.distributed.is_available() and torch.distributed.is_gloo_available()):
         pytest.skip("this torch has no gloo")

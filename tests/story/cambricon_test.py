@@ -31,6 +31,8 @@ class Cambricon(command.Case):
         return plugin
 
     def conformance(self, library, op, *options, code=0, **variables):
+        if not command.LONG and "--case" not in options:
+            options += ("--at-most", "4096")
         answer = self.json("conformance", PLUGIN, "--op", op, *options, code=code,
                            LD_LIBRARY_PATH=os.path.join(FAKES, library), **variables)
         return answer["plugin"]
@@ -89,6 +91,8 @@ class Cambricon(command.Case):
         for op, least, dtypes in (("add", 4, {"f32", "bf16", "f16"}), ("swiglu_backward", 3, {"f32", "bf16", "f16"}),
                                   ("logp", 30, {"f32", "bf16", "f16"})):
             for library in ("fake_cambricon", "fake_cambricon_lean"):
+                if op == "logp" and library == "fake_cambricon_lean" and not command.LONG:
+                    continue  # attention, below, reduces there
                 with self.subTest(op=op, library=library):
                     units = self.conformance(library, op)["units"]
                     verified = [unit for unit in units if unit["verdict"] == "verified"]

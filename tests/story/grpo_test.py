@@ -1,6 +1,8 @@
 """A GRPO step (examples/grpo_step.cpp) on the simulated runtimes with RLK_FALLBACK=strict: every operator of it is served
 on the device, none is staged through the CPU, and the separate operators agree with grpo_loss. Every implementation is
-tried whole before it serves, which takes minutes: an ordinary run has one vendor, the long run all."""
+tried whole before it serves, which takes minutes: packaging/test.sh has it with --all alone, for in an ordinary run the
+vendors' stories try the operators, and the quickstart takes the step on the CPU. ctest has one vendor, the long run
+all."""
 import os
 import re
 import subprocess
@@ -11,7 +13,7 @@ import command
 
 ROOT, LIBRARIES, FAKES = (os.environ["RLK_TEST_" + name] for name in ("ROOT", "LIBRARIES", "FAKES"))
 STEP = os.environ["RLK_TEST_GRPO_STEP"]
-# Where each vendor's simulated runtime is. An ordinary run tries the first.
+# Where each vendor's simulated runtime is. ctest tries the first.
 RUNTIMES = {"cambricon": {"LD_LIBRARY_PATH": os.path.join(FAKES, "fake_cambricon")},
             "ascend": {"ASCEND_HOME_PATH": os.environ.get("RLK_TEST_ASCEND_HOME", "")},
             "rocm": {"LD_LIBRARY_PATH": os.path.join(FAKES, "fake_hip64")},

@@ -13,12 +13,12 @@ namespace {
 
 using CrossEntropy = CallOf<ops::CrossEntropy>;
 using ops::cross_entropy::Reduction;
-using Row = std::vector<Dual>;
-constexpr int64_t kVocab = 7;
+using Scores = std::vector<Dual>;
+constexpr int64_t kClasses = 7;
 
 CrossEntropy make_case(bool weights) {
   CrossEntropy c;
-  c.logits = random_tensor(Dtype::f64, {5, kVocab}, 2, 1);
+  c.logits = random_tensor(Dtype::f64, {5, kClasses}, 2, 1);
   c.ids = integers({3, 0, -100, 6, 3});
   if (weights) c.class_weight = numbers({0.5, 2, 1, 0.25, 3, 1, 0});
   c.token_loss = c.lse = c.z_loss = wanted();
@@ -30,23 +30,23 @@ double weight_of(const CrossEntropy& c, int64_t v) {
 
 // torch.nn.functional.cross_entropy of one row with its label_smoothing and weight (CrossEntropyLoss's page), of which
 // the mean is over the weights of the targets.
-Dual torch_row(const CrossEntropy& c, const Row& x, int64_t target) {
+Dual torch_row(const CrossEntropy& c, const Scores& x, int64_t target) {
   Dual sum;
   for (const Dual& score : x) sum = sum + exp(score);
   Dual nll, smooth;
-  for (int64_t v = 0; v < kVocab; ++v) {
+  for (int64_t v = 0; v < kClasses; ++v) {
     const Dual log_p = x[static_cast<size_t>(v)] - log(sum);
     if (v == target) nll = -weight_of(c, v) * log_p;
     smooth = smooth - Dual(weight_of(c, v)) * log_p;
   }
   const double share = c.params.label_smoothing;
-  return Dual(1 - share) * nll + Dual(share / kVocab) * smooth;
+  return Dual(1 - share) * nll + Dual(share / kClasses) * smooth;
 }
 // liger_cross_entropy_kernel: the capped scores, and lse_square_scale lse^2, not weighted and divided by the rows.
 struct Liger {
   Dual loss, z_loss;
 };
-Liger liger_row(const CrossEntropy& c, Row x, int64_t target) {
+Liger liger_row(const CrossEntropy& c, Scores x, int64_t target) {
   const double cap = c.params.softcap;
   Dual sum;
   for (Dual& score : x) {
@@ -63,9 +63,9 @@ Dual liger(const CrossEntropy& c, int64_t moved, int64_t column) {
   for (int64_t n = 0; n < 5; ++n) {
     const int64_t target = c.ids.get_int(n);
     if (target == c.params.ignore_index) continue;
-    Row x;
-    for (int64_t v = 0; v < kVocab; ++v) {
-      const double score = c.logits.get(n * kVocab + v);
+    Scores x;
+    for (int64_t v = 0; v < kClasses; ++v) {
+      const double score = c.logits.get(n * kClasses + v);
       x.push_back(n == moved && v == column ? variable(score) : Dual(score));
     }
     const Liger row = liger_row(c, x, target);
@@ -96,8 +96,8 @@ TEST(CpuCrossEntropy, IsTorchsAndLigersFormulaAndItsGradient) {
             c.params.reduction = reduction;
             EXPECT_NEAR(run(c).loss.get(0), liger(c, -1, 0).v, 1e-13);
             const Tensor gradient = gradient_of(c, 1.5);
-            for (int64_t i = 0; i < 5 * kVocab; ++i) {
-              EXPECT_NEAR(gradient.get(i), 1.5 * liger(c, i / kVocab, i % kVocab).d, 1e-14) << i;
+            for (int64_t i = 0; i < 5 * kClasses; ++i) {
+              EXPECT_NEAR(gradient.get(i), 1.5 * liger(c, i / kClasses, i % kClasses).d, 1e-14) << i;
             }
           }
         }
@@ -120,7 +120,7 @@ TEST(CpuCrossEntropy, WithoutARowThatCountsTheMeanIsZero) {
   CrossEntropy c = make_case(false);
   c.ids = integers({-100, -100, -100, -100, -100});
   EXPECT_EQ(run(c).loss.get(0), 0);
-  EXPECT_EQ(list_of(gradient_of(c, 1)), std::vector<double>(5 * kVocab, 0));
+  EXPECT_EQ(list_of(gradient_of(c, 1)), std::vector<double>(5 * kClasses, 0));
 }
 
 // transformers' ForCausalLMLoss: the sum over num_items_in_batch.
@@ -149,7 +149,7 @@ TEST(CpuCrossEntropy, AnImpossibleTargetCostsInfinitelyMuchAndAnIdOutOfRangeIsAD
 TEST(CpuCrossEntropy, WithEveryIdOutOfRangeTheMeanIsNotZeroButNaNWithAndWithoutWeights) {
   for (const bool weights : {false, true}) {
     CrossEntropy c = make_case(weights);
-    c.ids = integers({-1, kVocab, -100, int64_t{1} << 40, -1});
+    c.ids = integers({-1, kClasses, -100, int64_t{1} << 40, -1});
     EXPECT_TRUE(std::isnan(run(c).loss.get(0))) << weights;
     EXPECT_TRUE(std::isnan(golden_answer(c).loss.value[0])) << weights;
   }

@@ -15,13 +15,14 @@ namespace {
 
 using KlDiv = CallOf<ops::KlDiv>;
 using Tvd = CallOf<ops::Tvd>;
-constexpr int64_t kRows = 3, kVocab = 5;
+constexpr int64_t kPairs = 3, kOutcomes = 5;
 
 template <class Call>
 Call make_case() {
   Call c;
-  c.input = random_tensor(Dtype::f64, {kRows, kVocab}, 1, 1);
-  c.target = Tensor(Dtype::f64, {kRows, kVocab}).fill([](int64_t i) { return 0.05 + 0.06 * static_cast<double>(i); });
+  c.input = random_tensor(Dtype::f64, {kPairs, kOutcomes}, 1, 1);
+  c.target =
+      Tensor(Dtype::f64, {kPairs, kOutcomes}).fill([](int64_t i) { return 0.05 + 0.06 * static_cast<double>(i); });
   c.mask = flags({1, 0, 1});
   c.element_loss = wanted();
   return c;
@@ -30,9 +31,9 @@ Call make_case() {
 // The divisors of torch, with the rows that count (Liger-Kernel's n_non_ignore).
 template <class Call>
 double divisor(const Call& c) {
-  using Reduction = decltype(c.params.reduction);
+  using Kind = decltype(c.params.reduction);
   const double rows = 2;
-  return c.params.reduction == Reduction::batchmean ? rows : c.params.reduction == Reduction::mean ? rows * kVocab : 1;
+  return c.params.reduction == Kind::batchmean ? rows : c.params.reduction == Kind::mean ? rows * kOutcomes : 1;
 }
 
 // Checks values and gradients of both inputs. term(input, target) is the published formula of an element.
@@ -44,8 +45,8 @@ void check(const Call& c, const Term& term) {
   const auto got = run(c);
   const auto gradients = run(backward);
   double sum = 0;
-  for (int64_t i = 0; i < kRows * kVocab; ++i) {
-    const bool kept = c.mask.get_int(i / kVocab) != 0;
+  for (int64_t i = 0; i < kPairs * kOutcomes; ++i) {
+    const bool kept = c.mask.get_int(i / kOutcomes) != 0;
     const double x = c.input.get(i), t = c.target.get(i), scale = kept ? 1.5 / divisor(c) : 0;
     const double value = kept ? term(Dual(x), Dual(t)).v : 0;
     sum += value;
@@ -166,9 +167,9 @@ TEST(CpuKlDiv, ReductionNoneGivesTheTerms) {
   EXPECT_EQ(run(c).loss.get(0), 0);
   auto backward = sdk::backward_of<CallOf<ops::KlDivBackward>>(c);
   backward.grad_loss = numbers({std::nan("")});
-  backward.grad_element_loss = random_tensor(Dtype::f64, {kRows, kVocab}, 1, 2);
+  backward.grad_element_loss = random_tensor(Dtype::f64, {kPairs, kOutcomes}, 1, 2);
   const Tensor gradient = run(backward).grad_input;
-  for (int64_t i = 0; i < kVocab; ++i) {
+  for (int64_t i = 0; i < kOutcomes; ++i) {
     EXPECT_EQ(gradient.get(i), -c.target.get(i) * backward.grad_element_loss.get(i));
   }
 }

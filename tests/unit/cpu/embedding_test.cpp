@@ -9,7 +9,7 @@
 namespace rlk::test {
 namespace {
 
-using Backward = CallOf<ops::EmbeddingBackward>;
+using EmbeddingGradient = CallOf<ops::EmbeddingBackward>;
 
 TEST(CpuEmbedding, AnIdThatThereIsNotIsADataErrorOfItsToken) {
   CallOf<ops::Embedding> c;
@@ -25,7 +25,7 @@ TEST(CpuEmbedding, AnIdThatThereIsNotIsADataErrorOfItsToken) {
 }
 
 TEST(CpuEmbedding, GradientIsTorchsWithPaddingAndFrequency) {
-  Backward c;
+  EmbeddingGradient c;
   c.grad_y = numbers({1, 2, 3, 4}, {4, 1});
   c.ids = integers({2, 0, 2, 1});
   c.weight = numbers({0, 0, 0, 0}, {4, 1});
@@ -39,7 +39,7 @@ TEST(CpuEmbedding, GradientIsTorchsWithPaddingAndFrequency) {
 // 2^24 and many ones: a sum in fp32 would stay at 2^24.
 TEST(CpuEmbedding, AnIdThatIsEverywhereLosesNothingAndBitsDoNotDependOnThreads) {
   constexpr int64_t kTokens = 5001, kFeatures = 600;
-  Backward c;
+  EmbeddingGradient c;
   c.grad_y = Tensor(Dtype::f32, {kTokens, kFeatures}).fill([](int64_t i) { return i < kFeatures ? 0x1p24 : 1.0; });
   c.ids = integers(std::vector<int64_t>(kTokens, 3));
   c.weight = Tensor(Dtype::f32, {7, kFeatures});

@@ -84,7 +84,7 @@ TEST(Golden, HoldsCertainTokensToTheDigitsOfTheirProbability) {
 }
 
 // One head of size 1, keys 0: every visible key weighs the same, so out is the mean of the visible values.
-Attention mean_of_visible(int64_t queries, int64_t keys) {
+Attention mean_of_visible_keys(int64_t queries, int64_t keys) {
   Attention c;
   c.q = Tensor(Dtype::f64, {1, queries, 1, 1}).fill([](int64_t) { return 1.0; });
   c.k = Tensor(Dtype::f64, {1, keys, 1, 1}).fill([](int64_t) { return 0.0; });
@@ -94,7 +94,7 @@ Attention mean_of_visible(int64_t queries, int64_t keys) {
 }
 
 TEST(Golden, CausalAttentionIsAlignedAtTheEnd) {
-  Attention c = mean_of_visible(2, 4);
+  Attention c = mean_of_visible_keys(2, 4);
   c.params.causal = Causal::on;
   const auto result = golden_answer(c);
   EXPECT_NEAR(result.out.value[0], 1.0, 1e-15);  // keys 0 1 2
@@ -103,13 +103,13 @@ TEST(Golden, CausalAttentionIsAlignedAtTheEnd) {
 }
 
 TEST(Golden, WindowsCountFromTheQuerysOwnPosition) {
-  Attention c = mean_of_visible(4, 4);
+  Attention c = mean_of_visible_keys(4, 4);
   c.params.window_left = 1, c.params.window_right = 0;
   EXPECT_EQ(golden_answer(c).out.value, (std::vector<double>{0.0, 0.5, 1.5, 2.5}));
 }
 
 TEST(Golden, AQueryThatSeesNothingIsZeroWithLseMinusInfinity) {
-  Attention c = mean_of_visible(3, 1);
+  Attention c = mean_of_visible_keys(3, 1);
   c.params.causal = Causal::on;
   const auto result = golden_answer(c);
   EXPECT_EQ(result.out.value[0], 0.0);

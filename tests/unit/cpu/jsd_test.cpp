@@ -11,7 +11,7 @@ namespace rlk::test {
 namespace {
 
 using Jsd = CallOf<ops::Jsd>;
-using Backward = CallOf<ops::JsdBackward>;
+using JsdGradient = CallOf<ops::JsdBackward>;
 constexpr double kBetas[] = {0, 0.1, 0.5, 1};
 
 Jsd make_case(Dtype dtype, int64_t rows, int64_t vocab) {
@@ -21,9 +21,9 @@ Jsd make_case(Dtype dtype, int64_t rows, int64_t vocab) {
   c.lse = c.teacher_lse = c.student_kl = wanted();
   return c;
 }
-Backward backward_of(const Jsd& c) {
+JsdGradient backward_of(const Jsd& c) {
   const auto out = run(c);
-  Backward backward;
+  JsdGradient backward;
   backward.logits = c.logits;
   backward.teacher_logits = c.teacher_logits;
   backward.lse = out.lse;
@@ -71,7 +71,7 @@ TEST(CpuJsd, IsTheTrainersGeneralisedDivergenceAndItsGradient) {
       return generalized_jsd(log_softmax(logits, n, 23, 0.8), log_softmax(c.teacher_logits, n, 23, 0.8), beta);
     };
     const auto got = run(c);
-    const Backward backward = backward_of(c);
+    const JsdGradient backward = backward_of(c);
     const Tensor gradient = run(backward).grad_logits;
     const auto golden = golden_answer(c);
     const auto golden_gradient = golden_answer(backward).grad_logits;
@@ -108,7 +108,7 @@ TEST(CpuJsd, MatchesGoldenOnEveryInstructionSetAndBitsDoNotDependOnThreads) {
           EXPECT_TRUE(matches(out.loss, expected.loss, dtype));
           EXPECT_TRUE(matches(out.student_kl, expected.student_kl, dtype));
           EXPECT_TRUE(matches(out.teacher_lse, expected.teacher_lse, dtype));
-          const Backward backward = backward_of(c);
+          const JsdGradient backward = backward_of(c);
           const Tensor gradient = run(backward).grad_logits;
           EXPECT_TRUE(matches(gradient, golden_answer(backward).grad_logits, dtype));
           for (const cpu::ParallelFor& hook : other_hooks()) {
@@ -157,7 +157,7 @@ TEST(CpuJsd, ARowOfEitherModelWithoutAFiniteLogitIsADataErrorAndMaskedRowsAreNot
     c.teacher_logits.set(2 * 9 + v, -kInfinity);
     c.logits.set(4 * 9 + v, -kInfinity);
   }
-  const Backward backward = backward_of(c);
+  const JsdGradient backward = backward_of(c);
   const auto out = run(c);
   const auto result = run(backward);
   for (const cpu::DataError& error : {out.error, result.error}) {

@@ -19,10 +19,10 @@ bool keeps(const Tensor& mask, int64_t row, int64_t column) {
 }
 
 // A row's distribution over what is kept, renormalised, in fp64.
-struct Row {
+struct KeptRow {
   std::vector<double> p;
   double lse = 0, entropy = 0, sum_p2 = 0;
-  Row(const Tensor& logits, const Tensor& mask, int64_t row, double temperature) {
+  KeptRow(const Tensor& logits, const Tensor& mask, int64_t row, double temperature) {
     const int64_t vocab = logits.shape()[1];
     double sum = 0;
     for (int64_t v = 0; v < vocab; ++v) {
@@ -66,7 +66,7 @@ TEST(CpuKeepMask, LogpOfWhatSampleDrewUnderTopPIsTheRenormalisedLogProbability) 
     const auto all = run(unmasked);
     int64_t moved = 0;
     for (int64_t n = 0; n < 64; ++n) {
-      const Row right(call.logits, call.keep_mask, n, temperature);
+      const KeptRow right(call.logits, call.keep_mask, n, temperature);
       const auto id = static_cast<size_t>(call.ids.get_int(n));
       EXPECT_NEAR(got.logp.get(n), std::log(right.p[id]), 1e-5) << n;
       EXPECT_NEAR(got.logp.get(n), sampled.processed_logp.get(n), 1e-5) << n;
@@ -108,7 +108,7 @@ TEST(CpuKeepMask, LinearLogpOfWhatSampleDrewUnderTopPIsTheRenormalisedLogProbabi
     const auto got = run(call);
     ASSERT_EQ(got.error.kind, cpu::kNoDataError);
     for (int64_t n = 0; n < 64; ++n) {
-      const Row right(logits, call.keep_mask, n, 1.0);
+      const KeptRow right(logits, call.keep_mask, n, 1.0);
       EXPECT_NEAR(got.logp.get(n), std::log(right.p[static_cast<size_t>(call.ids.get_int(n))]), 2e-5) << n;
       EXPECT_NEAR(got.logp.get(n), sampled.processed_logp.get(n), 2e-5) << n;
       EXPECT_NEAR(got.entropy.get(n), right.entropy, 2e-5) << n;

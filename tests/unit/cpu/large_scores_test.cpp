@@ -36,12 +36,12 @@ std::vector<double> magnitudes(Dtype dtype) {
 }
 
 // [[m, 0, 0], [-m, 0, 0], [m, -m, m], ...]: each token of each row.
-struct Row {
+struct LargeRow {
   std::vector<double> signs;
   int64_t id;
 };
-std::vector<Row> rows() {
-  std::vector<Row> list;
+std::vector<LargeRow> rows() {
+  std::vector<LargeRow> list;
   for (const std::vector<double>& signs :
        {std::vector<double>{1, 0, 0}, {-1, 0, 0}, {1, -1, 1}, {1, 1, 0}, {-1, -1, -1}, {0, 1, -1}}) {
     for (int64_t id = 0; id < 3; ++id) list.push_back({signs, id});
@@ -49,11 +49,11 @@ std::vector<Row> rows() {
   return list;
 }
 LogpCase logp_case(Dtype dtype, double magnitude) {
-  const std::vector<Row> list = rows();
+  const std::vector<LargeRow> list = rows();
   const auto n = static_cast<int64_t>(list.size());
   LogpCase c = make_logp_case(dtype, n, 3, 1);
   for (int64_t i = 0; i < n; ++i) {
-    const Row& row = list[static_cast<size_t>(i)];
+    const LargeRow& row = list[static_cast<size_t>(i)];
     for (int64_t v = 0; v < 3; ++v) c.logits.set(3 * i + v, magnitude * row.signs[static_cast<size_t>(v)]);
     c.ids.set_int(i, row.id);
   }

@@ -9,7 +9,7 @@
 namespace rlk::test {
 namespace {
 
-constexpr int64_t kSequences = 2, kTokens = 3, kHidden = 4, kVocab = 9;
+constexpr int64_t kSequences = 2, kLigerTokens = 3, kHidden = 4, kLigerVocab = 9;
 const double kAdvantages[kSequences] = {0.8, -1.1};
 
 // The chunked loss and triton_grpo_loss have defaults of their own.
@@ -25,7 +25,7 @@ bool active(int64_t n) {
 double published(const LinearCase& head, const PolicyCase& batch, const Defaults& o, const LinearCase& start) {
   const auto log_prob = [&](const LinearCase& c, int64_t n) {
     double sum = 0, of_token = 0;
-    for (int64_t v = 0; v < kVocab; ++v) {
+    for (int64_t v = 0; v < kLigerVocab; ++v) {
       double z = c.bias.get(v);
       for (int64_t d = 0; d < kHidden; ++d) z += c.hidden.get(n * kHidden + d) * c.weight.get(v * kHidden + d);
       sum += std::exp(z / o.temperature);
@@ -34,9 +34,9 @@ double published(const LinearCase& head, const PolicyCase& batch, const Defaults
     return of_token - std::log(sum);
   };
   double total = 0, count = 0;
-  for (int64_t n = 0; n < kSequences * kTokens; ++n) {
+  for (int64_t n = 0; n < kSequences * kLigerTokens; ++n) {
     if (!active(n)) continue;
-    const double lp = log_prob(head, n), a = kAdvantages[n / kTokens];
+    const double lp = log_prob(head, n), a = kAdvantages[n / kLigerTokens];
     const double ratio = std::exp(lp - (batch.old_logp.present() ? batch.old_logp.get(n) : log_prob(start, n)));
     const double x = batch.ref_logp.get(n) - lp;
     total += -std::min(ratio * a, clip(ratio, 0.8, 1 + o.epsilon_high) * a) + 0.04 * (std::exp(x) - x - 1);
@@ -48,26 +48,26 @@ double published(const LinearCase& head, const PolicyCase& batch, const Defaults
 TEST(LigerFusedLinear, GradientsReachHiddenStatesWeightAndBias) {
   for (const Defaults o : {Defaults{1.0, 0.2}, Defaults{0.9, 0.4}}) {
     for (const bool has_old : {true, false}) {
-      LinearCase head = make_linear_case(Dtype::f64, kSequences * kTokens, kVocab, kHidden, 31);
-      head.bias = random_tensor(Dtype::f64, {kVocab}, 0.3, 32);
+      LinearCase head = make_linear_case(Dtype::f64, kSequences * kLigerTokens, kLigerVocab, kHidden, 31);
+      head.bias = random_tensor(Dtype::f64, {kLigerVocab}, 0.3, 32);
       head.params.temperature = o.temperature;
       head.ids.set_int(2, -100);
       const LinearOutputs forward = run_linear(head, cpu::serial_parallel());
 
       PolicyCase batch;
       const auto rows = [](const std::function<double(int64_t)>& f) {
-        return Tensor(Dtype::f64, {kSequences, kTokens}).fill(f);
+        return Tensor(Dtype::f64, {kSequences, kLigerTokens}).fill(f);
       };
       batch.logp = rows([&](int64_t n) { return forward.logp.get(n); });
-      batch.advantages = rows([](int64_t n) { return kAdvantages[n / kTokens]; });
+      batch.advantages = rows([](int64_t n) { return kAdvantages[n / kLigerTokens]; });
       batch.ref_logp =
           rows([&](int64_t n) { return forward.logp.get(n) + 0.3 * std::sin(5.0 * static_cast<double>(n)); });
       if (has_old) {
         batch.old_logp =
             rows([&](int64_t n) { return forward.logp.get(n) - 0.35 * std::cos(2.0 * static_cast<double>(n)); });
       }
-      batch.mask = Tensor(Dtype::u8, {kSequences, kTokens});
-      for (int64_t n = 0; n < kSequences * kTokens; ++n) batch.mask.set_int(n, active(n) ? 1 : 0);
+      batch.mask = Tensor(Dtype::u8, {kSequences, kLigerTokens});
+      for (int64_t n = 0; n < kSequences * kLigerTokens; ++n) batch.mask.set_int(n, active(n) ? 1 : 0);
       batch.params.clip_high = o.epsilon_high;
       batch.params.beta = 0.04;
 
@@ -75,7 +75,7 @@ TEST(LigerFusedLinear, GradientsReachHiddenStatesWeightAndBias) {
       EXPECT_NEAR(run_policy_loss(batch).loss, published(head, batch, o, start), 1e-13);
       const Tensor of_logp = run_policy_loss_backward(batch).grad_logp;
       add_gradients(head, false, false, 33);
-      for (int64_t n = 0; n < kSequences * kTokens; ++n) head.grad_logp.set(n, of_logp.get(n));
+      for (int64_t n = 0; n < kSequences * kLigerTokens; ++n) head.grad_logp.set(n, of_logp.get(n));
       const LinearGradients gradients = run_linear_backward(head, cpu::serial_parallel());
 
       const auto expect_slopes = [&](Tensor& tensor, const Tensor& gradient) {

@@ -17,12 +17,12 @@
 namespace rlk::test {
 namespace {
 
-using Loss = CallOf<ops::LinearCrossEntropy>;
-using Backward = CallOf<ops::LinearCrossEntropyBackward>;
+using LinearCrossEntropy = CallOf<ops::LinearCrossEntropy>;
+using LinearCrossEntropyGradient = CallOf<ops::LinearCrossEntropyBackward>;
 using ops::linear_cross_entropy::Reduction;
 
-Loss make_case(int64_t rows, int64_t vocab, int64_t depth) {
-  Loss c;
+LinearCrossEntropy make_loss_case(int64_t rows, int64_t vocab, int64_t depth) {
+  LinearCrossEntropy c;
   c.hidden = random_tensor(Dtype::f64, {rows, depth}, 1, 1);
   c.weight = random_tensor(Dtype::f64, {vocab, depth}, 0.5, 2);
   c.bias = random_tensor(Dtype::f64, {vocab}, 1, 3);
@@ -33,8 +33,8 @@ Loss make_case(int64_t rows, int64_t vocab, int64_t depth) {
   c.token_loss = c.lse = c.z_loss = wanted();
   return c;
 }
-Backward backward_of(const Loss& c) {
-  auto backward = sdk::backward_of<Backward>(c);
+LinearCrossEntropyGradient backward_of(const LinearCrossEntropy& c) {
+  auto backward = sdk::backward_of<LinearCrossEntropyGradient>(c);
   backward.lse = run(c).lse;
   backward.grad_loss = numbers({1.5});
   backward.grad_weight = backward.grad_bias = wanted();
@@ -44,7 +44,7 @@ Backward backward_of(const Loss& c) {
 // fused_linear_cross_entropy_forward: logits_chunk = input @ weight.t() + bias, then liger_cross_entropy_kernel of
 // every row, whose losses are divided by the weights of all targets and whose z-losses by the rows. `moved` of the
 // inputs' elements is the variable.
-Dual liger(const Loss& c, const Tensor* moved = nullptr, int64_t element = 0) {
+Dual liger(const LinearCrossEntropy& c, const Tensor* moved = nullptr, int64_t element = 0) {
   const auto get = [&](const Tensor& tensor, int64_t i) {
     return moved == &tensor && i == element ? variable(tensor.get(i)) : Dual(tensor.get(i));
   };
@@ -83,13 +83,13 @@ TEST(CpuLinearCrossEntropy, IsLigersFusedLossAndItsGradients) {
     for (const double z_scale : {0.0, 1e-2}) {
       for (const double softcap : {0.0, 1.5}) {
         for (const Reduction reduction : {Reduction::mean, Reduction::sum}) {
-          Loss c = make_case(5, 8, 3);
+          LinearCrossEntropy c = make_loss_case(5, 8, 3);
           c.params.label_smoothing = smoothing;
           c.params.lse_square_scale = z_scale;
           c.params.softcap = softcap;
           c.params.reduction = reduction;
           EXPECT_NEAR(run(c).loss.get(0), liger(c).v, 1e-13);
-          Backward backward = backward_of(c);
+          LinearCrossEntropyGradient backward = backward_of(c);
           backward.grad_loss = numbers({-16});
           const auto got = run(backward);
           const auto expect_slopes = [&](const Tensor& input, const Tensor& gradient) {
@@ -109,12 +109,12 @@ TEST(CpuLinearCrossEntropy, IsLigersFusedLossAndItsGradients) {
 
 // More than a batch of rows, a segment and a chunk of the vocabulary, and a packed piece of a hidden state.
 TEST(CpuLinearCrossEntropy, IsCrossEntropyOfTheProductsWithEveryOption) {
-  Loss c = make_case(970, 2100, 130);
+  LinearCrossEntropy c = make_loss_case(970, 2100, 130);
   c.params.label_smoothing = 0.1;
   c.params.lse_square_scale = 1e-3;
   c.params.softcap = 20;
   const auto got = run(c, cpu::tbb_parallel());
-  Backward fused = backward_of(c);
+  LinearCrossEntropyGradient fused = backward_of(c);
   fused.grad_token_loss = random_tensor(Dtype::f64, {970}, 1e-3, 4);
   const auto gradients = run(fused, cpu::tbb_parallel());
 
@@ -155,7 +155,7 @@ TEST(CpuLinearCrossEntropy, IsCrossEntropyOfTheProductsWithEveryOption) {
 
 using Fused = CallOf<ops::FusedLinearCrossEntropy>;
 
-Fused fused_of(const Loss& c) {
+Fused fused_of(const LinearCrossEntropy& c) {
   Fused fused;
   fused.hidden = c.hidden;
   fused.weight = c.weight;
@@ -173,13 +173,13 @@ Fused fused_of(const Loss& c) {
 
 TEST(CpuLinearCrossEntropy, FusedHasTheBitsOfTheTwoCallsThatItReplaces) {
   for (const Reduction reduction : {Reduction::mean, Reduction::sum, Reduction::none}) {
-    Loss c = make_case(13, 70, 33);
+    LinearCrossEntropy c = make_loss_case(13, 70, 33);
     c.params.reduction = reduction;
     c.params.label_smoothing = 0.1;
     c.params.lse_square_scale = 1e-3;
     c.params.softcap = 20;
     c.params.denominator = reduction == Reduction::sum ? 3 : 0;
-    Backward backward = backward_of(c);
+    LinearCrossEntropyGradient backward = backward_of(c);
     backward.grad_loss = numbers({1});
     const auto loss = run(c);
     const auto gradients = run(backward);
@@ -199,7 +199,7 @@ TEST(CpuLinearCrossEntropy, FusedHasTheBitsOfTheTwoCallsThatItReplaces) {
 }
 
 TEST(CpuLinearCrossEntropy, FusedTellsTheLowestRowInError) {
-  Loss c = make_case(5, 7, 3);
+  LinearCrossEntropy c = make_loss_case(5, 7, 3);
   c.ids.set_int(3, 7);
   c.ids.set_int(4, -1);
   const auto got = run(fused_of(c));
@@ -230,7 +230,7 @@ TEST(CpuLinearCrossEntropy, HoldsAFewPercentOfTheScores) {
 }
 
 TEST(CpuLinearCrossEntropy, RowsInErrorAreNanAndTellTheLowestAndIgnoredRowsAreNotRead) {
-  Loss c = make_case(5, 7, 3);
+  LinearCrossEntropy c = make_loss_case(5, 7, 3);
   for (int64_t d = 0; d < 3; ++d) c.hidden.set(2 * 3 + d, kNan);  // is ignored
   EXPECT_TRUE(std::isfinite(run(c).loss.get(0)));
   c.ids.set_int(3, 7);
@@ -253,7 +253,7 @@ TEST(CpuLinearCrossEntropy, RowsInErrorAreNanAndTellTheLowestAndIgnoredRowsAreNo
 }
 
 TEST(CpuLinearCrossEntropy, WithEveryIdOutOfRangeTheMeanIsNotZeroButNaN) {
-  Loss c = make_case(5, 11, 3);
+  LinearCrossEntropy c = make_loss_case(5, 11, 3);
   c.ids = integers({-1, 11, -100, int64_t{1} << 40, -1});
   EXPECT_TRUE(std::isnan(run(c).loss.get(0)));
   EXPECT_TRUE(std::isnan(golden_answer(c).loss.value[0]));

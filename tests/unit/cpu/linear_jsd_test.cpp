@@ -1,5 +1,5 @@
-// linear_jsd and its backward against Liger-Kernel's formula from hidden states on, against jsd of the products, what
-// they hold of the logits, rows in error and impossible tokens.
+// linear_jsd and its backward against Liger-Kernel's formula from hidden states on, against jsd of the products,
+// what they hold of the logits, rows in error and impossible tokens.
 #include <rlk/sdk/forward.hpp>
 #include <rlk/sdk/ops/jsd.hpp>
 #include <rlk/sdk/ops/jsd_backward.hpp>
@@ -17,12 +17,12 @@
 namespace rlk::test {
 namespace {
 
-using Loss = CallOf<ops::LinearJsd>;
-using Backward = CallOf<ops::LinearJsdBackward>;
+using LinearJsd = CallOf<ops::LinearJsd>;
+using LinearJsdGradient = CallOf<ops::LinearJsdBackward>;
 
 // The teacher's hidden states are two numbers longer.
-Loss make_case(int64_t rows, int64_t vocab, int64_t depth) {
-  Loss c;
+LinearJsd make_jsd_case(int64_t rows, int64_t vocab, int64_t depth) {
+  LinearJsd c;
   c.hidden = random_tensor(Dtype::f64, {rows, depth}, 1, 1);
   c.weight = random_tensor(Dtype::f64, {vocab, depth}, 0.5, 2);
   c.bias = random_tensor(Dtype::f64, {vocab}, 1, 3);
@@ -34,9 +34,9 @@ Loss make_case(int64_t rows, int64_t vocab, int64_t depth) {
   c.lse = c.teacher_lse = c.student_kl = wanted();
   return c;
 }
-Backward backward_of(const Loss& c) {
+LinearJsdGradient backward_of(const LinearJsd& c) {
   const auto out = run(c, cpu::tbb_parallel());
-  auto backward = sdk::backward_of<Backward>(c);
+  auto backward = sdk::backward_of<LinearJsdGradient>(c);
   backward.lse = out.lse;
   backward.teacher_lse = out.teacher_lse;
   backward.student_kl = out.student_kl;
@@ -47,8 +47,8 @@ Backward backward_of(const Loss& c) {
 
 // fused_linear_jsd_forward: the logits of both over the temperature, their log_softmax, and jsd_kernel, whose input is
 // the student and whose target is the teacher. `moved` of the inputs' elements is the variable.
-struct Liger {
-  const Loss& c;
+struct LigerJsd {
+  const LinearJsd& c;
   const Tensor* moved = nullptr;
   int64_t element = 0;
 
@@ -90,20 +90,20 @@ struct Liger {
 TEST(CpuLinearJsd, IsLigersFusedLossAndItsGradients) {
   for (const double beta : {0.0, 0.1, 0.5, 1.0}) {
     for (const double temperature : {1.0, 0.8}) {
-      Loss c = make_case(4, 7, 3);
+      LinearJsd c = make_jsd_case(4, 7, 3);
       c.params.beta = beta;
       c.params.temperature = temperature;
       const auto got = run(c);
       for (int64_t n = 0; n < 4; ++n) {
-        EXPECT_NEAR(got.loss.get(n), n == 2 ? 0 : Liger{c}.loss(n).v, 1e-13);  // row 2 is masked
+        EXPECT_NEAR(got.loss.get(n), n == 2 ? 0 : LigerJsd{c}.loss(n).v, 1e-13);  // row 2 is masked
       }
-      const Backward backward = backward_of(c);
+      const LinearJsdGradient backward = backward_of(c);
       const auto gradients = run(backward);
       const auto expect_slopes = [&](const Tensor& input, const Tensor& gradient) {
         ASSERT_EQ(gradient.size(), input.size());
         for (int64_t i = 0; i < input.size(); ++i) {
           double slope = 0;
-          for (const int64_t n : {0, 1, 3}) slope += backward.grad_loss.get(n) * Liger{c, &input, i}.loss(n).d;
+          for (const int64_t n : {0, 1, 3}) slope += backward.grad_loss.get(n) * LigerJsd{c, &input, i}.loss(n).d;
           EXPECT_NEAR(gradient.get(i), slope, 1e-13) << i;
         }
       };
@@ -124,11 +124,11 @@ Tensor product_of(const Tensor& x, const Tensor& weight, const Tensor& bias) {
 
 // More than a batch of rows, a segment and a chunk of the vocabulary, and a packed piece of a hidden state.
 TEST(CpuLinearJsd, IsJsdOfTheProducts) {
-  Loss c = make_case(970, 2100, 130);
+  LinearJsd c = make_jsd_case(970, 2100, 130);
   c.params.beta = 0.3;
   c.params.temperature = 0.9;
   const auto got = run(c, cpu::tbb_parallel());
-  const Backward fused = backward_of(c);
+  const LinearJsdGradient fused = backward_of(c);
   const auto gradients = run(fused, cpu::tbb_parallel());
 
   CallOf<ops::Jsd> rest;
@@ -168,7 +168,7 @@ TEST(CpuLinearJsd, MatchesGoldenForRowsAroundThoseOfATask) {
   for_each_target([] {
     const int64_t rows = cpu::kLinearTilesPerTask * cpu::linear_tile_rows(true);
     for (const int64_t more : {0, 1, 2}) {  // one is masked
-      const Loss c = make_case(rows + more, 5, 3);
+      const LinearJsd c = make_jsd_case(rows + more, 5, 3);
       EXPECT_TRUE(matches(run(c).loss, golden_answer(c).loss, Dtype::f64));
     }
   });
@@ -197,7 +197,7 @@ TEST(CpuLinearJsd, ARowOfEitherModelWithoutAFiniteLogitIsADataErrorAndMaskedRows
   for (const int64_t vocab : {1, 7, 70}) {
     for (const bool of_teacher : {false, true}) {
       SCOPED_TRACE(std::to_string(vocab) + (of_teacher ? " teacher" : " student"));
-      Loss c = make_case(5, vocab, 3);
+      LinearJsd c = make_jsd_case(5, vocab, 3);
       for (int64_t d = 0; d < 3; ++d) c.hidden.set(2 * 3 + d, kNan);  // is masked
       EXPECT_EQ(run(c).loss.get(2), 0);
       EXPECT_TRUE(std::isfinite(run(backward_of(c)).grad_weight.get(0)));
@@ -225,7 +225,7 @@ TEST(CpuLinearJsd, ARowOfEitherModelWithoutAFiniteLogitIsADataErrorAndMaskedRows
 TEST(CpuLinearJsd, ImpossibleTokensAreInfiniteOnlyWhereTheDivergenceIs) {
   for (const double beta : {0.0, 0.5, 1.0}) {
     for (const bool of_teacher : {false, true}) {
-      Loss c = make_case(3, 7, 3);
+      LinearJsd c = make_jsd_case(3, 7, 3);
       c.params.beta = beta;
       (of_teacher ? c.teacher_bias : c.bias).set(4, -kInfinity);
       const double loss = run(c).loss.get(0), want = golden_answer(c).loss.value[0];

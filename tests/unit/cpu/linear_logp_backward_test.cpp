@@ -9,7 +9,7 @@
 namespace rlk::test {
 namespace {
 
-LinearGradients expect_golden(LinearCase& c) {
+LinearGradients expect_golden_gradients(LinearCase& c) {
   const auto expected = golden_linear_backward(c);
   LinearGradients got = run_linear_backward(c, cpu::serial_parallel());
   EXPECT_TRUE(matches(got.grad_hidden, expected.grad_hidden, c.dtype())) << "grad_hidden";
@@ -59,7 +59,7 @@ TEST(CpuLinearLogpBackward, MatchesGoldenForEveryOption) {
         add_gradients(c, option % 2 == 0, option % 3 == 0, 12);
         c.want_grad_weight = option % 4 != 2;
         c.want_grad_bias = option % 4 != 3;
-        expect_golden(c);
+        expect_golden_gradients(c);
       }
     }
   });
@@ -69,7 +69,7 @@ TEST(CpuLinearLogpBackward, MatchesGoldenForMoreRowsThanABatch) {
   LinearCase c = make_linear_case(Dtype::f32, 2 * cpu::kLinearBatch + 3, 40, 9, 7);
   for (int64_t n = 0; n < c.rows(); n += 3) c.ids.set_int(n, -100);
   add_gradients(c, true, true, 12);
-  expect_golden(c);
+  expect_golden_gradients(c);
 }
 
 TEST(CpuLinearLogpBackward, MatchesGoldenForAKeepMaskOfSeveralTilesAndBlocks) {
@@ -77,7 +77,7 @@ TEST(CpuLinearLogpBackward, MatchesGoldenForAKeepMaskOfSeveralTilesAndBlocks) {
   c.bias = random_tensor(Dtype::f32, {131}, 1.0, 6);
   c.keep_mask = Tensor(Dtype::u8, {60, 131}).fill([](int64_t i) { return i % 3 == 0 ? 0 : 1; });
   add_gradients(c, true, true, 12);
-  expect_golden(c);
+  expect_golden_gradients(c);
 }
 
 // Nothing of an ignored row enters a sum: also not a NaN times 0.
@@ -91,7 +91,7 @@ TEST(CpuLinearLogpBackward, IgnoredRowsGiveExactZerosAndAreNotRead) {
   for (int64_t d = 0; d < 20; ++d) c.hidden.set(40 + d, kNan).set(140 + d, kInfinity);
   for (Tensor* tensor : {&c.lse, &c.grad_logp, &c.grad_lse, &c.grad_entropy, &c.entropy})
     tensor->set(2, kNan).set(7, kNan);
-  const LinearGradients got = expect_golden(c);
+  const LinearGradients got = expect_golden_gradients(c);
   EXPECT_EQ(got.error.kind, cpu::kNoDataError);
   for (int64_t d = 0; d < 20; ++d) {
     EXPECT_EQ(got.grad_hidden.get(40 + d), 0.0);
@@ -106,7 +106,7 @@ TEST(CpuLinearLogpBackward, AllRowsIgnoredGivesZeros) {
   LinearCase c = make_linear_case(Dtype::bf16, 3, 70, 9, 3);
   for (int64_t n = 0; n < 3; ++n) c.ids.set_int(n, -100);
   add_gradients(c, false, false, 4);
-  const LinearGradients got = expect_golden(c);
+  const LinearGradients got = expect_golden_gradients(c);
   for (const Tensor* tensor : {&got.grad_hidden, &got.grad_weight, &got.grad_bias}) {
     for (int64_t i = 0; i < tensor->size(); ++i) EXPECT_EQ(tensor->get(i), 0.0);
   }
@@ -121,7 +121,7 @@ TEST(CpuLinearLogpBackward, ABiasOfMinusInfinityHasNoGradient) {
       c.ids.set_int(1, 3);  // the target itself
       add_gradients(c, true, true, 4);
       c.lse.set(2, kNan);  // as of a row with a NaN
-      const LinearGradients got = expect_golden(c);
+      const LinearGradients got = expect_golden_gradients(c);
       for (int64_t v = 0; v < 100; v += 3) {
         EXPECT_EQ(got.grad_bias.get(v), 0.0) << v;
         EXPECT_EQ(got.grad_weight.get(v * 12), 0.0) << v;
@@ -146,7 +146,7 @@ TEST(CpuLinearLogpBackward, DataErrorsMakeTheirRowsAndTheSumsNan) {
   LinearCase c = make_linear_case(Dtype::f32, 5, 37, 9, 3);
   add_gradients(c, false, false, 4);
   c.ids.set_int(1, 37).set_int(3, -2);
-  LinearGradients got = expect_golden(c);
+  LinearGradients got = expect_golden_gradients(c);
   EXPECT_EQ(got.error.kind, cpu::kIdOutOfRange);
   EXPECT_EQ(got.error.row, 1);
   EXPECT_EQ(got.error.value, 37);
@@ -156,11 +156,11 @@ TEST(CpuLinearLogpBackward, DataErrorsMakeTheirRowsAndTheSumsNan) {
 
   c.ids.set_int(1, 3).set_int(3, 3);
   c.bias = Tensor(Dtype::f32, {37}).fill([](int64_t) { return -kInfinity; });
-  got = expect_golden(c);
+  got = expect_golden_gradients(c);
   EXPECT_EQ(got.error.kind, cpu::kNoFiniteLogit);
   EXPECT_EQ(got.error.row, 0);
   c.params.global_vocab = 40;  // of a shard it is legal
-  got = expect_golden(c);
+  got = expect_golden_gradients(c);
   EXPECT_EQ(got.error.kind, cpu::kNoDataError);
   EXPECT_EQ(got.grad_hidden.get(0), 0.0);
 }
@@ -176,7 +176,7 @@ TEST(CpuLinearLogpBackward, UnevenShardsGiveTheGradientsOfTheWhole) {
   const std::vector<int64_t> cuts = {0, 1, 66, 100};
   for (size_t s = 0; s + 1 < cuts.size(); ++s) {
     LinearCase shard = shard_of(c, cuts[s], cuts[s + 1]);
-    const LinearGradients part = expect_golden(shard);
+    const LinearGradients part = expect_golden_gradients(shard);
     for (size_t i = 0; i < sum.size(); ++i) sum[i] += part.grad_hidden.get(static_cast<int64_t>(i));
     for (int64_t i = 0; i < part.grad_weight.size(); ++i) {
       EXPECT_NEAR(part.grad_weight.get(i), whole.grad_weight.get(cuts[s] * 12 + i), 1e-13);
@@ -195,7 +195,7 @@ TEST(CpuLinearLogpBackward, EqualTermsDoNotAddUpTheirRounding) {
   for (int64_t n = 0; n < c.rows(); ++n) c.ids.set_int(n, 5);
   add_gradients(c, false, false, 4);
   c.grad_logp.fill([](int64_t) { return 0.7; });
-  expect_golden(c);
+  expect_golden_gradients(c);
 }
 
 // Logits that differ by more than fp32 has once they are divided by the temperature, and an lse (row 1) that does.
@@ -231,7 +231,7 @@ TEST(CpuLinearLogpBackward, FactorsBeyondFp32GiveFiniteGradients) {
       add_gradients(c, true, false, 12);
       c.grad_logp.fill([](int64_t n) { return n == 1 ? 1e38 : 0.5; });
       c.grad_lse.fill([](int64_t) { return 0.25; });
-      const LinearGradients got = expect_golden(c);
+      const LinearGradients got = expect_golden_gradients(c);
       EXPECT_TRUE(std::isfinite(got.grad_hidden.get(2)) && got.grad_hidden.get(2) != 0) << got.grad_hidden.get(2);
     }
   });

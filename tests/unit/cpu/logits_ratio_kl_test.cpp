@@ -14,7 +14,7 @@ namespace {
 
 using ops::logits_ratio_kl::KlKind, ops::logits_ratio_kl::KlWeight;
 using LogitsRatioKl = CallOf<ops::LogitsRatioKl>;
-using Backward = CallOf<ops::LogitsRatioKlBackward>;
+using LogitsRatioKlGradient = CallOf<ops::LogitsRatioKlBackward>;
 
 // Every output is asked for.
 LogitsRatioKl call_of(Tensor policy, Tensor reference, Tensor ids) {
@@ -37,9 +37,9 @@ LogitsRatioKl make_case(Dtype dtype, int64_t rows, int64_t vocab) {
 }
 
 // With lse and ref_logp of the forward, and random gradients.
-Backward backward_of(const LogitsRatioKl& c) {
+LogitsRatioKlGradient backward_of(const LogitsRatioKl& c) {
   const auto out = run(c);
-  Backward backward;
+  LogitsRatioKlGradient backward;
   backward.logits = c.logits;
   backward.ids = c.ids;
   backward.lse = out.lse;
@@ -60,7 +60,7 @@ TEST(CpuLogitsRatioKl, MatchesRlKernelsFormulaAndGradient) {
   c.mask = flags({1, 1, 0, 1, 0, 1});
   c.params.temperature = 0.8;
   const auto out = run(c);
-  const Backward backward = backward_of(c);
+  const LogitsRatioKlGradient backward = backward_of(c);
   const auto result = run(backward);
   const Tensor& gradient = result.grad_logits;
   EXPECT_EQ(result.error.kind, cpu::kNoDataError);
@@ -114,7 +114,7 @@ TEST(CpuLogitsRatioKl, MatchesGoldenOnEveryInstructionSet) {
 // Conflict 12. 2 - 3 is a logp of -1 exactly: one difference to each model lies at its bound, one inside.
 TEST(CpuLogitsRatioKl, ClampsPassWhatIsAskedForAtTheirBounds) {
   using ops::logits_ratio_kl_backward::ClampGradient;
-  Backward call;
+  LogitsRatioKlGradient call;
   call.logits = Tensor(Dtype::f64, {2, 5}).fill([](int64_t) { return 2.0; });
   call.ids = integers({1, 2});
   call.lse = numbers({3, 3});
@@ -144,7 +144,7 @@ TEST(CpuLogitsRatioKl, ClampsPassWhatIsAskedForAtTheirBounds) {
 // Conflict 3: an active id out of range is reported and its row is NaN; a masked one is not read.
 TEST(CpuLogitsRatioKl, AnActiveIdOutOfRangeIsADataErrorAndAMaskedOneIsNotLookedAt) {
   LogitsRatioKl c = make_case(Dtype::f32, 5, 11);
-  Backward backward = backward_of(c);
+  LogitsRatioKlGradient backward = backward_of(c);
   c.mask = backward.mask = flags({1, 0, 1, 1, 1});
   c.ids.set_int(1, std::numeric_limits<int64_t>::min());
   backward.ids = c.ids;
@@ -205,7 +205,7 @@ TEST(CpuLogitsRatioKl, NothingLeaksFromAMaskedToken) {
     c.params.masked_ratio = masked_ratio;
     c.old_logp.set(1, kNan);
     for (int64_t v = 0; v < 7; ++v) c.logits.set(7 + v, kNan);
-    Backward backward = backward_of(c);
+    LogitsRatioKlGradient backward = backward_of(c);
     backward.grad_ratio.set(1, kNan);
     const auto out = run(c);
     EXPECT_EQ(out.error.kind, cpu::kNoDataError);

@@ -11,7 +11,7 @@
 namespace rlk::test {
 namespace {
 
-void expect_golden(LogpCase& c) {
+void expect_golden_gradients(LogpCase& c) {
   const auto expected = golden_logp_backward(c);
   const LogpBackwardOutputs got = run_logp_backward(c, cpu::serial_parallel());
   const Dtype dtype = c.logits.dtype();
@@ -61,10 +61,10 @@ TEST(CpuLogpBackward, MatchesGoldenForEveryOption) {
         add_gradients(c, option % 2 == 0, option % 3 == 0, 12);
         c.want_grad_bias = option % 4 == 1;
         c.in_place = option % 2 == 0;
-        expect_golden(c);
+        expect_golden_gradients(c);
         c.in_place = !c.in_place;
         c.want_grad_bias = !c.want_grad_bias;
-        expect_golden(c);
+        expect_golden_gradients(c);
       }
     }
   });
@@ -81,7 +81,7 @@ TEST(CpuLogpBackward, MinusInfinityLogitsGetExactlyZero) {
         add_gradients(c, true, true, 4);
         c.lse.set(2, kNan);  // as of a row with a NaN
         c.want_grad_bias = true;
-        expect_golden(c);
+        expect_golden_gradients(c);
         const LogpBackwardOutputs got = run_logp_backward(c, cpu::serial_parallel());
         for (int64_t v = 0; v < 100; v += 3) {
           EXPECT_EQ(got.grad_logits.get(100 + v), 0.0) << v;
@@ -100,14 +100,14 @@ TEST(CpuLogpBackward, ARowWithoutFiniteLogitIsADataError) {
         for (int64_t v = 0; v < vocab; ++v) c.logits.set(row * vocab + v, -kInfinity);
         add_gradients(c, false, false, 4);
         c.want_grad_bias = bias;
-        expect_golden(c);
+        expect_golden_gradients(c);
         const LogpBackwardOutputs got = run_logp_backward(c, cpu::serial_parallel());
         EXPECT_EQ(got.error.kind, cpu::kNoFiniteLogit);
         EXPECT_EQ(got.error.row, row);
         EXPECT_TRUE(std::isnan(got.grad_logits.get(row * vocab + vocab - 1)));
         c.params.global_vocab = vocab + 5;  // of a shard it is legal
         c.lse.set(row, 1.0);
-        expect_golden(c);
+        expect_golden_gradients(c);
         EXPECT_EQ(run_logp_backward(c, cpu::serial_parallel()).error.kind, cpu::kNoDataError);
       }
     }
@@ -124,7 +124,7 @@ TEST(CpuLogpBackward, IgnoredRowsAroundWholeBlocksOfColumns) {
       c.ids.set_int(1, c.params.ignore_index);
       add_gradients(c, false, false, 4);
       c.want_grad_bias = bias;
-      expect_golden(c);
+      expect_golden_gradients(c);
     }
   }
 }
@@ -136,7 +136,7 @@ TEST(CpuLogpBackward, ARowWhoseFirstBlocksAreMaskedIsNoDataError) {
     c.ids.set_int(1, 4500);
     add_gradients(c, true, true, 12);
     c.want_grad_bias = bias;
-    expect_golden(c);
+    expect_golden_gradients(c);
     EXPECT_EQ(run_logp_backward(c, cpu::serial_parallel()).error.kind, cpu::kNoDataError);
   }
 }
@@ -147,7 +147,7 @@ TEST(CpuLogpBackward, GradientsWhoseDifferenceLeavesFp32AreNotLost) {
     add_gradients(c, true, false, 12);
     c.grad_logp.fill([](int64_t) { return -3e38; });
     c.grad_lse.fill([](int64_t) { return 3e38; });
-    expect_golden(c);
+    expect_golden_gradients(c);
   });
 }
 
@@ -205,7 +205,7 @@ TEST(CpuLogpBackward, RowIndicesMustIncrease) {
       if (ignored >= 0) c.ids.set_int(ignored, -100);
       add_gradients(c, false, false, 4);
       c.want_grad_bias = true;
-      expect_golden(c);
+      expect_golden_gradients(c);
     }
   }
 }
@@ -263,7 +263,7 @@ TEST(CpuLogpBackward, AnIdOutOfRangeMakesItsRowNan) {
   add_gradients(c, false, false, 4);
   c.ids.set_int(1, 37).set_int(3, -2);
   c.want_grad_bias = true;
-  expect_golden(c);
+  expect_golden_gradients(c);
   const LogpBackwardOutputs got = run_logp_backward(c, cpu::serial_parallel());
   EXPECT_EQ(got.error.kind, cpu::kIdOutOfRange);
   EXPECT_EQ(got.error.row, 1);
@@ -281,7 +281,7 @@ TEST(CpuLogpBackward, ExtremeGradientsAndParametersStayInRange) {
     if (variant == 2) c.params.softcap = 1e22;
     add_gradients(c, true, true, 4);
     if (variant == 3) c.grad_logp.set(0, 3e38).set(1, 1e-38);
-    expect_golden(c);
+    expect_golden_gradients(c);
   }
 }
 

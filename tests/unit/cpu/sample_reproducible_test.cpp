@@ -23,10 +23,10 @@ void emulated_sample_kept(const float* x, const uint64_t* w, int64_t count, floa
 namespace rlk::test {
 namespace {
 
-constexpr int64_t kRows = 13, kVocab = 35001;  // more than one task's share of a row
+constexpr int64_t kLongRows = 13, kLongVocab = 35001;  // more than one task's share of a row
 // Rows of every kind: filters alone and together, none, greedy, many ties, without a distribution.
 SampleCase batch(Dtype dtype) {
-  SampleCase c = random_rows(dtype, kRows, kVocab, 8);
+  SampleCase c = random_rows(dtype, kLongRows, kLongVocab, 8);
   c.params.seed = 1234;
   c.params.step = 17;
   const std::vector<double> temperature = {1, 0.7, 1.3, 0, 1, 1, 2, 0.5, 1, 1, 1, 0.9, 1};
@@ -41,11 +41,11 @@ SampleCase batch(Dtype dtype) {
   c.per_row(c.top_ps, Dtype::f32, row(top_p));
   c.per_row(c.min_ps, Dtype::f32, row(min_p));
   Tensor& logits = c.logits;
-  for (int64_t v = 0; v < kVocab; ++v) {
-    logits.set(8 * kVocab + v, v == 34999 ? kNan : 0);
-    logits.set(9 * kVocab + v, static_cast<double>(v % 3));
-    if (v == 20000 || v == 34000) logits.set(3 * kVocab + v, 50);  // the greedy row's
-    if (v % 1000 != 999) logits.set(12 * kVocab + v, -kInfinity);
+  for (int64_t v = 0; v < kLongVocab; ++v) {
+    logits.set(8 * kLongVocab + v, v == 34999 ? kNan : 0);
+    logits.set(9 * kLongVocab + v, static_cast<double>(v % 3));
+    if (v == 20000 || v == 34000) logits.set(3 * kLongVocab + v, 50);  // the greedy row's
+    if (v % 1000 != 999) logits.set(12 * kLongVocab + v, -kInfinity);
   }
   return c;
 }
@@ -83,7 +83,7 @@ protected:
     const SampleOutputs got = run_sample(part, hook);
     const auto expect_rows = [&](const char* name, const Tensor& output, const golden::Output& expected) {
       const std::vector<double>& wanted = expected.value;
-      const auto width = static_cast<int64_t>(wanted.size()) / kRows;
+      const auto width = static_cast<int64_t>(wanted.size()) / kLongRows;
       int64_t different = 0;
       for (int64_t k = 0; k < output.size(); ++k) {
         const int64_t row = which.empty() ? k / width : which[static_cast<size_t>(k / width)];
@@ -109,17 +109,17 @@ std::vector<int64_t> range(int64_t first, int64_t count) {
 }
 
 TEST_F(SampleReproducible, OverBatchSize) {
-  for (int64_t rows = 1; rows <= kRows; ++rows) {
+  for (int64_t rows = 1; rows <= kLongRows; ++rows) {
     for (const cpu::ParallelFor& hook : {cpu::serial_parallel(), threads_parallel(3)}) {
       expect_same(range(0, rows), hook);
-      expect_same(range(kRows - rows, rows), hook);
+      expect_same(range(kLongRows - rows, rows), hook);
     }
   }
 }
 
 TEST_F(SampleReproducible, OverPosition) {
-  std::vector<int64_t> order = range(0, kRows);
-  for (int64_t turn = 0; turn < kRows; ++turn) {
+  std::vector<int64_t> order = range(0, kLongRows);
+  for (int64_t turn = 0; turn < kLongRows; ++turn) {
     std::rotate(order.begin(), order.begin() + 1, order.end());
     expect_same(order, threads_parallel(2));
   }
@@ -133,7 +133,7 @@ TEST_F(SampleReproducible, OverThreadCount) {
   expect_same(backwards_parallel());
   for (int64_t threads = 1; threads <= 8; ++threads) {
     expect_same(threads_parallel(threads));
-    for (int64_t n = 0; n < kRows; ++n) expect_same({n}, threads_parallel(threads));
+    for (int64_t n = 0; n < kLongRows; ++n) expect_same({n}, threads_parallel(threads));
   }
 }
 
@@ -151,7 +151,7 @@ TEST_F(SampleReproducible, OverInstructionSet) {
 // Where the parts of a row lie, in every tensor that has tokens.
 TEST(CpuSample, MatchesGoldenForLongRowsOfEveryStride) {
   for (const Strides strides : {Strides::contiguous, Strides::gaps, Strides::reversed}) {
-    SampleCase c = random_rows(Dtype::f16, 2, kVocab, 31, strides);
+    SampleCase c = random_rows(Dtype::f16, 2, kLongVocab, 31, strides);
     c.params.top_p = 0.97;
     c.params.repetition_penalty = 1.2;
     c.params.frequency_penalty = 0.3;

@@ -13,7 +13,7 @@ namespace rlk::test {
 namespace {
 
 using TopkKl = CallOf<ops::TopkKl>;
-using Backward = CallOf<ops::TopkKlBackward>;
+using TopkKlGradient = CallOf<ops::TopkKlBackward>;
 using ops::topk_kl_backward::ClampGradient;
 
 TopkKl make_case(Dtype dtype, int64_t rows, int64_t vocab, int64_t k) {
@@ -26,9 +26,9 @@ TopkKl make_case(Dtype dtype, int64_t rows, int64_t vocab, int64_t k) {
   c.lse = c.student_mass = c.teacher_mass = wanted();
   return c;
 }
-Backward backward_of(const TopkKl& c) {
+TopkKlGradient backward_of(const TopkKl& c) {
   const auto out = run(c);
-  Backward backward;
+  TopkKlGradient backward;
   backward.logits = c.logits;
   backward.ids = c.ids;
   backward.teacher_logp = c.teacher_logp;
@@ -64,7 +64,7 @@ TEST(CpuTopkKl, IsVerlsForwardKlAndItsGradient) {
     c.params.logp_clamp = clamp;
     const double least = clamp > 0 ? -clamp : -kInfinity;
     const auto got = run(c);
-    const Backward backward = backward_of(c);
+    const TopkKlGradient backward = backward_of(c);
     const Tensor gradient = run(backward).grad_logits;
     const auto golden = golden_answer(c);
     const auto golden_gradient = golden_answer(backward).grad_logits;
@@ -102,7 +102,7 @@ TEST(CpuTopkKl, MatchesGoldenOnEveryInstructionSetAndBitsDoNotDependOnThreads) {
         const auto out = run(c);
         EXPECT_TRUE(matches(out.loss, expected.loss, dtype));
         EXPECT_TRUE(matches(out.student_mass, expected.student_mass, dtype));
-        const Backward backward = backward_of(c);
+        const TopkKlGradient backward = backward_of(c);
         const Tensor gradient = run(backward).grad_logits;
         EXPECT_TRUE(matches(gradient, golden_answer(backward).grad_logits, dtype));
         for (const cpu::ParallelFor& hook : other_hooks()) {
@@ -116,7 +116,7 @@ TEST(CpuTopkKl, MatchesGoldenOnEveryInstructionSetAndBitsDoNotDependOnThreads) {
 
 // 2 - 3 is a log-probability of -1 exactly, which is the clamp.
 TEST(CpuTopkKl, TheClampPassesWhatIsAskedForAtItsBound) {
-  Backward call;
+  TopkKlGradient call;
   call.logits = Tensor(Dtype::f64, {1, 4}).fill([](int64_t) { return 2.0; });
   call.ids = Tensor(Dtype::i64, {1, 1}).set_int(0, 2);
   call.teacher_logp = numbers({-0.5}, {1, 1});
@@ -138,7 +138,7 @@ TEST(CpuTopkKl, TheClampPassesWhatIsAskedForAtItsBound) {
 }
 
 TEST(CpuTopkKl, ANanOfTheTeacherMakesItsRowNanAlsoWhereTheStudentIsClamped) {
-  Backward call;
+  TopkKlGradient call;
   call.logits = Tensor(Dtype::f64, {1, 4}).fill([](int64_t) { return 2.0; });
   call.ids = Tensor(Dtype::i64, {1, 1}).set_int(0, 2);
   call.teacher_logp = numbers({kNan}, {1, 1});
@@ -155,7 +155,7 @@ TEST(CpuTopkKl, ANanOfTheTeacherMakesItsRowNanAlsoWhereTheStudentIsClamped) {
 
 TEST(CpuTopkKl, ActiveIdsOutOfRangeAreDataErrorsAndMaskedOnesAreNotLookedUp) {
   TopkKl c = make_case(Dtype::f32, 5, 11, 3);
-  Backward backward = backward_of(c);
+  TopkKlGradient backward = backward_of(c);
   c.mask = backward.mask = flags({1, 0, 1, 1, 1});
   c.ids.set_int(3, std::numeric_limits<int64_t>::min());
   backward.ids = c.ids;
