@@ -28,8 +28,7 @@ The strongest of these, for each operator and plugin:
 - **hardware**: a report of the conformance suite, passed on the vendor's hardware (`REPORTS.md`); the plugin is `active`
 - **real runtime**: the vendor's own runtime ran it, without a card
 - **simulated**: a test runs it on a simulated runtime of the vendor's names; of the hardware this shows nothing. With
-  `RLK_TEST_LONG=1`: the long run has it; an ordinary run has at most one dtype of it. Of the programs that Ascend and
-  Cambricon share an ordinary run has each on one of the two
+  `RLK_TEST_LONG=1`: the long run has it; an ordinary run has at most one dtype of it
 - **compiled only**: it is built, and no test runs it
 - **declined**: it is built and declines every call, with a reason
 

@@ -1,6 +1,6 @@
 """The operators that are composed of a vendor's primitives (plugins/composed), on the simulated runtimes of Ascend and
-Cambricon: each is verified in what it serves, and what it declines has a reason. An ordinary run tries each on one of the
-two in one dtype, which are others for the next operator; the long run all. What this cannot show is the vendors'
+Cambricon: each is verified in what it serves, and what it declines has a reason. An ordinary run tries one dtype of
+each, which is another for the next operator, in small tensors; the long run all. What this cannot show is the vendors'
 arithmetic."""
 import glob
 import os
