@@ -22,7 +22,9 @@ __device__ __forceinline__ void token_short_pass(const TokenArgs& args) {
   const TokenView view(args);
   const auto& rules = token_rules<typename Pass::Rules>(args);
   const auto is_there = [](int i) { return (Pass::kAbsent >> i & 1) == 0; };
-  for (int64_t chunk = blockIdx.x; chunk < args.chunks; chunk += gridDim.x) {
+  for (int64_t at = blockIdx.x; at < args.chunks; at += gridDim.x) {
+    // A pass that sums nothing comes last: what the one before it read last may still be in a cache.
+    const int64_t chunk = kSums > 0 ? at : args.chunks - 1 - at;
     const int64_t b = view.row_of(chunk);
     const int64_t begin = (chunk - b * args.chunks_of_each) * kTokenChunk, limit = begin + kTokenChunk;
     const int64_t end = limit < args.length ? limit : args.length;

@@ -133,7 +133,7 @@ __device__ __forceinline__ void read_brief(const unsigned char* place, TokenBits
   if constexpr (kIsBytes) {
     bits[0] = *reinterpret_cast<const uint32_t*>(place);
   } else {
-    const uint4 pack = load_stream(place);
+    const uint4 pack = *reinterpret_cast<const uint4*>(place);  // the next pass reads it again
     bits[0] = pack.x;
     bits[1] = pack.y;
     bits[2] = pack.z;
