@@ -53,17 +53,14 @@ __device__ __forceinline__ CrossEntropyRow cross_entropy_row(Row& row, simt::Row
 
 RLK_SIMT_ROWS_THEN_ALL(CrossEntropy,
                        (streamed(logits), integer_of_row(ids), integer_of_row(mask), or_one(class_weight),
-                        of_row(token_loss), of_row(lse), of_call(loss), of_call(z_loss), kept(entropy), kept(square)),
+                        of_row(token_loss), of_row(lse), of_call(loss), of_call(z_loss), kept(entropy), kept(square),
+                        kept(active), kept(weight)),
                        (CrossEntropyTerms, terms, cross_entropy_terms(call.params, call.class_weight != nullptr)), ({
                          const auto sums = all.sums<4>(all.rows(), [&](int64_t n, double(&term)[4]) {
-                           const int64_t target = all.integer(ids, n, 0);
-                           const bool is_active = target != terms.ignore_index && all.integer(mask, n, 1) != 0;
-                           term[0] = all.get(entropy, n);
-                           term[1] = all.get(square, n);
-                           term[2] = is_active ? 1 : 0;
-                           term[3] = is_active && target >= 0 && target < all.columns()
-                                         ? all.get(class_weight, 0, target, 1)
-                                         : 0;
+                           term[0] = all.kept(entropy, n);
+                           term[1] = all.kept(square, n);
+                           term[2] = all.kept(active, n);
+                           term[3] = all.kept(weight, n);
                          });
                          const auto share = cross_entropy_shares(terms, sums.value[3], sums.value[2]);
                          const double of_squares = reduced(terms, sums.value[1], share.square);
@@ -72,15 +69,19 @@ RLK_SIMT_ROWS_THEN_ALL(CrossEntropy,
                        }),
                        {
                          const int64_t target = row.integer(ids, 0);
+                         const bool is_active = target != terms.ignore_index && row.integer(mask, 1) != 0;
+                         const bool is_column = target >= 0 && target < row.columns();
                          CrossEntropyRow of{0, 0, 0};
-                         if (target != terms.ignore_index && row.integer(mask, 1) != 0) {
-                           if (target < 0 || target >= row.columns()) {
+                         if (is_active) {
+                           if (!is_column) {
                              row.report(simt::kDataIdOutOfRange, target);
                              of = {NAN, terms.square_scale > 0 ? NAN : 0, NAN};
                            } else {
                              of = cross_entropy_row(row, logits, class_weight, terms, target);
                            }
                          }
+                         row.put(active, is_active ? 1.0 : 0.0);
+                         row.put(weight, is_active && is_column ? row.get(class_weight, target, 1) : 0.0);
                          row.put(entropy, of.entropy);
                          row.put(square, of.square);
                          row.put(token_loss, of.entropy + of.square);

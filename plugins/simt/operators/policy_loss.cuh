@@ -2,6 +2,8 @@
 // hangs on whole sequences and, in the gradient, on the number of tokens that a mask leaves.
 #include "../skeleton/tokens.cuh"
 
+#include "../skeleton/short_power.cuh"
+
 #include <rlk/formula/policy_passes.hpp>
 
 namespace rlk::formula {
@@ -64,69 +66,39 @@ RLK_FORMULA BriefTerm brief_term(D d, const PolicyState<true>& state, const doub
 }
 // The same in fp32, of tokens that leave no doubt: those whose ratio is not near a bound. Where the advantage is
 // negative the ratio is clamped to [low, dual], elsewhere to at most high.
-struct ShortBounds {
-  float bound, less, more;
-};
-RLK_FORMULA ShortBounds short_bounds(double bound) {
-  return {static_cast<float>(bound), static_cast<float>(Mul(bound, 1 - 0x1p-19)),
-          static_cast<float>(Mul(bound, 1 + 0x1p-19))};
-}
 struct ShortRules {
-  ShortBounds low, high, dual;
+  float low, high, dual;
   float advantage, of_loss;  // of the sequence
   bool is_sure;
 };
 RLK_FORMULA ShortRules short_rules(const PolicyState<true>& state) {
-  const double low = state.rules.ratio_low, high = state.rules.ratio_high;
   const double dual = state.rules.dual_clip > 0 ? state.rules.dual_clip : __builtin_huge_val();
+  const double low = at_most(Lane<double>(), dual, state.rules.ratio_low), size = Abs(state.of_loss);
   ShortRules rules{};
-  rules.low = short_bounds(low < 0 ? 0 : at_most(Lane<double>(), dual, low));
-  rules.high = short_bounds(high);
-  rules.dual = short_bounds(dual);
+  rules.low = low < 0 ? 0 : static_cast<float>(low);
+  rules.high = static_cast<float>(state.rules.ratio_high);
+  rules.dual = static_cast<float>(dual);
   rules.advantage = static_cast<float>(state.sequence_advantage);
   rules.of_loss = static_cast<float>(state.of_loss);
-  const double size = Abs(state.of_loss);
   rules.is_sure = rules.advantage == state.sequence_advantage && ((size > 0x1p-60 && size < 0x1p20) || size == 0);
   return rules;
 }
-// The power of two whose exponent's bits are the lowest of x.
-RLK_FORMULA float power_of_bits(float x) {
-  uint32_t bits = 0;
-  float power = 0;
-  __builtin_memcpy(&bits, &x, sizeof(bits));
-  bits <<= 23;
-  __builtin_memcpy(&power, &bits, sizeof(power));
-  return power;
-}
+// No question is left out for the answer to another, as above.
 struct ShortTerm {
-  float product;  // of the ratio, minus the advantage and a factor
-  float bound;    // of which a ratio outside has come to the wrong side
+  float value;  // minus the advantage, times a factor, times the clamped ratio
   bool is_inside, is_sure;
 };
-// Good to a few units: half of one in the power, half in each product.
+// Good to a few units: two in the ratio, half of one in each product.
 RLK_FORMULA ShortTerm short_term(const ShortRules& rules, float minus_a, float factor, float logp, float old_logp) {
-  const Lane<float> d;
-  const float x = Sub(logp, old_logp), back = Sub(logp, x);
-  const float lost = Add(Sub(logp, Add(x, back)), Sub(back, old_logp));
-  // 1.5 2^23 + 127: the sum's low bits are the exponent of a power of two.
-  const float log2_e = 1.44269502f, log2_e_low = 1.92596303e-8f, to_exponent = 12583039.0f;
-  const float shifted = MulAdd(x, log2_e, to_exponent), n = Sub(shifted, to_exponent);
-  const float f = MulAdd(lost, log2_e, MulAdd(x, log2_e_low, MulAdd(x, log2_e, -n)));
-  const float part = Mul(f, horner(d, f, 0.00015353361833551037, 0.0013398874441770924, 0.009618437358200147,
-                                   0.055503324710386034, 0.24022647913620948, 0.693147202855121));
-  const float scale = power_of_bits(shifted), ratio = MulAdd(part, scale, scale);
-  const float scaled = Mul(Mul(minus_a, scale), factor);
-  const bool is_negative = minus_a > 0;
-  const float low_less = is_negative ? rules.low.less : -1, low_more = is_negative ? rules.low.more : -1;
-  const float high_less = is_negative ? rules.dual.less : rules.high.less;
-  const float high_more = is_negative ? rules.dual.more : rules.high.more;
-  const bool is_low = ratio < low_less;
-  const bool is_high = ratio > high_more;
+  const Two<float> x = short_difference(logp, old_logp);
+  const float ratio = short_power(x.first, x.second).value(), doubt = Mul(ratio, 0x1p-19f);
+  const float low = minus_a > 0 ? rules.low : -1, high = minus_a > 0 ? rules.dual : rules.high;
+  const float bounded = ratio < low ? low : ratio > high ? high : ratio;
   ShortTerm term;
-  term.product = MulAdd(part, scaled, scaled);
-  term.bound = is_low ? rules.low.bound : is_negative ? rules.dual.bound : rules.high.bound;
-  term.is_inside = ratio > low_more && ratio < high_less;
-  term.is_sure = (term.is_inside || is_low || is_high) && Abs(x) < 16 && Abs(term.product) < INFINITY;
+  term.value = Mul(Mul(minus_a, factor), bounded);
+  term.is_inside = bounded == ratio;
+  const bool is_apart = (Abs(Sub(ratio, low)) > doubt) & (Abs(Sub(ratio, high)) > doubt);
+  term.is_sure = is_apart & (Abs(x.first) < 16) & (Abs(term.value) < INFINITY);
   return term;
 }
 constexpr unsigned kBriefBytes = 1u << PolicyPlace::mask;
@@ -274,22 +246,19 @@ struct BriefPolicyLosses : PlainPolicyLosses {
     return short_rules(policy_state<true>(rules, view, b));
   }
   template <int ins, int outs, int count>
-  static RLK_FORMULA unsigned in_short(const ShortRules& state, const float (&in)[ins][count], double* sums,
-                                       float (&out)[outs][count]) {
-    unsigned left = 0;
-    int counted = 0;
+  static RLK_FORMULA bool in_short(const ShortRules& state, const float (&in)[ins][count], double* sums,
+                                   float (&out)[outs][count]) {
+    bool is_sure = state.is_sure;
     for (int s = 0; s < count; ++s) {
       const float minus_a = -Add(in[PolicyPlace::advantages][s], state.advantage);
       const ShortTerm term = short_term(state, minus_a, 1, in[PolicyPlace::logp][s], in[PolicyPlace::old_logp][s]);
-      const float loss = term.is_inside ? term.product : Mul(minus_a, term.bound);
-      const bool active = in[PolicyPlace::mask][s] != 0, is_sure = term.is_sure && state.is_sure;
-      out[0][s] = active ? loss : 0;
-      add_to(sums[kLoss], is_sure ? out[0][s] : 0);
-      if (active && is_sure) ++counted;
-      if (active && !is_sure) left |= 1u << s;
+      const bool active = in[PolicyPlace::mask][s] != 0;
+      out[0][s] = active ? term.value : 0;
+      add_to(sums[kActive], active ? 1 : 0);
+      add_to(sums[kLoss], out[0][s]);
+      is_sure = is_sure & (term.is_sure | !active);
     }
-    add_to(sums[kActive], counted);
-    return left;
+    return is_sure;
   }
   template <class D>
   static RLK_FORMULA void token(D d, const PolicyState<true>& state, const double* in, double* sums, double* out) {
@@ -390,18 +359,18 @@ struct BriefPolicyGradients : PlainPolicyGradients {
     return short_rules(gradient_state<true>(rules, view, b));
   }
   template <int ins, int outs, int count>
-  static RLK_FORMULA unsigned in_short(const ShortRules& state, const float (&in)[ins][count], double*,
-                                       float (&out)[outs][count]) {
-    unsigned left = 0;
+  static RLK_FORMULA bool in_short(const ShortRules& state, const float (&in)[ins][count], double*,
+                                   float (&out)[outs][count]) {
+    bool is_sure = state.is_sure;
     for (int s = 0; s < count; ++s) {
       const float minus_a = -Add(in[PolicyPlace::advantages][s], state.advantage);
       const ShortTerm term =
           short_term(state, minus_a, state.of_loss, in[PolicyPlace::logp][s], in[PolicyPlace::old_logp][s]);
       const bool active = in[PolicyPlace::mask][s] != 0;
-      out[0][s] = active && term.is_inside ? term.product : 0;
-      if (active && !(term.is_sure && state.is_sure)) left |= 1u << s;
+      out[0][s] = active & term.is_inside ? term.value : 0;
+      is_sure = is_sure & (term.is_sure | !active);
     }
-    return left;
+    return is_sure;
   }
   template <class D>
   static RLK_FORMULA void token(D d, const PolicyState<true>& state, const double* in, double*, double* out) {

@@ -1,6 +1,8 @@
 // Importance ratio and KL estimate of every token, and their gradient.
 #include "../skeleton/map.cuh"
 
+#include "../skeleton/short_power.cuh"
+
 #include <rlk/formula/ratio_kl.hpp>
 
 namespace rlk::formula {
@@ -14,30 +16,6 @@ struct ShortRatioKl {
   Two<float> values;
   bool is_sure;
 };
-struct ShortPower {
-  float part, scale;  // e^x is (1 + part) scale, scale a power of two
-};
-// Of x + lost, |x| < 80.
-RLK_FORMULA ShortPower short_power(float x, float lost) {
-  const Lane<float> d;
-  // 1.5 2^23 + 127: the sum's low bits are the exponent of a power of two.
-  const float log2_e = 1.44269502f, log2_e_low = 1.92596303e-8f, to_exponent = 12583039.0f;
-  const float shifted = MulAdd(x, log2_e, to_exponent), n = Sub(shifted, to_exponent);
-  const float f = MulAdd(lost, log2_e, MulAdd(x, log2_e_low, MulAdd(x, log2_e, -n)));
-  uint32_t bits = 0;
-  ShortPower power{};
-  __builtin_memcpy(&bits, &shifted, sizeof(bits));
-  bits <<= 23;
-  __builtin_memcpy(&power.scale, &bits, sizeof(bits));
-  power.part = Mul(f, horner(d, f, 0.00015353361833551037, 0.0013398874441770924, 0.009618437358200147,
-                             0.055503324710386034, 0.24022647913620948, 0.693147202855121));
-  return power;
-}
-// a - b exactly: a number and what it has lost.
-RLK_FORMULA Two<float> short_difference(float a, float b) {
-  const float x = Sub(a, b), back = Sub(a, x);
-  return {x, Add(Sub(a, Add(x, back)), Sub(back, b))};
-}
 // e^x - 1 - x of x + lost.
 RLK_FORMULA float short_above_tangent(float x, float lost) {
   const Lane<float> d;
@@ -66,8 +44,7 @@ RLK_FORMULA ShortRatioKl short_ratio_kl(Shape, const RatioKlTerms& terms, float 
   float ratio = 1;
   if (has_old) {
     const Two<float> x = short_difference(logp, old_logp);
-    const ShortPower power = short_power(x.first, x.second);
-    ratio = MulAdd(power.part, power.scale, power.scale);
+    ratio = short_power(x.first, x.second).value();
     out.is_sure = Abs(x.first) < terms.sure_x;
   }
   const bool is_kept = mask != 0;

@@ -20,6 +20,7 @@
 // The rows' text begins with row.hold() where the row is wanted: a masked row is not read. In what is done of all rows
 //
 //   all.sums<k>(count, f)          k sums of f(i, terms) over i < count, each in the order that count alone decides
+//   all.kept(ce, n)                what is kept of row n, with no question before it is read
 //   all.get(ce, n)                 all.integer(ids, n, absent), all.put(loss, value), all.put(by, value, place)
 //   all.of_block(rewards, b)       all.put_of_block(a, b, value) by the thread that comes there
 //
@@ -58,6 +59,11 @@ public:
     const RowTensor& tensor = args_.tensor[i];
     return tensor.data == nullptr ? absent : row_integer(tensor, at(tensor, n));
   }
+  // What the rows' text has kept of row n: nothing is asked of the tensor.
+  template <int i>
+  __device__ __forceinline__ double kept(RowName<i>, int64_t n) const {
+    return static_cast<const double*>(args_.tensor[i].data)[n];
+  }
   template <int i>
   __device__ __forceinline__ bool has(RowName<i>) const {
     return args_.tensor[i].data != nullptr;
@@ -91,38 +97,60 @@ public:
     return check_seqlens<kRowAllThreads>(of, true) < 0;
   }
 
+  // Where numbers are fp32 or less, fp64 has digits to spare for their sums.
   template <int count, class F>
   __device__ __forceinline__ AllSums<count> sums(int64_t terms, const F& f) const {
-    RowSum<true> total[count];
-#pragma unroll 4
-    for (int64_t i = threadIdx.x; i < terms; i += kRowAllThreads) {
-      double term[count];
-      f(i, term);
+    return args_.dtype == kMapF64 ? sums_of<true, count>(terms, f) : sums_of<false, count>(terms, f);
+  }
+
+private:
+  template <bool kLong, int count, class F>
+  __device__ __forceinline__ AllSums<count> sums_of(int64_t terms, const F& f) const {
+    constexpr int kWaves = kRowAllThreads / kWave, kAtOnce = 4;
+    static_assert(count <= kWaves && kWaves <= kWave, "a wave for each sum, a lane for each wave");
+    const int wave = static_cast<int>(threadIdx.x) / kWave, lane = static_cast<int>(threadIdx.x) % kWave;
+    RowSum<kLong> total[count];
+#pragma unroll 1
+    for (int64_t first = threadIdx.x; first < terms; first += kAtOnce * kRowAllThreads) {
+      double term[kAtOnce][count] = {};
 #pragma unroll
-      for (int k = 0; k < count; ++k) total[k].add(term[k]);
+      for (int i = 0; i < kAtOnce; ++i) {
+        if (first + i * kRowAllThreads < terms) f(first + i * kRowAllThreads, term[i]);
+      }
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+#pragma unroll
+        for (int k = 0; k < count; ++k) total[k].add(term[i][k]);
+      }
     }
-    constexpr int kWaves = kRowAllThreads / kWave;
-    __shared__ double part[count][kWaves];
-    AllSums<count> out;
+    __shared__ double part[count][kWaves], lost[count][kWaves];
 #pragma unroll
     for (int k = 0; k < count; ++k) {
 #pragma unroll
       for (int lanes = kWave / 2; lanes > 0; lanes /= 2) total[k].add(total[k].of_lane(lanes));
-      if (static_cast<int>(threadIdx.x) % kWave == 0) part[k][threadIdx.x / kWave] = total[k].value();
+      if (lane == 0) {
+        part[k][wave] = total[k].sum;
+        lost[k][wave] = total[k].lost;
+      }
     }
     __syncthreads();
+    if (wave < count) {
+      RowSum<kLong> all;
+      if (lane < kWaves) {
+        all.sum = part[wave][lane];
+        all.lost = lost[wave][lane];
+      }
 #pragma unroll
-    for (int k = 0; k < count; ++k) {
-      RowSum<true> sum;
-#pragma unroll 1
-      for (int w = 0; w < kWaves; ++w) sum.add(part[k][w]);
-      out.value[k] = sum.value();
+      for (int lanes = kWaves / 2; lanes > 0; lanes /= 2) all.add(all.of_lane(lanes));
+      if (lane == 0) part[wave][0] = all.value();
     }
+    __syncthreads();
+    AllSums<count> out;
+#pragma unroll
+    for (int k = 0; k < count; ++k) out.value[k] = part[k][0];
     __syncthreads();  // before the next sums write
     return out;
   }
-
-private:
   __device__ __forceinline__ int64_t at(const RowTensor& tensor, int64_t n) const {
     const int64_t block = n < args_.inner ? 0 : n / args_.inner;
     return block * tensor.outer + (n - block * args_.inner) * tensor.row;

@@ -125,12 +125,15 @@ __device__ __forceinline__ bool is_brief_tensor(const TokenTensor& tensor, int64
   return is_dtype && tensor.token == 1 && from % (kBytes * kTokenPack) == 0;
 }
 template <bool kIsBytes>
-__device__ __forceinline__ void read_brief(const TokenTensor& tensor, int64_t row, int64_t token, TokenBits& bits) {
-  const int64_t at = row * tensor.sequence + token;
+__device__ __forceinline__ unsigned char* brief_place(const TokenTensor& tensor, int64_t row, int64_t token) {
+  return static_cast<unsigned char*>(tensor.data) + (row * tensor.sequence + token) * (kIsBytes ? 1 : 4);
+}
+template <bool kIsBytes>
+__device__ __forceinline__ void read_brief(const unsigned char* place, TokenBits& bits) {
   if constexpr (kIsBytes) {
-    bits[0] = *reinterpret_cast<const uint32_t*>(static_cast<const uint8_t*>(tensor.data) + at);
+    bits[0] = *reinterpret_cast<const uint32_t*>(place);
   } else {
-    const uint4 pack = load_stream(static_cast<const float*>(tensor.data) + at);
+    const uint4 pack = *reinterpret_cast<const uint4*>(place);  // the next pass reads it again
     bits[0] = pack.x;
     bits[1] = pack.y;
     bits[2] = pack.z;
@@ -164,7 +167,7 @@ __device__ __forceinline__ double count_bytes(const TokenTensor& tensor, int64_t
   for (int i = 0; i < kWords; ++i) {
     if (first > end - kTokenPack) continue;
     TokenBits bits;
-    read_brief<true>(tensor, row, first, bits);
+    read_brief<true>(brief_place<true>(tensor, row, first), bits);
     count += ((((bits[0] & 0x7f7f7f7fu) + 0x7f7f7f7fu) | bits[0]) >> 7) & 0x01010101u;
     first += kStep;
   }
@@ -178,15 +181,13 @@ __device__ __forceinline__ double number_brief(const TokenTensor& tensor, int64_
   return static_cast<double>(static_cast<const float*>(tensor.data)[at]);
 }
 template <class Number>
-__device__ __forceinline__ void put_brief(const TokenTensor& tensor, int64_t row, int64_t token,
-                                          const Number (&number)[kTokenPack]) {
-  if (tensor.data == nullptr) return;
+__device__ __forceinline__ void put_brief(unsigned char* place, const Number (&number)[kTokenPack]) {
   float pack[kTokenPack];
   uint4 bits;
 #pragma unroll
   for (int i = 0; i < kTokenPack; ++i) pack[i] = Narrow<float>::of(number[i]);
   __builtin_memcpy(&bits, pack, sizeof(bits));
-  store_stream(static_cast<float*>(tensor.data) + row * tensor.sequence + token, bits);
+  store_stream(place, bits);
 }
 
 // View: TokenView, which puts what is no pack.

@@ -248,7 +248,7 @@ __device__ __forceinline__ void brief_packs(const TokenArgs& args, const State& 
   const auto is_there = [&](int i) { return kCommon ? (Pass::kAbsent >> i & 1) == 0 : args.tensor[i].data != nullptr; };
   const auto read = [&] {
     each_used<Pass>([&](int i, auto bytes) {
-      if (is_there(i)) read_brief<bytes.value>(args.tensor[i], row, first, bits[i]);
+      if (is_there(i)) read_brief<bytes.value>(brief_place<bytes.value>(args.tensor[i], row, first), bits[i]);
     });
   };
   if (first <= last) read();
@@ -261,7 +261,10 @@ __device__ __forceinline__ void brief_packs(const TokenArgs& args, const State& 
     if (first <= last) read();
     compute_pack<formula::BriefLongLane, Pass>(state, own - sequence_begin, kTokenPack, number, sums, result);
 #pragma unroll
-    for (int i = 0; i < kOuts; ++i) put_brief(args.tensor[kIns + i], row, own, result[i]);
+    for (int i = 0; i < kOuts; ++i) {
+      const TokenTensor& tensor = args.tensor[kIns + i];
+      if (tensor.data != nullptr) put_brief(brief_place<false>(tensor, row, own), result[i]);
+    }
   }
 }
 // Whether a pass has bytes().
