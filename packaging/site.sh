@@ -50,9 +50,9 @@ contents Decisions '[0-9]*' >> "$pages/docs/decisions/README.md"
 rm -rf "$work/unfinished/.buildinfo" "$work/unfinished/_sources"
 # Whose scripts and styles are in it, as their licences ask.
 for tool in sphinx furo sphinx_basic_ng pygments snowballstemmer; do
-  for file in "$tools"/lib/python3*/site-packages/"$tool"-*.dist-info/{,licenses/}{LICENSE,LICENSE.rst,COPYING}; do
-    [ ! -e "$file" ] || { printf '== %s\n\n' "$tool"; cat "$file"; echo; }
-  done
+  text=$(find "$tools"/lib/python3*/site-packages/"$tool"-*.dist-info \( -name 'LICENSE*' -o -name COPYING \) -exec cat {} +)
+  [ -n "$text" ] || { echo "site: $tool was installed without the text of its licence" >&2; exit 1; }
+  printf '== %s\n\n%s\n\n' "$tool" "$text"
 done > "$work/unfinished/_static/LICENSES.txt"
 mv "$work/unfinished" "$work/html"  # so that an installation has all of it or none
 echo "$work/html/index.html"
