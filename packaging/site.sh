@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # All pages as one site to browse and search: build/site/html/index.html, readable from the disk. Made by Sphinx with MyST
-# and the theme furo, from PyPI, in an environment of its own. A link that leads nowhere is an error.
+# and the theme furo, from PyPI, in an environment of its own. A link that leads nowhere is an error. Where the site is there,
+# `cmake --install` and the Debian package have it as share/doc/rlk/html.
 #
 #   packaging/site.sh                  the pages that build/release installs; builds rlk-plugins, which writes the operators'
 #   packaging/site.sh --build FOLDER   those of a build that is done
@@ -30,7 +31,7 @@ if [ -z "$build" ]; then
   cmake --build "$build" --target rlk-plugins
 fi
 
-rm -rf "$pages" "$work/html"
+rm -rf "$pages" "$work/html" "$work/unfinished"
 cmake --install "$build" --prefix "$work/prefix" --component pages > "$work/install.log"
 mv "$work/prefix/share/doc/rlk" "$pages"
 mv "$pages/README.md" "$pages/index.md"
@@ -44,5 +45,14 @@ contents() { printf '\n```{toctree}\n:hidden:\n:glob:\n:caption: %s\n\n' "$1"; p
 } >> "$pages/index.md"
 contents Operators '[a-z]*' >> "$pages/operators/README.md"
 contents Decisions '[0-9]*' >> "$pages/docs/decisions/README.md"
-"$tools/bin/sphinx-build" -q -W --keep-going -c packaging/site -d "$work/doctrees" -b html "$pages" "$work/html"
+"$tools/bin/sphinx-build" -q -W --keep-going -c packaging/site -d "$work/doctrees" -b html "$pages" "$work/unfinished"
+# What is left is for Sphinx itself: how it was called, and the sources' folder, which is empty.
+rm -rf "$work/unfinished/.buildinfo" "$work/unfinished/_sources"
+# Whose scripts and styles are in it, as their licences ask.
+for tool in sphinx furo sphinx_basic_ng pygments snowballstemmer; do
+  text=$(find "$tools"/lib/python3*/site-packages/"$tool"-*.dist-info \( -name 'LICENSE*' -o -name COPYING \) -exec cat {} +)
+  [ -n "$text" ] || { echo "site: $tool was installed without the text of its licence" >&2; exit 1; }
+  printf '== %s\n\n%s\n\n' "$tool" "$text"
+done > "$work/unfinished/_static/LICENSES.txt"
+mv "$work/unfinished" "$work/html"  # so that an installation has all of it or none
 echo "$work/html/index.html"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What this machine can check, from a clean clone, as root or a user: formatting, generated files, the release build with
-# all tests, Python's with torch and the trainers (test-python.sh), the quickstart, clang-tidy on what changed, and parts
-# by clang under AddressSanitizer + UndefinedBehaviorSanitizer and under ThreadSanitizer.
+# all tests, Python's with torch and the trainers (test-python.sh), the site of the pages, the quickstart, clang-tidy on what
+# changed, and parts by clang under AddressSanitizer + UndefinedBehaviorSanitizer and under ThreadSanitizer.
 #
 #   packaging/test.sh          all of that
 #   packaging/test.sh --all    also clang's warnings for the rest but tests, the whole tree by the newest g++-N beside the
@@ -75,6 +75,11 @@ use_python() {  # for the Python tests; without it ctest says what was skipped
   [ $status -ne 77 ] || return 0
   [ $status -eq 0 ] && cmake build/release -D RLK_TEST_PYTHON="$(tail -n 1 "$logs/python_path")"
 }
+make_site() {  # for the test of its links; without PyPI that test says what was skipped
+  local status=0
+  packaging/site.sh --build build/release || status=$?
+  [ $status -eq 77 ] || return $status
+}
 build_with() {  # COMPILER in build/COMPILER; the images of nvcc are those of the release build
   cmake --preset strict -B "build/$1" -DRLK_CUDA_KERNELS=OFF -DCMAKE_C_COMPILER="${1/g++/gcc}" -DCMAKE_CXX_COMPILER="$1" &&
     cmake --build "build/$1"
@@ -120,6 +125,7 @@ packaging/test-python.sh > "$logs/python_path" 2> "$logs/python_fetch.log" &
 fetching=$!
 if stage "release build" build_release; then
   stage "python with torch" use_python
+  stage "site of the pages" make_site
   # The tests take 40 minutes on the slowest machine seen.
   late=()
   [ -n "$all" ] || late=(-LE '^long$')

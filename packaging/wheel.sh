@@ -40,6 +40,8 @@ fi
 rm -rf "$stage" "$work/raw" "$work"/rlk-*.whl
 cmake --install "$build" --prefix "$stage/prefix" --strip > "$work/install.log"
 cmake --install "$build" --prefix "$stage" --component rlk_python >> "$work/install.log"
+# It has the pages as text; the site of them would add 8 MB, 1.5 MB packed.
+rm -rf "$stage/prefix/share/doc/rlk/html"
 [ -e "$stage/prefix/lib/librlk.so.0" ] ||
   { echo "wheel: $build installs no lib/librlk.so.0; configure it with -DCMAKE_INSTALL_LIBDIR=lib" >&2; exit 1; }
 # Wheels have no links: one file is the library, and a word to the linker leads there.

@@ -1,4 +1,4 @@
-// The log that rlk writes to. Core knows no file system: loader/host/log.cpp defines it, and whatever is linked with
+// The log that rlk writes to. Core writes no file: loader/host/log.cpp defines it, and whatever is linked with
 // rlk_dispatch is linked with that.
 #pragma once
 
