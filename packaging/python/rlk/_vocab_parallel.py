@@ -66,6 +66,8 @@ class _Function(torch.autograd.Function):
         device = hidden.device.type
         if torch.is_autocast_enabled(device):  # as rlk.torch.linear_logp, which is a product of matrices
             hidden, weight, bias = _autocast.cast((hidden, weight, bias), range(3), torch.get_autocast_dtype(device))
+        # All rows at once: in chunks, whose gathers would overlap, rows would lose the bits that they have in one call
+        # where the implementation is not batch_invariant.
         parts = ops.linear_logp(hidden, weight, ids, bias, mask, lse=True, entropy=entropy, **shard.words)
         every = shard.gathered(list(parts)).unbind(1)
         merged = ops.logp_merge(*every, lse=True, entropy=entropy)
@@ -85,11 +87,18 @@ class _Function(torch.autograd.Function):
             hidden, weight, ids, lse, grad_logp, grad_lse, grad_entropy, None if grad_entropy is None else entropy, bias, mask,
             grad_weight=of_weight, grad_bias=of_bias, outputs={"grad_hidden": lse.dtype}, **ctx.shard.words)
         found = grads._asdict() if hasattr(grads, "_fields") else {"grad_hidden": grads}
+        # NCCL sums on its own stream, in fp32, while this one rounds the gradients that no other process has a part of.
+        # One call computes grad_hidden and grad_weight: grad_weight in a second one, during the sum, would compute the
+        # scores again.
         whole = found["grad_hidden"] if of_hidden else None
+        summing = None
         if of_hidden and ctx.shard.ranks > 1:
-            dist.all_reduce(whole, group=ctx.shard.group)  # in fp32, and rounded after the sum
-        sums = (whole, found.get("grad_weight") if of_weight else None, found.get("grad_bias") if of_bias else None)
-        whole, of_weight, of_bias = (None if g is None else g.to(dtype) for g, dtype in zip(sums, ctx.dtypes))
+            summing = dist.all_reduce(whole, group=ctx.shard.group, async_op=True)
+        own = (found.get("grad_weight") if of_weight else None, found.get("grad_bias") if of_bias else None)
+        of_weight, of_bias = (None if g is None else g.to(dtype) for g, dtype in zip(own, ctx.dtypes[1:]))
+        if summing is not None:
+            summing.wait()  # with NCCL the current stream waits, not this thread
+        whole = None if whole is None else whole.to(ctx.dtypes[0])  # rounded after the sum
         return whole, of_weight, None, of_bias, None, None, None
 
 
@@ -103,8 +112,8 @@ def vocab_parallel_logp(hidden, weight_shard, ids, group=None, bias_shard=None, 
     how many there are in all (global_vocab). Every process gets the logp of the whole vocabulary, or with lse or entropy a
     named tuple, and of the gradient of hidden the whole: it computes the same loss as the others.
 
-    One gather of 2 or 3 numbers a row forward, one sum of hidden's gradient in fp32 backward; neither logits nor weights
-    travel. Under torch.compile it is a graph break."""
+    One gather of 2 or 3 numbers a row forward, one sum of hidden's gradient in fp32 backward, during which the shard's own
+    gradients are rounded to their dtypes; neither logits nor weights travel. Under torch.compile it is a graph break."""
     shard = _Shard(weight_shard, group, vocab_start, global_vocab,
                    {"temperature": temperature, "softcap": softcap, "ignore_index": ignore_index})
     found = _Function.apply(hidden, weight_shard, ids, bias_shard, mask, shard, entropy)
