@@ -228,6 +228,8 @@ def declines():
             instead |= others or {"the CPU"}
         lines = [[f"`{op}`", *(", ".join(sorted(part)) for part in parts), reason]
                  for (op, reason), parts in sorted(found.items())]
+        if not lines:
+            continue
         text += DECLINES.format(vendor=vendor, device=device, date=date)
         text += table(["operator", "implementations", "what", "instead", "reason"], lines)
     return text

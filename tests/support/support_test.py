@@ -98,8 +98,9 @@ class Page(unittest.TestCase):
             self.skipTest("no plugin is built")
 
     def test_a_report_from_hardware_changes_the_page_and_another_does_not(self):
-        unit = {"op": "add", "dtype": "f32", "verdict": "verified", "cases": 3}
-        plugin = {"id": "cambricon", "version": "0.1.0", "devices": [{"name": "MLU590"}], "units": [unit],
+        unit = {"op": "add", "dtype": "f32", "feature": "", "implementation": "cnnl", "verdict": "verified", "cases": 3}
+        declined = dict(unit, dtype="f64", verdict="declined", cases=0, reason="a is f64; supported: f32, bf16, f16")
+        plugin = {"id": "cambricon", "version": "0.1.0", "devices": [{"name": "MLU590"}], "units": [unit, declined],
                   "evidence": [{"kind": "device_node", "value": "cambricon_dev0", "supports": True}]}
         before = support.PLUGINS
         with tempfile.TemporaryDirectory() as folder:
@@ -115,6 +116,7 @@ class Page(unittest.TestCase):
                         (reports / "mlu590.json").write_text(json.dumps(report))
                         self.assertEqual("**hardware**: MLU590, 2026-01-31: f32" in support.page(), active)
                         self.assertEqual("active: MLU590" in support.page(), active)
+                        self.assertEqual("| `add` | cnnl | f64 | the CPU | only f32, bf16, f16 |" in support.page(), active)
             finally:
                 support.PLUGINS = before
 
