@@ -97,8 +97,9 @@ RLK_FORMULA ShortTerm short_term(const ShortRules& rules, float minus_a, float f
   ShortTerm term;
   term.value = Mul(Mul(minus_a, factor), bounded);
   term.is_inside = bounded == ratio;
-  const bool is_apart = (Abs(Sub(ratio, low)) > doubt) & (Abs(Sub(ratio, high)) > doubt);
-  term.is_sure = is_apart & (Abs(x.first) < 16) & (Abs(term.value) < INFINITY);
+  const bool is_apart_below = Abs(Sub(ratio, low)) > doubt, is_apart_above = Abs(Sub(ratio, high)) > doubt;
+  const bool is_small = Abs(x.first) < 16, is_finite = Abs(term.value) < INFINITY;
+  term.is_sure = is_apart_below & is_apart_above & is_small & is_finite;
   return term;
 }
 constexpr unsigned kBriefBytes = 1u << PolicyPlace::mask;
@@ -367,7 +368,7 @@ struct BriefPolicyGradients : PlainPolicyGradients {
       const ShortTerm term =
           short_term(state, minus_a, state.of_loss, in[PolicyPlace::logp][s], in[PolicyPlace::old_logp][s]);
       const bool active = in[PolicyPlace::mask][s] != 0;
-      out[0][s] = active & term.is_inside ? term.value : 0;
+      out[0][s] = (active & term.is_inside) ? term.value : 0;
       is_sure = is_sure & (term.is_sure | !active);
     }
     return is_sure;
