@@ -15,7 +15,8 @@ RLK_SIMT_ALL_THEN_ROWS(
         const auto sums = all.sums<2>(all.rows(), [&](int64_t n, double(&term)[2]) {
           const int64_t target = all.integer(ids, n, 0);
           // Both are read before either is looked at.
-          const bool is_active = (target != terms.ignore_index) & (all.integer(mask, n, 1) != 0);
+          const bool is_unmasked = all.integer(mask, n, 1) != 0;
+          const bool is_active = (target != terms.ignore_index) & is_unmasked;
           term[0] = is_active ? 1 : 0;
           term[1] = is_active && target >= 0 && target < all.columns() ? all.get(class_weight, 0, target, 1) : 0;
         });
