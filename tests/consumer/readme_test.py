@@ -15,7 +15,7 @@ README, PREFIX, FOLDER = (pathlib.Path(argument) for argument in sys.argv[1:4])
 NOT_RUN = {
     "packaging/quickstart.sh": "builds rlk; packaging/test.sh runs it as a stage",
     "packaging/test.sh": "runs this test among all others",
-    "packaging/wheel.sh && pip install build/wheel/rlk-*.whl numpy": "wheel_test.py packs it and installs it where it harms nobody",
+    "packaging/wheel.sh && pip install build/wheel/rlk-*.whl numpy": "wheel_test.py packs it and installs it into a folder of its own",
 }
 # The folder that the README adds may have plugins of this machine.
 PLUGINS = "/opt/rlk/plugins"

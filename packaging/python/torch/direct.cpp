@@ -143,7 +143,7 @@ _object* give(Tensors& made) {
   return shim.torch_tensor_to_pyobject != nullptr ? give_by_abi(made, count) : give_by_list(made, count);
 }
 
-// A call, taken apart: inputs that are memory, and what is asked.
+// The parts of a call: inputs that are memory, and the outputs and parameters that the caller wants.
 class Taken {
 public:
   // False where the call is the dispatcher's, which says what is wrong, or knows better; or with an exception of

@@ -59,7 +59,7 @@ public:
     const RowTensor& tensor = args_.tensor[i];
     return tensor.data == nullptr ? absent : row_integer(tensor, at(tensor, n));
   }
-  // What the rows' text has kept of row n: nothing is asked of the tensor.
+  // What the rows' text has kept of row n; a sum does not read the tensor again.
   template <int i>
   __device__ __forceinline__ double kept(RowName<i>, int64_t n) const {
     return static_cast<const double*>(args_.tensor[i].data)[n];

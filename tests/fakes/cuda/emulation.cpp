@@ -264,7 +264,7 @@ void run_cluster(Cluster& cluster, Fibers& fibers, size_t block_threads) {
   std::abort();
 }
 
-// It is asked between the turns of threads, not by this one.
+// The scheduler asks it between the turns of threads; this thread does not.
 void wait_until(const std::function<bool()>& ready) {
   if (ready()) return;
   Fiber& fiber = running();
