@@ -1,4 +1,5 @@
-// The host side of grouped products by pairs of blocks: what it declines, and what it tells the kernels of their operands.
+// The host side of grouped products by pairs of blocks: what it declines, and what it tells the kernels of their
+// operands.
 #include "plugins/cuda/kernels/grouped_pairs.h"
 #include "plugins/cuda/grouped_mma.hpp"
 #include "tests/unit/simt_host/attention_wgmma_calls.hpp"
