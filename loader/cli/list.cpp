@@ -34,7 +34,7 @@ int run_list(const Arguments& arguments) {
   return show(arguments, judgement);
 }
 
-// A fresh probe of one plugin takes the others of its backend along: they may own the devices that it needs.
+// A probe of one plugin takes the others of its backend along: they may own the devices that it needs.
 std::string ids_of_backend(const std::vector<PluginRecord>& records, const PluginRecord& wanted) {
   std::string ids;
   for (const PluginRecord& record : records) {
@@ -62,13 +62,11 @@ int run_probe(const Arguments& arguments) {
     if (!arguments.json()) std::fprintf(output(), "\n");
     return show(arguments, judgement);
   }
-  Judgement judgement = judge_plugins(request.fresh ? JudgeRequest() : request);
+  Judgement judgement = judge_plugins(JudgeRequest());  // what else is here is not tried whole
   const PluginRecord before = find_record(judgement.records, id);
-  if (request.fresh) {
-    request.select = ids_of_backend(judgement.records, before);
-    request.builtin = before.path.empty();
-    judgement = judge_plugins(request, on_verdict);
-  }
+  request.select = ids_of_backend(judgement.records, before);
+  request.builtin = before.path.empty();
+  judgement = judge_plugins(request, on_verdict);
   judgement.records = {find_record(judgement.records, id)};
   return show(arguments, judgement);
 }

@@ -38,6 +38,13 @@ class Good(command.Case):
         only = {"RLK_PLUGIN_PATH": first}
         self.assertEqual(self.json("inspect", "golden", code=1, **only)["reason_code"], "WRITABLE_BY_OTHERS")
 
+    def test_probe_of_one_tries_nothing_whole_of_the_others(self):
+        self.add_plugin("golden")
+        lazy = {"RLK_VERIFY": "lazy", "RLK_CACHE_DIR": self.path("lazy")}
+        self.json("probe", "cpu", **lazy)
+        [golden] = [plugin for plugin in self.json("list", **lazy)["plugins"] if plugin["id"] == "golden"]
+        self.assertGreater(golden["ops"]["waiting"], 0)
+
     def test_a_call_can_be_pinned_to_it(self):
         self.add_plugin("golden")
         command.write_npy(self.path("a.npy"), "<f4", (3,), [1, 2, 3])
