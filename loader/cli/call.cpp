@@ -33,7 +33,7 @@ bool parse_number(const std::string& text, Number* out) {
 int64_t parse_size(const std::string& name, const std::string& text) {
   int64_t size = 0;
   if (!parse_number(text, &size) || size < 0)
-    throw UsageError(fmt::format("--shape {}={}: expected a size that is not negative", name, text));
+    throw UsageError(fmt::format("--shape {}={}: expected a whole number from 0 to 2^63 - 1", name, text));
   return size;
 }
 
