@@ -1,10 +1,11 @@
 """What may be passed as a tensor: numpy of every layout, what has only DLPack, torch; nothing is copied or converted."""
+import ctypes
 import sys
 
 import numpy as np
 import pytest
 import rlk
-from rlk._tensors import view
+from rlk._tensors import _Managed, view
 
 
 class OnlyDlpack:
@@ -222,3 +223,19 @@ def test_torch_knows_that_an_output_was_written_into():
 def test_the_memory_of_an_output_lives_as_long_as_the_output(batch):
     results = [rlk.ops.logp(*batch, lse=True) for _ in range(200)]
     assert all(np.array_equal(r.lse, results[0].lse) for r in results)
+
+
+@pytest.mark.parametrize("dimensions, shape", [(-1, (4,)), (1, None)])
+def test_dimensions_without_sizes_are_refused(dimensions, shape):
+    numbers = np.arange(4, dtype=np.float32)
+    sizes = (ctypes.c_int64 * 1)(*shape) if shape else None
+    managed = _Managed(numbers.ctypes.data, 1, 0, dimensions, 2, 32, 1, sizes, None, 0)
+    new = ctypes.pythonapi.PyCapsule_New
+    new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+
+    class Wrong:
+        def __dlpack__(self):
+            return new(ctypes.addressof(managed), b"dltensor", None)
+
+    with pytest.raises(rlk.InvalidArgument, match=f"x comes by DLPack with {dimensions} dimensions"):
+        rlk.ops.relu(Wrong())

@@ -238,6 +238,28 @@ def test_a_stream_may_be_given_and_is_closed_before_its_runtime(batch):
         runtime.stream()
 
 
+@pytest.mark.parametrize("ordinal", [-1, 2**32, 2**40])
+def test_an_ordinal_is_not_cut_to_the_bits_of_c(ordinal):
+    runtime = rlk.runtime()
+    for make in (runtime.device, runtime.stream, lambda backend, ordinal: runtime.wrap(None, backend, ordinal)):
+        with pytest.raises(rlk.InvalidArgument, match=f"ordinal is {ordinal}, expected 0 to 4294967295"):
+            make("cpu", ordinal)
+    with pytest.raises(rlk.InvalidArgument, match="priority is 4294967296, expected -2147483648 to"):
+        runtime.stream("cpu", priority=2**32)
+    with pytest.raises(rlk.ArgumentTypeError, match="ordinal is 0.5, expected an integer"):
+        runtime.stream("cpu", 0.5)
+
+
+def test_a_wait_may_be_endless_and_no_number_of_seconds_is_refused_by_name():
+    with rlk.runtime().stream() as stream:
+        stream.synchronize(float("inf"))
+        stream.synchronize(1e300)
+        stream.synchronize(0)
+        for timeout in (-1, float("nan")):
+            with pytest.raises(rlk.InvalidArgument, match=f"timeout is {timeout}, expected seconds, 0 or more"):
+                stream.synchronize(timeout)
+
+
 def test_devices_are_described():
     runtime = rlk.runtime()
     assert runtime.device_count("cpu") == 1

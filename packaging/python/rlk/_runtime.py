@@ -1,5 +1,6 @@
 """Runtime and streams: the library loaded once, the runtime of this process, and a stream for each thread and device."""
 import ctypes
+import operator
 import os
 import sys
 import threading
@@ -28,6 +29,21 @@ def library():
 
 
 _library = None
+
+
+def _whole(name, value, low, high):
+    """The number, where C's type holds it: ctypes would cut the rest off."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise errors.ArgumentTypeError(f"{name} is {value!r}, expected an integer") from None
+    if not low <= number <= high:
+        raise errors.InvalidArgument(f"{name} is {number}, expected {low} to {high}")
+    return number
+
+
+def _ordinal(value):
+    return _whole("ordinal", value, 0, 2**32 - 1)
 
 
 def version():
@@ -67,7 +83,7 @@ class Runtime:
     def device(self, backend, ordinal=0):
         """What is known of a device without opening it, as a dict."""
         out = _abi.DeviceProperties(struct_size=ctypes.sizeof(_abi.DeviceProperties))
-        errors.check(library().rlk_device_describe, self._alive(), backend.encode(), ordinal, out)
+        errors.check(library().rlk_device_describe, self._alive(), backend.encode(), _ordinal(ordinal), out)
         fields = {name: getattr(out, name) for name, *_ in out._fields_ if name not in ("struct_size", "reserved")}
         return {name: value.decode("utf-8", "replace") if isinstance(value, bytes) else bytes(value).hex()
                 if name == "uuid" else value for name, value in fields.items()}
@@ -75,13 +91,14 @@ class Runtime:
     def stream(self, backend="cpu", ordinal=0, priority=0):
         """A stream of its own."""
         handle = ctypes.c_void_p()
-        errors.check(library().rlk_stream_create, self._alive(), backend.encode(), ordinal, priority, handle)
+        errors.check(library().rlk_stream_create, self._alive(), backend.encode(), _ordinal(ordinal),
+                     _whole("priority", priority, -2**31, 2**31 - 1), handle)
         return Stream(self, handle.value, backend, ordinal)
 
     def wrap(self, native, backend, ordinal=0):
         """A stream over one of the vendor's runtime: native is its handle as a number (torch.cuda.Stream.cuda_stream)."""
         handle = ctypes.c_void_p()
-        errors.check(library().rlk_stream_wrap, self._alive(), backend.encode(), ordinal, native, handle)
+        errors.check(library().rlk_stream_wrap, self._alive(), backend.encode(), _ordinal(ordinal), native, handle)
         return Stream(self, handle.value, backend, ordinal)
 
     def close(self):
@@ -122,7 +139,9 @@ class Stream:
 
     def synchronize(self, timeout=None):
         """Waits for the work, at most so many seconds. Raises DataError as done does, and Timeout."""
-        nanoseconds = _abi.FOREVER if timeout is None else max(0, int(timeout * 1e9))
+        if timeout is not None and not timeout >= 0:
+            raise errors.InvalidArgument(f"timeout is {timeout!r}, expected seconds, 0 or more, or None: without a limit")
+        nanoseconds = _abi.FOREVER if timeout is None or timeout * 1e9 >= _abi.FOREVER else int(timeout * 1e9)
         errors.check(library().rlk_stream_synchronize, self.handle, nanoseconds)
 
     def close(self):

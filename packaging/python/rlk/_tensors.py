@@ -216,6 +216,9 @@ class Dlpack:
             tensor = _Managed.from_address(_pointer(capsule, b"dltensor"))
         if tensor.lanes != 1:
             raise InvalidArgument(f"{argument} has elements of {tensor.lanes} lanes; 1 is expected")
+        if tensor.ndim < 0 or (tensor.ndim > 0 and not tensor.shape):
+            raise InvalidArgument(f"{argument} comes by DLPack with {tensor.ndim} dimensions"
+                                  f"{'' if tensor.shape else ' and no shape'}; 0 or more and their sizes are expected")
         shape = tuple(tensor.shape[i] for i in range(tensor.ndim))
         if tensor.strides:
             strides = tuple(tensor.strides[i] for i in range(tensor.ndim))
