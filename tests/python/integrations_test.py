@@ -1,5 +1,6 @@
 """rlk.integrations with a trainer that is made here: what it says, what it refuses, and that it puts everything back."""
 import importlib
+import importlib.util
 import sys
 import textwrap
 
@@ -288,6 +289,13 @@ def test_a_name_that_is_taken_is_refused(trainer):
 def test_a_trainer_that_is_not_here_says_how_to_install_it(trainer, monkeypatch):
     with pytest.raises(rlk.NotFound, match="made-trainer is not installed in .*Run: pip install made-trainer==1.0"):
         rlk.integrations.enable("made")
+
+
+def test_of_a_package_that_no_index_has_the_source_is_named():
+    if importlib.util.find_spec("slime") is not None:
+        pytest.skip("slime is installed here")
+    with pytest.raises(rlk.NotFound, match="slime is not installed in .*No package index has it: install it from https://"):
+        rlk.integrations.enable("slime")
 
 
 def test_an_unknown_name_lists_those_that_there_are():

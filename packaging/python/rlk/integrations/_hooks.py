@@ -38,6 +38,7 @@ class Integration(NamedTuple):
     package: str                # as pip calls it
     root: str                   # as Python imports it
     hooks: Tuple[Hook, ...]
+    source: str = ""            # where it is got, of what no package index has: pip would install another one's
 
     @property
     def known(self):
@@ -57,8 +58,9 @@ class Installed:
             spec = None
         if spec is None:
             wanted = f"{self.package}=={self.record['version']}"
-            raise NotFound(f"rlk.integrations: {self.package} is not installed in {sys.prefix}; expected {wanted}. "
-                           f"Run: pip install {wanted}")
+            how = (f"No package index has it: install it from {integration.source}" if integration.source
+                   else f"Run: pip install {wanted}")
+            raise NotFound(f"rlk.integrations: {self.package} is not installed in {sys.prefix}; expected {wanted}. {how}")
         self.site = pathlib.Path(spec.submodule_search_locations[0]).parent
         self._texts = {}
 

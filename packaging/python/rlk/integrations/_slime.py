@@ -107,4 +107,4 @@ INTEGRATION = Integration("slime", "slime", (
          calls=lambda: _example_calls.gae(with_values=False)),
     Hook(_PPO, "compute_approx_kl", "ratio_kl", (f"{_FILE} compute_approx_kl",), _kl,
          calls=lambda: _example_calls.log_probs_by_kind(KL_KINDS)),
-))
+), source="https://github.com/THUDM/slime")
