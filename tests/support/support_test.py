@@ -1,5 +1,6 @@
 """plugins/SUPPORT.md and the table in the README are what plugins/support.py makes of today's plugins and reports; the tests that it names are there and
 name the operators; the operators that it reads from sources are those of the built plugins."""
+import contextlib
 import ctypes
 import json
 import os
@@ -14,6 +15,7 @@ import unittest
 
 ROOT, LIBRARIES = pathlib.Path(os.environ["RLK_TEST_ROOT"]), pathlib.Path(os.environ["RLK_TEST_LIBRARIES"])
 sys.path.insert(0, str(ROOT / "plugins"))
+import sources  # noqa: E402
 import support  # noqa: E402
 
 FACTS = tomllib.loads((ROOT / "plugins" / "support.toml").read_text())
@@ -43,6 +45,26 @@ def built_operators(library):
     count = ctypes.cast(table, ctypes.POINTER(ctypes.c_uint32))[6]
     rows = ctypes.cast(table + 64, ctypes.POINTER(ctypes.POINTER(ctypes.c_void_p)))[0]
     return {ctypes.cast(rows[i] + 8, ctypes.POINTER(ctypes.c_char_p))[0].decode() for i in range(count)}
+
+
+@contextlib.contextmanager
+def copied_plugins():
+    """A copy of plugins/ that the page is made of meanwhile."""
+    before = support.PLUGINS, support.SIMT
+    with tempfile.TemporaryDirectory() as folder:
+        plugins = pathlib.Path(folder, "plugins")
+        shutil.copytree(support.PLUGINS, plugins, ignore=shutil.ignore_patterns("__pycache__"))
+        try:
+            support.PLUGINS, support.SIMT = plugins, plugins / "simt"
+            yield plugins
+        finally:
+            support.PLUGINS, support.SIMT = before
+
+
+def earlier(report):
+    """The operators of cuda whose sources are others than those of the report."""
+    classes = support.implementations("cuda", support.operators())
+    return sources.changed(report, sources.hashes(support.PLUGINS, "cuda", classes))
 
 
 class Page(unittest.TestCase):
@@ -92,7 +114,7 @@ class Page(unittest.TestCase):
             library = LIBRARIES / ("librlk_plugin_%s.so" % vendor)
             if (ROOT / "plugins" / vendor / "plugin.cpp").exists() and library.exists():
                 with self.subTest(vendor=vendor):
-                    self.assertEqual(support.implementations(vendor, support.operators()), built_operators(library))
+                    self.assertEqual(set(support.implementations(vendor, support.operators())), built_operators(library))
                 compared += 1
         if compared == 0:
             self.skipTest("no plugin is built")
@@ -102,23 +124,58 @@ class Page(unittest.TestCase):
         declined = dict(unit, dtype="f64", verdict="declined", cases=0, reason="a is f64; supported: f32, bf16, f16")
         plugin = {"id": "cambricon", "version": "0.1.0", "devices": [{"name": "MLU590"}], "units": [unit, declined],
                   "evidence": [{"kind": "device_node", "value": "cambricon_dev0", "supports": True}]}
-        before = support.PLUGINS
-        with tempfile.TemporaryDirectory() as folder:
-            shutil.copytree(before, pathlib.Path(folder, "plugins"), ignore=shutil.ignore_patterns("simt", "__pycache__"))
-            try:
-                support.PLUGINS = pathlib.Path(folder, "plugins")
-                reports = support.PLUGINS / "cambricon" / "reports"
-                reports.mkdir(exist_ok=True)
-                for change, active in (({}, True), ({"version": "0.0.9"}, False), ({"devices": []}, False),
-                                       ({"evidence": []}, False), ({"units": [dict(unit, verdict="failed")]}, False)):
-                    with self.subTest(**change):
-                        report = {"schema": 1, "date": "2026-01-31", "plugin": dict(plugin, **change)}
-                        (reports / "mlu590.json").write_text(json.dumps(report))
-                        self.assertEqual("**hardware**: MLU590, 2026-01-31: f32" in support.page(), active)
-                        self.assertEqual("active: MLU590" in support.page(), active)
-                        self.assertEqual("| `add` | cnnl | f64 | the CPU | only f32, bf16, f16 |" in support.page(), active)
-            finally:
-                support.PLUGINS = before
+        with copied_plugins() as plugins:
+            path = plugins / "cambricon" / "reports" / "mlu590.json"
+            path.parent.mkdir(exist_ok=True)
+            for change, active in (({}, True), ({"version": "0.0.9"}, False), ({"devices": []}, False),
+                                   ({"evidence": []}, False), ({"units": [dict(unit, verdict="failed")]}, False)):
+                with self.subTest(**change):
+                    report = {"schema": 1, "date": "2026-01-31", "plugin": dict(plugin, **change)}
+                    path.write_text(json.dumps(report))
+                    support.record(path)
+                    page = support.page()
+                    self.assertEqual("**hardware**: MLU590, 2026-01-31: f32" in page, active)
+                    self.assertEqual("active: MLU590" in page, active)
+                    self.assertEqual("| `add` | cnnl | f64 | the CPU | only f32, bf16, f16 |" in page, active)
+
+    def test_an_operator_whose_sources_changed_since_the_report_is_earlier(self):
+        with copied_plugins() as plugins:
+            report = plugins / "cuda" / "reports" / "h200.json"
+            support.record(report)
+            self.assertEqual(earlier(report), set())
+            for name, more, expected in (
+                    ("simt/operators/rms_norm.cuh", "\n// one more line\n\n  /* and\n one */", set()),
+                    ("simt/operators/rms_norm.cuh", "\nint other;", {"rms_norm"}),
+                    ("simt/skeleton/norms.cuh", "\nint other;", {"layer_norm", "rms_norm", "rms_norm_backward"}),
+                    ("simt/host/scan.cpp", "\nint other;", {"cumsum", "cumsum_backward", "gae", "returns"}),
+                    ("simt/kernels/logp.cu", "\nint other;", {"logp", "linear_logp"}),
+                    ("products/dense.cpp", "\nint other;", {"gemm", "linear", "matmul"}),
+                    ("cuda/kernels/wgmma.cuh", "\nint other;", {"attention", "prefix_shared_attention"}),
+                    ("cuda/cublaslt.cpp", "\nint other;", {"linear_jsd", "linear_backward"})):
+                with self.subTest(name=name, more=more):
+                    source = plugins / name
+                    text = source.read_text()
+                    source.write_text(text + more)
+                    found = earlier(report)
+                    self.assertLessEqual(expected, found)
+                    self.assertNotIn("adamw_step", found)
+                    if not expected:
+                        self.assertEqual(found, set())
+                    source.write_text(text)
+            self.assertEqual(earlier(report), set())
+            source = plugins / "simt" / "operators" / "rms_norm.cuh"
+            source.write_text(source.read_text() + "\nint other;")
+            row = re.search(r"^\| `rms_norm` \| ([^|]*) \|", support.page(), re.M).group(1)
+            self.assertRegex(row, "^simulated .*; on NVIDIA H200, [-0-9]+, before its sources changed$")
+            self.assertRegex(support.families(), r"\| norm \| 16 \| 15 hardware, 1 earlier \|")
+            support.record(report)
+            self.assertEqual(earlier(report), set())
+
+    def test_a_report_without_its_sources_names_the_command(self):
+        with copied_plugins() as plugins:
+            (plugins / "cuda" / "reports" / "h200.sources").unlink()
+            with self.assertRaisesRegex(SystemExit, r"--record .*cuda/reports/h200\.json"):
+                support.page()
 
     def test_the_check_of_the_command_says_what_to_do(self):
         done = subprocess.run([sys.executable, "-B", str(support.PLUGINS / "support.py"), "--check"], capture_output=True)
