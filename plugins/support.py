@@ -27,7 +27,8 @@ HEAD = """\
 
 The strongest of these, for each operator and plugin:
 
-- **hardware**: a report of the conformance suite, passed on the vendor's hardware (`REPORTS.md`); the plugin is `active`.
+- **hardware**: a report of the conformance suite, passed on the vendor's hardware (`REPORTS.md`); the plugin is `active`. The
+  table says which part of the suite: `--full` has more cases, and takes hours for a whole plugin.
   "Before its sources changed": the report is of earlier kernels or host code of the operator
 - **real runtime**: the vendor's own runtime ran it, without a card
 - **simulated**: a test runs it on a simulated runtime of the vendor's names; of the hardware this shows nothing. With
@@ -113,7 +114,7 @@ def implementations(vendor, known):
 
 
 def reports(vendor):
-    """(device, date, {operator: dtypes}, units, path) of those that count; the rule is that of loader/store/support.cpp."""
+    """(device, date, {operator: dtypes}, units, path, full) of those that count; the rule is that of loader/store/support.cpp."""
     version = re.search(r'"' + vendor + r'",\s*"' + vendor + r'",\s*"([^"]+)"', (PLUGINS / vendor / "plugin.cpp").read_text())
     counted = []
     for path in sorted((PLUGINS / vendor / "reports").glob("*.json")):
@@ -129,7 +130,7 @@ def reports(vendor):
             dtypes = {}
             for unit in verified:
                 dtypes.setdefault(unit["op"], set()).add(unit["dtype"])
-            counted.append((plugin["devices"][0]["name"], report["date"], dtypes, plugin["units"], path))
+            counted.append((plugin["devices"][0]["name"], report["date"], dtypes, plugin["units"], path, report.get("full", False)))
     return sorted(counted, key=lambda one: one[1])
 
 
@@ -146,7 +147,7 @@ def levels():
         stories = {op: fact["mapped"] for op in mapped()} if "mapped" in fact else {}
         classes = implementations(vendor, known)
         today = sources.hashes(PLUGINS, vendor, classes) if counted else {}
-        changed = {path: sources.changed(path, today) for *_, path in counted}
+        changed = {path: sources.changed(path, today) for *_, path, _ in counted}
         for op in classes:
             level = f"simulated (`{stories[op]}`, `RLK_TEST_LONG=1`)" if op in stories else "compiled only"
             for run, mark in (("long", ", `RLK_TEST_LONG=1`"), ("simulated", "")):
@@ -156,13 +157,17 @@ def levels():
                         level = f"simulated (`{test}`{mark})"
             if op in fact.get("declined", []):
                 level = "declined: no documented primitive"
-            for device, date, dtypes, _, path in counted:
+            for device, date, dtypes, _, path, _ in counted:
                 if op in dtypes and op in changed[path]:
                     level += f"; on {device}, {date}{EARLIER}"
                 elif op in dtypes:
                     level = f"**hardware**: {device}, {date}: {', '.join(sorted(dtypes[op]))}"
             rows.setdefault(op, {})[vendor] = level
-        last = f"active: {counted[-1][0]}, {counted[-1][1]}" if counted else "experimental"
+        last = "experimental"
+        if counted:
+            device, date, *_, full = counted[-1]
+            last = f"active: {device}, {date}, " + ("`--full`" if full else "the suite's ordinary part")
+            last += f"; `--full` without a report: {fact['full']}" if "full" in fact and not full else ""
         tests = ", ".join(f"`{test}`" for test in fact["simulated"]) or "none"
         tiers.append(f"| `{vendor}` | {fact['name']} | {last} | {tests} | {fact['real'] or 'not shown'} |")
     return rows, tiers, [v for v in facts if any(v in row for row in rows.values())]
@@ -219,7 +224,7 @@ def declines():
         counted = reports(vendor) if (PLUGINS / vendor / "plugin.cpp").exists() else []
         if not counted:
             continue
-        device, date, _, units, _ = counted[-1]
+        device, date, _, units, *_ = counted[-1]
         verified, found = {}, {}
         for unit in units:
             if unit["verdict"] == "verified":

@@ -135,8 +135,13 @@ class Page(unittest.TestCase):
                     support.record(path)
                     page = support.page()
                     self.assertEqual("**hardware**: MLU590, 2026-01-31: f32" in page, active)
-                    self.assertEqual("active: MLU590" in page, active)
+                    self.assertEqual("active: MLU590, 2026-01-31, the suite's ordinary part" in page, active)
                     self.assertEqual("| `add` | cnnl | f64 | the CPU | only f32, bf16, f16 |" in page, active)
+            path.write_text(json.dumps({"schema": 1, "date": "2026-01-31", "full": True, "plugin": plugin}))
+            self.assertIn("active: MLU590, 2026-01-31, `--full` |", support.page())
+
+    def test_the_page_says_what_the_hardware_ran_beyond_the_report(self):
+        self.assertIn("the suite's ordinary part; `--full` without a report: " + FACTS["cuda"]["full"], support.page())
 
     def test_an_operator_whose_sources_changed_since_the_report_is_earlier(self):
         with copied_plugins() as plugins:
