@@ -203,49 +203,79 @@ std::vector<Part> row_parts(const ConcreteCall& whole, const std::vector<std::ve
   return parts;
 }
 
-// Attention: a query's bits do not depend on the other queries either. With bottom-right alignment the last queries of
-// a sequence see the same keys when they come alone, as in chunked prefill; with top-left alignment the first ones do.
-std::vector<Part> dense_query_parts(const ConcreteCall& whole, const std::vector<std::vector<std::byte>>& outputs) {
-  const int queries = symbol_index(*whole.decl, "Sq");
-  if (std::string_view(whole.decl->name) != "attention" || queries < 0) return {};
-  const int64_t length = whole.symbols[static_cast<size_t>(queries)];
-  if (length < 2) return {};
-  const bool first = whole.i64(param_index(*whole.decl, "causal_alignment")) != 0;
-  const int64_t half = length / 2;
-  const Indices kept = first ? range(0, half) : range(half, length);
-  const std::string which = fmt::format("the {} {}", first ? "first" : "last", kept.size());
-  return row_parts(whole, outputs, queries, {{which + " queries of each sequence alone", kept}});
+// ---- queries ------------------------------------------------------------------------------------------------------
+
+// Whether every output has a row of its own for each of the symbol's indices.
+bool has_rows_of(const ConcreteCall& whole, int symbol) {
+  const auto form = static_cast<size_t>(whole.form);
+  return std::all_of(whole.decl->outputs.begin(), whole.decl->outputs.end(), [&](const ArgDecl& output) {
+    const std::span<const Dim> dims = output.shapes[form].dims;
+    return std::any_of(dims.begin(), dims.end(), [&](const Dim& dim) { return dim.symbol == symbol; });
+  });
 }
 
-// The same over a paged cache, whose last query stands at the last key: the last half of each sequence's queries, as in
-// chunked prefill, and its last query as a decoding step, which is a call without lengths of queries.
-std::vector<Part> paged_query_parts(const ConcreteCall& whole, const std::vector<std::vector<std::byte>>& outputs) {
+// Which queries of a sequence see the same keys without the others: the last ones, unless the first query stands at
+// the first key.
+bool keeps_first_queries(const ConcreteCall& whole) {
+  const int alignment = param_index(*whole.decl, "causal_alignment");
+  return alignment >= 0 && whole.i64(alignment) != 0;
+}
+// Of so many queries half, as in chunked prefill, or one, as in a step of decoding.
+Indices kept_queries(int64_t count, bool one, bool first) {
+  const int64_t kept = one ? std::min<int64_t>(count, 1) : count - count / 2;
+  return first ? range(0, kept) : range(count - kept, count);
+}
+std::string name_of_queries(bool one, bool first) {
+  if (!one) return fmt::format("the {} half of the queries of each sequence alone", first ? "first" : "last");
+  return fmt::format("the {} query of each sequence as a decoding step", first ? "first" : "last");
+}
+
+// Attention: a query's bits do not depend on the other queries either, in chunks of a prefill and in decoding.
+std::vector<Part> dense_query_parts(const ConcreteCall& whole, const std::vector<std::vector<std::byte>>& outputs) {
+  const int queries = symbol_index(*whole.decl, "Sq");
+  if (queries < 0 || !has_rows_of(whole, queries)) return {};
+  const int64_t length = whole.symbols[static_cast<size_t>(queries)];
+  if (length < 2) return {};
+  const bool first = keeps_first_queries(whole);
+  std::vector<Choice> wanted;
+  for (const bool one : {false, true}) {
+    if (one && length <= 2) continue;  // half of them is one
+    wanted.push_back({name_of_queries(one, first), kept_queries(length, one, first)});
+  }
+  return row_parts(whole, outputs, queries, wanted);
+}
+
+// The same of packed sequences, whose keys have lengths of their own, and over a paged cache. There a step of decoding
+// is a call without lengths of queries.
+std::vector<Part> packed_query_parts(const ConcreteCall& whole, const std::vector<std::vector<std::byte>>& outputs) {
   const Argument* given = find_domain(whole, Domain::cu_seqlens);
-  if (find_domain(whole, Domain::block_table) == nullptr || given == nullptr) return {};
+  if (given == nullptr) return {};
+  const bool paged = find_domain(whole, Domain::block_table) != nullptr;
+  const auto is_length = [](const ArgDecl& input) { return input.domain.kind == Domain::cu_seqlens; };
+  const std::span<const ArgDecl> inputs = whole.decl->inputs;
+  if (!paged && std::count_if(inputs.begin(), inputs.end(), is_length) < 2) return {};
   const auto lengths = static_cast<size_t>(given - whole.inputs.data());
-  const int total = symbol_index(*whole.decl, whole.decl->inputs[lengths].domain.high.text);
-  if (total < 0) return {};
+  const int total = symbol_index(*whole.decl, inputs[lengths].domain.high.text);
+  if (total < 0 || !has_rows_of(whole, total)) return {};
+  const bool first = keeps_first_queries(whole);
   std::vector<Part> parts;
-  for (const bool decoding : {false, true}) {
+  for (const bool one : {true, false}) {
     Indices sequences, tokens, cu_seqlens = {0};
     for (int64_t b = 0; b < whole.symbols[0]; ++b) {
       const int64_t begin = get_int(*given, b), end = get_int(*given, b + 1);
-      if (decoding && begin == end) continue;
-      const Indices own = range(decoding ? end - 1 : begin + (end - begin) / 2, end);
-      tokens.insert(tokens.end(), own.begin(), own.end());
+      if (paged && one && begin == end) continue;
+      for (const int64_t query : kept_queries(end - begin, one, first)) tokens.push_back(begin + query);
       sequences.push_back(b);
       cu_seqlens.push_back(static_cast<int64_t>(tokens.size()));
     }
     if (tokens.empty()) continue;
     Selection selection;
-    selection.symbols[0] = sequences;
+    if (paged) selection.symbols[0] = sequences;
     selection.symbols[static_cast<size_t>(total)] = tokens;
     if (is_computed_from(whole, selection)) return {};
-    Part part = make_part(whole, outputs, selection,
-                          decoding ? "the last query of each sequence as a decoding step"
-                                   : "the last half of the queries of each sequence alone");
+    Part part = make_part(whole, outputs, selection, name_of_queries(one, first));
     Argument& argument = part.call.inputs[lengths];
-    if (decoding) {
+    if (paged && one) {
       argument = Argument{};
       part.call.present &= ~(uint64_t{1} << lengths);
     } else {
@@ -296,7 +326,7 @@ std::vector<Part> parts_of(const ConcreteCall& whole, const std::vector<std::vec
     parts = find_domain(whole, Domain::cu_seqlens) != nullptr ? packed_parts(whole, outputs, 0)
                                                               : row_parts(whole, outputs, 0, choices(rows, "rows"));
   }
-  for (auto* const queries : {dense_query_parts, paged_query_parts}) {
+  for (auto* const queries : {dense_query_parts, packed_query_parts}) {
     for (Part& part : queries(whole, outputs)) parts.push_back(std::move(part));
   }
   return parts;

@@ -13,16 +13,29 @@ using Op = sdk::ops::Attention;
 constexpr const char* kImage = "attention_wgmma";
 constexpr const char* kOptionsImage = "attention_options_wgmma";  // packed sequences and softcaps
 constexpr const char* kMaskImage = "attention_mask_wgmma";
+constexpr const char* kAccurateImage = "attention_accurate_wgmma";
 
-const char* image_for(const sdk::Call<Op>& described) {
+// One accuracy of the kernels.
+struct Form {
+  const char* name;  // of the implementation
+  uint32_t numerics;
+  bool is_accurate;
+  double matrix_work;  // in products of queries and keys, and weights and values
+};
+constexpr Form kRounded{AttentionWgmma::kName, kAttentionNumerics & ~RLK_NUMERICS_ACCURATE, false, 1.0};
+constexpr Form kAccurate{AttentionWgmmaAccurate::kName, kAttentionNumerics, true, 1.5};
+
+const char* image_for(const sdk::Call<Op>& described, const Form& form) {
+  if (form.is_accurate) return kAccurateImage;
   const auto call = sdk::arguments_of(described);
   if (call.key_mask != nullptr) return kMaskImage;
   return attention_sizes(described).packed || call.params.softcap != 0 ? kOptionsImage : kImage;
 }
 
-WgmmaTiles tiles_for(const sdk::Call<Op>& described) {
+WgmmaTiles tiles_for(const sdk::Call<Op>& described, const Form& form) {
   const int padded = wgmma_padded(attention_sizes(described).head);
-  return padded == 64 && image_for(described) == kImage ? kWgmmaNarrowTiles : wgmma_tiles(padded);
+  if (form.is_accurate) return wgmma_accurate_tiles(padded);
+  return padded == 64 && image_for(described, form) == kImage ? kWgmmaNarrowTiles : wgmma_tiles(padded);
 }
 
 // Tiles of queries of one head; when packed a bound, since every sequence may have a short one.
@@ -58,13 +71,13 @@ WgmmaSoftcap softcap_of(double inner) {
 
 class AttentionWgmmaPlan final : public AttentionPlan {
 public:
-  AttentionWgmmaPlan(Device& device, const sdk::Call<Op>& call)
+  AttentionWgmmaPlan(Device& device, const sdk::Call<Op>& call, const Form& form)
       : AttentionPlan(device, call),
         multiprocessors_(device.multiprocessors()),
         dtype_(sdk::dtype_of(*sdk::arguments_of(call).q)),
-        tiles_(tiles_for(call)) {
-    const char* const image = image_for(call);
-    has_options_ = image != kImage;
+        tiles_(tiles_for(call, form)) {
+    const char* const image = image_for(call, form);
+    has_options_ = image == kOptionsImage || image == kMaskImage;
     kernel_ = device.kernel(
         image, sdk::format("%s_%s_%d%s", image, sdk::name_of(dtype_), tiles_.head, params_.softcap != 0 ? "_cap" : ""),
         tiles_.shared_bytes());
@@ -142,40 +155,66 @@ private:
   FunctionHandle plan_ = nullptr;  // of packed sequences
 };
 
-}  // namespace
+// Calls that the accurate kernels do not take.
+sdk::Refusal refuse_options(const sdk::Call<Op>& described) {
+  const auto call = sdk::arguments_of(described);
+  if (attention_sizes(described).packed) {
+    return sdk::Support::no("LAYOUT", "the accurate kernels take no packed batch");
+  }
+  if (call.params.softcap != 0) return sdk::Support::no("SOFTCAP", "the accurate kernels have no softcap");
+  if (call.key_mask != nullptr) return sdk::Support::no("KEY_MASK", "the accurate kernels have no key_mask");
+  return std::nullopt;
+}
 
-sdk::Support AttentionWgmma::query(Device& device, const sdk::Call<Op>& described) {
+sdk::Support support_of(Device& device, const sdk::Call<Op>& described, const Form& form) {
   if (auto refused = refuse_attention(device, described)) return *refused;
   if (auto refused = refuse_other_than_hopper(device)) return *refused;
   const auto call = sdk::arguments_of(described);
   const sdk::Dtype dtype = sdk::dtype_of(*call.q);
   if (auto refused = sdk::refuse_dtype(call.q, "q", {sdk::Dtype::bf16, sdk::Dtype::f16})) return *refused;
   const AttentionSizes sizes = attention_sizes(described);
-  if (auto refused = refuse_head_size(sizes.head, 256)) return *refused;
+  if (auto refused = refuse_head_size(sizes.head, form.is_accurate ? kWgmmaMostAccurateHead : 256)) return *refused;
+  if (form.is_accurate) {
+    if (auto refused = refuse_options(described)) return *refused;
+  }
   if (auto refused =
           refuse_tensors({{call.q, "q"}, {call.k, "k"}, {call.v, "v"}, {call.out, "out"}}, "q, k, v and out")) {
     return *refused;
   }
-  const char* const image = image_for(described);
-  if (auto refused = refuse_without(image, image == kImage ? "12" : "12.3")) return *refused;
-  sdk::Support answer = sdk::Support::yes(kName, kAttentionNumerics & ~RLK_NUMERICS_ACCURATE, RLK_SUPPORT_PREFERRED);
+  const char* const image = image_for(described, form);
+  if (auto refused = refuse_without(image, image == kOptionsImage || image == kMaskImage ? "12.3" : "12"))
+    return *refused;
+  sdk::Support answer = sdk::Support::yes(form.name, form.numerics, RLK_SUPPORT_PREFERRED);
   answer.workspace_bound = workspace_of(sizes);
   // Whole tiles of queries are computed.
   const int64_t all_queries = sizes.packed ? sizes.queries : sizes.queries * sizes.sequences;
-  const int rows = tiles_for(described).rows();
+  const int rows = tiles_for(described, form).rows();
   const double tiles = static_cast<double>(std::max<int64_t>(query_tiles(sizes, rows), 1));
   const double idle = idle_factor(device, tiles * static_cast<double>(sizes.q_heads));
   const double padding = tiles * rows / static_cast<double>(std::max<int64_t>(all_queries, 1));
   // Measured against the rate of mma.sync instructions. Between the products a softcap bends every score: on an H200 2
   // sequences of 4096, causal, with heads of 128 took 624 us with one and 551 us without.
-  const double work = call.params.softcap != 0 ? 0.62 : 0.55;
+  const double work = form.matrix_work * (call.params.softcap != 0 ? 0.62 : 0.55);
   answer.cost_us = kLaunchUs * (sizes.packed ? 2 : 1) +
                    idle * std::max(device.matrix_us(work * padding * attention_operations(described, sizes)),
                                    attention_bytes_us(device, sizes, dtype));
   return answer;
 }
+
+}  // namespace
+
+sdk::Support AttentionWgmma::query(Device& device, const sdk::Call<Op>& call) {
+  return support_of(device, call, kRounded);
+}
 std::unique_ptr<sdk::Plan> AttentionWgmma::plan(Device& device, const sdk::Call<Op>& call) {
-  return std::make_unique<AttentionWgmmaPlan>(device, call);
+  return std::make_unique<AttentionWgmmaPlan>(device, call, kRounded);
+}
+
+sdk::Support AttentionWgmmaAccurate::query(Device& device, const sdk::Call<Op>& call) {
+  return support_of(device, call, kAccurate);
+}
+std::unique_ptr<sdk::Plan> AttentionWgmmaAccurate::plan(Device& device, const sdk::Call<Op>& call) {
+  return std::make_unique<AttentionWgmmaPlan>(device, call, kAccurate);
 }
 
 }  // namespace rlk::cuda

@@ -2,6 +2,7 @@
 #include "../simt/host/plugin.hpp"
 #include "../simt/host/grouped.hpp"
 
+#include "attention_fixed_mma.hpp"
 #include "attention_gradients_mma.hpp"
 #include "attention_gradients_wgmma.hpp"
 #include "attention_mma.hpp"
@@ -23,10 +24,11 @@ public:
   using Implementations = simt::host::PackStrided<decltype(std::tuple_cat(
       std::declval<std::tuple<simt::host::Logp, simt::host::LogpBackward>>(), std::declval<simt::host::Maps>(),
       std::declval<products::Implementations<CublasLt>>(),
-      std::declval<std::tuple<LinearLogpWgmma, AttentionWgmma, AttentionMma, AttentionMmaAccurate, AttentionSplit,
-                              PagedAttentionMmaSplit, PagedAttentionMmaFixed, PrefixSharedAttentionWgmma,
-                              PrefixSharedAttentionMma, PrefixSharedAttentionMmaAccurate, AttentionBackwardWgmma,
-                              AttentionBackwardMma, PrefixSharedAttentionBackwardMma>>(),
+      std::declval<
+          std::tuple<LinearLogpWgmma, AttentionWgmma, AttentionWgmmaAccurate, AttentionMma, AttentionMmaAccurate,
+                     AttentionSplit, AttentionFixed, PagedAttentionMmaSplit, PagedAttentionMmaFixed,
+                     PrefixSharedAttentionWgmma, PrefixSharedAttentionMma, PrefixSharedAttentionMmaAccurate,
+                     AttentionBackwardWgmma, AttentionBackwardMma, PrefixSharedAttentionBackwardMma>>(),
       std::declval<simt::host::AttentionOperators>(),
       std::declval<std::tuple<GroupedGemmWgmma, GroupedGemmBackwardWgmma, GroupedGemmMma, GroupedGemmBackwardMma,
                               simt::host::GroupedGemmSimt, simt::host::GroupedGemmBackwardSimt>>()))>;

@@ -1,5 +1,5 @@
-// Decoding and prefill over a paged cache: a class that says that a query's bits depend on nothing beside it must hold
-// between a call of many queries and steps of one; and sizes that need lengths of queries are reached.
+// Decoding and prefill: a class that says that a query's bits depend on nothing beside it must hold between a call of
+// many queries and steps of one, for every attention; and sizes that need lengths of queries are reached.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -16,14 +16,14 @@ namespace {
 
 constexpr size_t kQueries = 0, kQueryLengths = 5;  // inputs of paged_attention
 
-std::vector<UnitResult> tried(const rlk_implementation& row) {
+std::vector<UnitResult> tried(const OpDecl& decl, const rlk_implementation& row) {
   rlk_plugin plugin = liars::cpu_plugin();
   const rlk_implementation* const rows[] = {&row};
   plugin.implementations = rows;
   plugin.n_implementations = 1;
   const simple::OpenTarget target(&plugin, loader::host_services());
   ConformanceOptions options;
-  options.ops = {"paged_attention"};
+  options.ops = {decl.name};
   options.dtype = "f32";
   options.smoke = true;
   return run_conformance(target.target(), options);
@@ -42,26 +42,47 @@ void change_last_bits(const rlk_tensor& output) {
   }
 }
 
-TEST(PagedAttention, OfALastBitThatDiffersInADecodingStepIsNotBatchInvariant) {
-  const OpDecl& decl = *find_declaration("paged_attention");
+struct Attention {
+  const char* op;
+  bool (*is_step)(const liars::Execution& e);  // of decoding
+};
+// q is [sequence, query, ..], with samples before the queries, or [token, ..] beside cumulative lengths.
+constexpr Attention kAttentions[] = {
+    {"attention",
+     [](const liars::Execution& e) {
+       const rlk_tensor& q = *e.run.inputs[kQueries];
+       if (q.ndim == 4) return q.shape[1] == 1;
+       constexpr size_t kLengths = 3;
+       return q.shape[0] <= e.run.inputs[kLengths]->shape[0] - 1;
+     }},
+    {"prefix_shared_attention", [](const liars::Execution& e) { return e.run.inputs[kQueries]->shape[2] == 1; }},
+    {"paged_attention", [](const liars::Execution& e) { return e.run.inputs[kQueryLengths] == nullptr; }},
+};
+
+class Decoding : public testing::TestWithParam<Attention> {};
+
+TEST_P(Decoding, OfALastBitThatDiffersInAStepIsNotBatchInvariant) {
+  const OpDecl& decl = *find_declaration(GetParam().op);
   const rlk_implementation& honest = liars::honest_implementation(decl);
-  for (const UnitResult& unit : tried(honest)) {
+  for (const UnitResult& unit : tried(decl, honest)) {
     EXPECT_NE(unit.verdict, UnitResult::Verdict::failed) << unit.feature << ": " << unit.reason;
     if (unit.verdict != UnitResult::Verdict::verified) continue;
     EXPECT_NE(unit.numerics & RLK_NUMERICS_BATCH_INVARIANT, 0u) << unit.feature;
   }
   liars::Spoiler liar(honest, "decoding", "liar");
-  liar.lies = [](liars::PlanMemory&, const liars::Execution& e) { return e.run.inputs[kQueryLengths] == nullptr; };
+  liar.lies = [](liars::PlanMemory&, const liars::Execution& e) { return GetParam().is_step(e); };
   liar.spoils = change_last_bits;
   int refused = 0;
-  for (const UnitResult& unit : tried(liar.row())) {
+  for (const UnitResult& unit : tried(decl, liar.row())) {
     if (unit.verdict != UnitResult::Verdict::failed) continue;
     EXPECT_EQ(unit.reason_code, "NOT_BATCH_INVARIANT") << unit.reason;
-    EXPECT_NE(unit.reason.find("the last query of each sequence as a decoding step"), std::string::npos) << unit.reason;
+    EXPECT_NE(unit.reason.find(" query of each sequence as a decoding step"), std::string::npos) << unit.reason;
     ++refused;
   }
   EXPECT_GT(refused, 0);
 }
+INSTANTIATE_TEST_SUITE_P(Attentions, Decoding, testing::ValuesIn(kAttentions),
+                         [](const auto& instance) { return std::string(instance.param.op); });
 
 TEST(PagedAttention, IsTriedBesideASwitchOfQueriesThatNeedsTheirLengths) {
   const OpDecl& decl = *find_declaration("paged_attention");

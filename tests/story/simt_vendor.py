@@ -16,7 +16,7 @@ OF_WHOLE_BATCH = ("kind=clip_cov", "kind=kl_cov", "top_entropy_quantile")
 CPU_ALONE = {"linear_logp": ("keep_mask", "sum_p2"), "linear_logp_backward": ("keep_mask",), "policy_loss": OF_WHOLE_BATCH,
              "policy_loss_backward": OF_WHOLE_BATCH}
 # Implementations on matrix units, which take 16 bits and decline some features, or every simulated device.
-CHOOSY = {"attention": ("mma_split", "wgmma"), "attention_backward": ("mma", "wgmma"),
+CHOOSY = {"attention": ("mma_fixed", "mma_split", "wgmma", "wgmma_accurate"), "attention_backward": ("mma", "wgmma"),
           "linear_logp": ("wgmma",), "grouped_gemm": ("mma", "wgmma"), "grouped_gemm_backward": ("mma", "wgmma"),
           "paged_attention": ("mma_split", "mma_fixed"),
           "prefix_shared_attention": ("mma", "mma_accurate", "wgmma"), "prefix_shared_attention_backward": ("mma",)}

@@ -29,6 +29,17 @@ RLK_SIMT_BOTH constexpr int64_t fixed_share_begin(int64_t share) {
   for (int i = 1; i < 4; ++i) begin = begin > lines[i] ? begin : lines[i];
   return begin;
 }
+// The share that has a key.
+RLK_SIMT_BOTH constexpr int64_t fixed_share_of(int64_t key) {
+  const int64_t lines[] = {key / 1024, (key + 16384) / 2048, (key + 65536) / 4096, (key + 262144) / 8192};
+  int64_t share = lines[0];
+  for (int i = 1; i < 4; ++i) share = share < lines[i] ? share : lines[i];
+  return share;
+}
+// A warp of a block of few rows has a quarter of a fixed share.
+RLK_SIMT_BOTH constexpr int64_t fixed_quarter(int64_t share) {
+  return (fixed_share_begin(share + 1) - fixed_share_begin(share)) / 4;
+}
 
 // Which share, and of which tile of rows, is the item-th to begin: the large shares of all tiles come first, and the
 // large ones of the last tile do not run alone at the end. Those of 1024 keys come tile by tile: most of short

@@ -113,6 +113,35 @@ struct MergedRow {
     }
   }
 
+  // Part by part, as blocks of many rows add their shares (attention_fixed_mma.cuh). A part that saw no key has no
+  // values.
+  __device__ __forceinline__ void take_parts_in_order(int64_t row, int64_t rows) {
+    constexpr int kAtOnce = 8;
+    const float2* const sums = reinterpret_cast<const float2*>(args.sums);
+#pragma unroll 1
+    for (int first = 0; first < args.slots; first += kAtOnce) {
+      float2 of_part[kAtOnce];
+      float4 numbers[kAtOnce];
+#pragma unroll
+      for (int s = 0; s < kAtOnce; ++s) {
+        of_part[s] = first + s < args.slots ? sums[(first + s) * rows + row] : make_float2(-INFINITY, 0.0f);
+      }
+#pragma unroll
+      for (int s = 0; s < kAtOnce; ++s) {
+        numbers[s] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        if (of_part[s].x == -INFINITY || !in_head()) continue;
+        const int64_t part = (first + s) * rows + row;
+        numbers[s] = *reinterpret_cast<const float4*>(args.parts + part * args.head_size + 4 * lane());
+      }
+#pragma unroll
+      for (int s = 0; s < kAtOnce; ++s) {
+        rise_to(of_part[s].x);
+        const float factor = exp2_fast(of_part[s].x - (top == -INFINITY ? 0.0f : top));
+        total = fmaf(of_part[s].y, factor, total);
+        add_scaled(value, numbers[s], factor);
+      }
+    }
+  }
   __device__ __forceinline__ void take_parts(int64_t row, int64_t rows) {
     constexpr int kAtOnce = 8;
     const float2* const sums = reinterpret_cast<const float2*>(args.sums);
@@ -157,7 +186,7 @@ struct MergedRow {
   }
 };
 
-template <class T>
+template <class T, bool kInOrder = false>
 __device__ __forceinline__ void attention_parts_merge(const AttentionPartsArgs& args) {
   const int64_t rows = args.batches * args.samples * args.queries * args.q_heads;
   const int64_t step = static_cast<int64_t>(gridDim.x) * cuda::kPartsMergeWarps;
@@ -165,7 +194,11 @@ __device__ __forceinline__ void attention_parts_merge(const AttentionPartsArgs& 
   for (int64_t row = static_cast<int64_t>(blockIdx.x) * cuda::kPartsMergeWarps + threadIdx.x / 32; row < rows;
        row += step) {
     MergedRow<T> merged(args, row);
-    merged.take_parts(row, rows);
+    if constexpr (kInOrder) {
+      merged.take_parts_in_order(row, rows);
+    } else {
+      merged.take_parts(row, rows);
+    }
     if (args.merges_own != 0) merged.take_own_keys();
     merged.store();
   }

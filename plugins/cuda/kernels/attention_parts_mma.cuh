@@ -8,6 +8,7 @@
 
 #include "../../simt/attention_samples.cuh"
 #include "attention_parts.h"
+#include "fixed_shares.cuh"
 #include "mma_tiles.cuh"
 
 namespace rlk::cuda_kernels {
@@ -25,6 +26,7 @@ __device__ __forceinline__ void take_equal_share(int64_t split, int64_t splits, 
 template <class T>
 struct SampleParts {
   using Args = AttentionPartsArgs;
+  static constexpr bool kFixed = false;
   template <class S, bool kOptions, bool kOwn>
   using Keys = TileLoader<S, T, kOptions, kOwn>;
   template <class S, bool kOptions, bool kOwn>
@@ -41,12 +43,14 @@ struct SampleParts {
   int64_t all_keys, diagonal;  // query i stands at key i + diagonal
   int32_t kv_head;
 
-  __device__ __forceinline__ SampleParts(const Args& given, int64_t item, int block_rows) : args(given) {
+  __device__ __forceinline__ SampleParts(const Args& given, int64_t item, int block_rows)
+      : SampleParts(given, item / given.splits, item % given.splits, block_rows) {}
+  // item: beside the shares of keys.
+  __device__ __forceinline__ SampleParts(const Args& given, int64_t item, int64_t share, int block_rows)
+      : args(given), split(share) {
     const bool of_prefix = args.of_prefix != 0;
     const int64_t rows = (of_prefix ? args.samples : 1) * args.queries * args.group;
     const int64_t tiles = (rows + block_rows - 1) / block_rows;
-    split = item % args.splits;
-    item /= args.splits;
     first_row = (tiles - 1 - item % tiles) * block_rows;  // late queries first: they see the most keys
     last_row = (first_row + block_rows < rows ? first_row + block_rows : rows) - 1;
     item /= tiles;
@@ -78,7 +82,7 @@ struct SampleParts {
   }
   // Of the tiles of keys those of this block.
   template <class S>
-  __device__ __forceinline__ void take_share(int64_t& first_tile, int64_t& tiles) const {
+  __device__ __forceinline__ void take_share(const KeyRange& /*seen*/, int64_t& first_tile, int64_t& tiles) const {
     take_equal_share(split, args.splits, first_tile, tiles);
   }
   __device__ __forceinline__ bool leaves_empty() const { return false; }
@@ -130,9 +134,11 @@ private:
 template <class T, class S, bool kAccurate, bool kOptions, bool kFew, class Parts>
 __device__ __forceinline__ void attention_parts_mma(const typename Parts::Args& args) {
   constexpr bool kOwn = kFew;
+  constexpr bool kApart = kFew && Parts::kFixed;  // the keys of a tile's warps do not follow each other
   constexpr int kRowTiles = S::kRowTiles, kKeys = S::kKeys, kHead = S::kHead, kHeadTiles = kHead / 8;
   constexpr int kRows = kFew ? cuda::kPartsFewRows : S::kBlockRows;
   constexpr int kWarpKeys = kFew ? kKeys / S::kWarps : kKeys;
+  constexpr int kAdvance = kApart ? kWarpKeys : kKeys;  // keys from a tile to the next
   static_assert(!kFew || (kRowTiles == 1 && kWarpKeys % 16 == 0));
   unsigned char* const shared = dynamic_shared();
   Parts parts(args, args.first_block + blockIdx.x, kRows);
@@ -150,7 +156,7 @@ __device__ __forceinline__ void attention_parts_mma(const typename Parts::Args& 
   const KeyRange low = visible(least), high = visible(most);
   int64_t first_tile = low.first / kKeys;
   int64_t tiles = high.last < low.first ? 0 : high.last / kKeys + 1 - first_tile;
-  parts.template take_share<S>(first_tile, tiles);
+  parts.template take_share<S>({low.first, high.last}, first_tile, tiles);
   if (tiles <= 0 && parts.leaves_empty()) {
     parts.look();
     __syncthreads();
@@ -164,9 +170,10 @@ __device__ __forceinline__ void attention_parts_mma(const typename Parts::Args& 
   const uint32_t query_tile = shared_address(shared);
   const uint32_t key_tile = query_tile + 2 * S::kStride * kRows;
   const KeyMask mask = kOptions ? parts.mask() : KeyMask{};
-  auto keys = parts.template keys<S, kOptions, kOwn>(first_tile * kKeys, key_tile, mask);
-  auto values =
-      parts.template values<S, kOptions, kOwn>(first_tile * kKeys, key_tile + S::kStages * S::kTileBytes, mask);
+  int64_t begin = first_tile * kKeys;
+  if constexpr (kApart) begin = parts.own_first;
+  auto keys = parts.template keys<S, kOptions, kOwn>(begin, key_tile, mask);
+  auto values = parts.template values<S, kOptions, kOwn>(begin, key_tile + S::kStages * S::kTileBytes, mask);
   if (tiles > 0) {
     constexpr int kChunks = kHead / 8;
     for (int i = static_cast<int>(threadIdx.x); i < kRows * kChunks; i += S::kThreads) {
@@ -190,15 +197,22 @@ __device__ __forceinline__ void attention_parts_mma(const typename Parts::Args& 
   }
   // Scores in powers of 2; a softcap leaves them so.
   const float scale = kOptions && args.softcap > 0 ? 1.0f : static_cast<float>(args.scale * 1.4426950408889634074);
-  MmaRows<T, kHead, S::kStride, kRowTiles, kWarpKeys, kAccurate, S::kLayout> state;
+  MmaRows<T, kHead, S::kStride, kRowTiles, kWarpKeys, kAccurate, S::kLayout, Parts::kFixed ? 16 : kWarpKeys> state;
+  FixedSums<kHeadTiles, Parts::kFixed && !kFew> fixed(begin);
   const auto adjust = [&](int64_t tile) {
     if (kOptions && args.softcap > 0) state.cap(Softcap<float>(args));
-    const int64_t first_key = (first_tile + tile) * kKeys;
-    if (first_key >= high.first && first_key + kKeys - 1 <= low.last && (!kOptions || mask.data == nullptr)) return;
+    const int64_t first_key = begin + tile * kAdvance;
+    if constexpr (Parts::kFixed && !kFew) fixed.begin_tile(state, first_key);
+    if (first_key >= high.first && first_key + kAdvance - 1 <= (kApart ? min(low.last, parts.count - 1) : low.last) &&
+        (!kOptions || mask.data == nullptr)) {
+      return;
+    }
+    const int shift = kApart ? 0 : warp_key;  // the warp's first key
     const uint64_t open =
-        kOptions ? unmasked_keys<kKeys>(mask, parts.count, first_key) >> (warp_key + lane % 4 * 2) : 0;
-    const int64_t centre = parts.diagonal - parts.before - first_key - warp_key;
-    const int end = clamp_to_tile(parts.count - 1 - first_key - warp_key);
+        kOptions ? unmasked_keys < kApart ? kWave : kKeys > (mask, parts.count, first_key) >> (shift + lane % 4 * 2)
+                 : 0;
+    const int64_t centre = parts.diagonal - parts.before - first_key - shift;
+    const int end = clamp_to_tile(parts.count - 1 - first_key - shift);
 #pragma unroll
     for (int r = 0; r < kRowTiles; ++r) {
 #pragma unroll
@@ -216,11 +230,12 @@ __device__ __forceinline__ void attention_parts_mma(const typename Parts::Args& 
 
   if constexpr (!kFew) {
     if (idle) return;
+    fixed.finish(state);
 #pragma unroll
     for (int r = 0; r < kRowTiles; ++r) {
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
-        const float total = state.total(r, h);
+        const float total = fixed.total(state, r, h);
         const int row = warp_row + 16 * r + lane / 4 + 8 * h;
         if (row >= valid_rows) continue;
         const auto to = parts.place(parts.first_row + row, total);
@@ -228,9 +243,9 @@ __device__ __forceinline__ void attention_parts_mma(const typename Parts::Args& 
         for (int n = 0; n < kHeadTiles; ++n) {
           const int column = 8 * n + lane % 4 * 2;
           if (column >= args.head_size) break;
-          parts.put(to, column, make_float2(state.out[r][n][2 * h], state.out[r][n][2 * h + 1]));
+          parts.put(to, column, fixed.pair(state, r, n, h));
         }
-        if (lane % 4 == 0) parts.put_sums(to, state.top[r][h], total);
+        if (lane % 4 == 0) parts.put_sums(to, fixed.top(state, r, h), total);
       }
     }
   } else {
@@ -259,12 +274,21 @@ __device__ __forceinline__ void attention_parts_mma(const typename Parts::Args& 
       float top = -INFINITY, total = 0.0f;
       float2 value = make_float2(0.0f, 0.0f);
 #pragma unroll
-      for (int w = 0; w < S::kWarps; ++w) top = fmaxf(top, tops[w * kRows + row]);
+      for (int w = 0; w < S::kWarps && !Parts::kFixed; ++w) top = fmaxf(top, tops[w * kRows + row]);
       const float base = top == -INFINITY ? 0.0f : top;
 #pragma unroll
       for (int w = 0; w < S::kWarps; ++w) {
-        const float factor = exp2_fast(tops[w * kRows + row] - base);
         const float2 of_warp = *reinterpret_cast<const float2*>(out + (w * kRows + row) * kHead + d);
+        float factor = 0.0f;
+        if constexpr (Parts::kFixed) {
+          const Raised raised = raise(top, tops[w * kRows + row]);
+          factor = raised.other;
+          total *= raised.own;
+          value.x *= raised.own;
+          value.y *= raised.own;
+        } else {
+          factor = exp2_fast(tops[w * kRows + row] - base);
+        }
         total = fmaf(totals[w * kRows + row], factor, total);
         value.x = fmaf(of_warp.x, factor, value.x);
         value.y = fmaf(of_warp.y, factor, value.y);

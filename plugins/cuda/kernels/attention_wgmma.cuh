@@ -26,9 +26,13 @@ struct WgmmaRows {
   static constexpr int kKeys = S::kKeys;
   // Weights are kept times 2^kHeadroom: small f16 weights would otherwise lose bits to subnormals.
   static constexpr float kHeadroom = simt::kIsBf16<T> ? 0.0f : 10.0f;
+  // Weights as two numbers of T. Matrix units cut their sums: those of a tile alone are theirs, and fp32 adds tiles.
+  static constexpr bool kAccurate = S::kAccurate;
   float scores[kKeys / 2];
   uint32_t weights[kKeys / 4];
+  uint32_t rest[kAccurate ? kKeys / 4 : 1];  // what rounding the weights has lost
   float out[S::kOutParts][S::kOutColumns / 2];
+  float of_tile[kAccurate ? S::kOutParts : 1][kAccurate ? S::kOutColumns / 2 : 1];  // the last tile's products
   float top[2], sum[2];  // what the exponents have subtracted; of this thread's weights
 
   __device__ __forceinline__ void clear() {
@@ -42,7 +46,11 @@ struct WgmmaRows {
   }
   __device__ __forceinline__ void pin_out() {
 #pragma unroll
-    for (auto& part : out) pin(part);
+    for (auto& columns : out) pin(columns);
+    if constexpr (kAccurate) {
+#pragma unroll
+      for (auto& columns : of_tile) pin(columns);
+    }
   }
 
   __device__ __forceinline__ void multiply_keys(uint64_t queries, uint64_t keys) {
@@ -57,10 +65,25 @@ struct WgmmaRows {
     for (int k = 0; k < kKeys / 16; ++k) {
 #pragma unroll
       for (int n = 0; n < S::kOutParts; ++n) {
-        WarpgroupProduct<T, S::kOutColumns>::multiply_registers(
-            out[n], weights + 4 * k,
-            operand_at(values, k * 16 * 128 + n * (S::kOutColumns / cuda::kWgmmaPanelColumns) * S::kKeyPanel));
+        using Product = WarpgroupProduct<T, S::kOutColumns>;
+        const uint64_t at =
+            operand_at(values, k * 16 * 128 + n * (S::kOutColumns / cuda::kWgmmaPanelColumns) * S::kKeyPanel);
+        auto& to = products_of_tile(n);
+        if (kAccurate && k == 0) {
+          Product::set_registers(to, weights, at);
+        } else {
+          Product::multiply_registers(to, weights + 4 * k, at);
+        }
+        if constexpr (kAccurate) Product::multiply_registers(to, rest + 4 * k, at);
       }
+    }
+  }
+
+  __device__ __forceinline__ float (&products_of_tile(int n))[S::kOutColumns / 2] {
+    if constexpr (kAccurate) {
+      return of_tile[n];
+    } else {
+      return out[n];
     }
   }
 
@@ -117,13 +140,26 @@ struct WgmmaRows {
   }
   __device__ __forceinline__ void round_weights() {
 #pragma unroll
-    for (int i = 0; i < kKeys / 4; ++i) weights[i] = pack_pair<T>(scores[2 * i], scores[2 * i + 1]);
+    for (int i = 0; i < kKeys / 4; ++i) {
+      weights[i] = pack_pair<T>(scores[2 * i], scores[2 * i + 1]);
+      if constexpr (kAccurate) {
+        const float2 kept = unpack_pair<T>(weights[i]);
+        rest[i] = pack_pair<T>(scores[2 * i] - kept.x, scores[2 * i + 1] - kept.y);
+      }
+    }
   }
+  // shrink: before the last tile's products where these are apart, else after them.
   __device__ __forceinline__ void shrink_out(const float (&shrink)[2]) {
 #pragma unroll
-    for (auto& part : out) {
+    for (int n = 0; n < S::kOutParts; ++n) {
 #pragma unroll
-      for (int i = 0; i < S::kOutColumns / 2; ++i) part[i] *= shrink[i / 2 % 2];
+      for (int i = 0; i < S::kOutColumns / 2; ++i) {
+        if constexpr (kAccurate) {
+          out[n][i] = fmaf(out[n][i], shrink[i / 2 % 2], of_tile[n][i]);
+        } else {
+          out[n][i] *= shrink[i / 2 % 2];
+        }
+      }
     }
   }
 };
@@ -203,7 +239,7 @@ __device__ __forceinline__ void compute_tiles(const Args& args, uint32_t shared,
     };
 
     rows.clear();
-    float shrink[2];
+    float shrink[2], last_shrink[2];  // last_shrink: of the weights whose products come next
     if constexpr (!kHasOptions<Args>) barrier_wait(barriers.query_full(), query_parity);
     query_parity ^= 1;
     if (tile.count > 0) {
@@ -216,7 +252,7 @@ __device__ __forceinline__ void compute_tiles(const Args& args, uint32_t shared,
       pin(rows.scores);
       done_with(keys);
       adjust(tile.count - 1);
-      rows.weigh(args.scale, shrink);
+      rows.weigh(args.scale, last_shrink);
       rows.round_weights();
     }
     for (int i = tile.count - 2; i >= 0; --i) {
@@ -244,7 +280,9 @@ __device__ __forceinline__ void compute_tiles(const Args& args, uint32_t shared,
       products_wait<0>();
       rows.pin_out();
       done_with(values);
-      rows.shrink_out(shrink);
+      rows.shrink_out(rows.kAccurate ? last_shrink : shrink);
+      last_shrink[0] = shrink[0];
+      last_shrink[1] = shrink[1];
       rows.round_weights();
     }
     if (S::kOwnOut) release(barriers.query_empty());
@@ -258,6 +296,7 @@ __device__ __forceinline__ void compute_tiles(const Args& args, uint32_t shared,
       products_wait<0>();
       rows.pin_out();
       done_with(values);
+      if (rows.kAccurate) rows.shrink_out(last_shrink);
     }
 
     // Out through panels of this warpgroup's rows, once the copies from there, or the products, have read them.

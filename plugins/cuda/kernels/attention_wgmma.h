@@ -91,6 +91,14 @@ constexpr WgmmaTiles wgmma_tiles(int padded) {
          : padded == 192 ? WgmmaTiles{192, 112, 2, false}
                          : WgmmaTiles{256, 80, 2, false};
 }
+// Of kernels that keep the weights in fp32: a tile's output apart from that so far, and weights as two numbers of T,
+// are more registers, and there are fewer keys for them.
+constexpr int kWgmmaMostAccurateHead = 128;
+constexpr WgmmaTiles wgmma_accurate_tiles(int padded) {
+  return padded == 64   ? WgmmaTiles{64, 128, 4, true}
+         : padded == 96 ? WgmmaTiles{96, 96, 3, true}
+                        : WgmmaTiles{128, 64, 4, true};
+}
 // Of heads up to 64 without options, which attention_wgmma_narrow.cuh computes.
 constexpr WgmmaTiles kWgmmaNarrowTiles{64, 128, 4, true, 3, 2};
 

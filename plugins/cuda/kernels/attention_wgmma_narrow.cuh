@@ -305,7 +305,7 @@ __device__ __forceinline__ void compute_narrow(const AttentionWgmmaArgs& args, u
 
 template <class T>
 __device__ __forceinline__ void attention_narrow(const AttentionWgmmaArgs& args) {
-  using S = WgmmaShape<64, true>;
+  using S = WgmmaShape<64, WgmmaForm::narrow>;
   const uint32_t shared = (shared_address(simt::dynamic_shared()) + 1023) & ~1023u;
   const WgmmaBarriers<S> barriers{shared + S::kBarriersAt};
   if (threadIdx.x == 0) {

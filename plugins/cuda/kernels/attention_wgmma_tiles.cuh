@@ -10,9 +10,14 @@ namespace rlk::cuda_kernels {
 using cuda::AttentionWgmmaArgs;
 using cuda::PrefixAttentionWgmmaArgs;
 
-template <int kPadded, bool kNarrow = false>
+enum class WgmmaForm { plain, narrow, accurate };
+
+template <int kPadded, WgmmaForm kForm = WgmmaForm::plain>
 struct WgmmaShape {
-  static constexpr cuda::WgmmaTiles kTiles = kNarrow ? cuda::kWgmmaNarrowTiles : cuda::wgmma_tiles(kPadded);
+  static constexpr bool kAccurate = kForm == WgmmaForm::accurate;
+  static constexpr cuda::WgmmaTiles kTiles = kForm == WgmmaForm::narrow ? cuda::kWgmmaNarrowTiles
+                                             : kAccurate                ? cuda::wgmma_accurate_tiles(kPadded)
+                                                                        : cuda::wgmma_tiles(kPadded);
   static constexpr int kWarpgroups = kTiles.warpgroups, kRows = kTiles.rows();
   static constexpr int kHead = kTiles.head, kKeys = kTiles.keys, kStages = kTiles.stages,
                        kQueryStages = kTiles.query_stages, kPanels = kTiles.panels();

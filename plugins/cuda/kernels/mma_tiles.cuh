@@ -55,8 +55,9 @@ RLK_SIMT_BOTH constexpr uint32_t panel_bytes(int head) {
 
 // Brings the key (or value) tiles of one sequence into shared memory, one after the other. A thread keeps its column
 // and steps down the rows; rows beyond the sequence, masked rows and columns beyond the head size become 0. The
-// sequence has a key. kOwn: a warp brings those rows of a tile that are the warp's by their number.
-template <class S, class T, bool kOptions, bool kOwn = false>
+// sequence has a key. kOwn: a warp brings those rows of a tile that are the warp's by their number. kAdvance: the keys
+// from a tile to the next.
+template <class S, class T, bool kOptions, bool kOwn = false, int kAdvance = S::kKeys>
 struct TileLoader {
   static constexpr int kChunks = S::kHead / 8;
   static constexpr int kThreads = kOwn ? 32 : S::kThreads, kRows = kOwn ? S::kKeys / S::kWarps : S::kKeys;
@@ -91,9 +92,9 @@ struct TileLoader {
         load_part(stage_bytes);
       }
     }
-    from += S::kKeys * stride;
-    left -= S::kKeys;
-    if (kOptions && mask != nullptr) mask += S::kKeys * mask_stride;
+    from += kAdvance * stride;
+    left -= kAdvance;
+    if (kOptions && mask != nullptr) mask += kAdvance * mask_stride;
   }
 
 private:
@@ -121,17 +122,21 @@ private:
 
 // The rows of a warp, 16 a tile: their scores against kKeys keys, what the exponents have subtracted, the sums of the
 // weights and the weighted values. This thread's rows of tile r are 16 r + lane / 4 + 8 h, its columns of 8 n
-// 8 n + lane % 4 * 2 and the next: elements 2 h and 2 h + 1. kAccurate: weights as two numbers of T.
+// 8 n + lane % 4 * 2 and the next: elements 2 h and 2 h + 1. kAccurate: weights as two numbers of T. kStepKeys: of so
+// many keys at a time scores become weights; rows that take the same steps have the same bits, whatever kKeys is.
 template <class T, int kHead, int kStride, int kRowTiles, int kKeys, bool kAccurate,
-          MmaLayout kLayout = MmaLayout::padded>
+          MmaLayout kLayout = MmaLayout::padded, int kStepKeys = kKeys>
 struct MmaRows {
+  static constexpr int kSteps = kKeys / kStepKeys, kStepTiles = kStepKeys / 8;
   static constexpr int kScoreTiles = kKeys / 8, kHeadTiles = kHead / 8;
   static constexpr int kRowBytes = 2 * (kLayout == MmaLayout::padded ? kStride : kHead);  // of a key, or a value
   // Weights are kept times 2^kHeadroom: small f16 weights, and second halves, would otherwise lose bits to subnormals.
   static constexpr float kHeadroom = kIsBf16<T> ? 0.0f : 10.0f;
   float top[kRowTiles][2], sum[kRowTiles][2], out[kRowTiles][kHeadTiles][4], score[kRowTiles][kScoreTiles][4];
+  float shrink[kSteps][kRowTiles][2];  // of several steps: what each multiplies the sums before it by
 
-  __device__ __forceinline__ MmaRows() {
+  __device__ __forceinline__ MmaRows() { clear(); }
+  __device__ __forceinline__ void clear() {
 #pragma unroll
     for (int r = 0; r < kRowTiles; ++r) {
 #pragma unroll
@@ -211,33 +216,44 @@ struct MmaRows {
     for (int r = 0; r < kRowTiles; ++r) {
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
-        float highest = -INFINITY;
+        float highest[kSteps];
 #pragma unroll
-        for (int n = 0; n < kScoreTiles; ++n) {
-          highest = fmaxf(highest, fmaxf(score[r][n][2 * h], score[r][n][2 * h + 1]));
-        }
-        highest = fmaxf(highest, wave_xor(highest, 1));
-        highest = fmaxf(highest, wave_xor(highest, 2));
-        const float base = fmaxf(top[r][h], __fadd_rn(__fmul_rn(highest, scale), -kHeadroom));
-        const float subtract = base == -INFINITY ? 0.0f : base;
-        const float factor = exp2_fast(top[r][h] - subtract);
-        top[r][h] = base;
-        float total = 0.0f;
+        for (int s = 0; s < kSteps; ++s) {
+          highest[s] = -INFINITY;
 #pragma unroll
-        for (int n = 0; n < kScoreTiles; ++n) {
-#pragma unroll
-          for (int e = 0; e < 2; ++e) {
-            score[r][n][2 * h + e] = exp2_fast(fmaf(score[r][n][2 * h + e], scale, -subtract));
-            total += score[r][n][2 * h + e];
+          for (int n = s * kStepTiles; n < (s + 1) * kStepTiles; ++n) {
+            highest[s] = fmaxf(highest[s], fmaxf(score[r][n][2 * h], score[r][n][2 * h + 1]));
           }
+          highest[s] = fmaxf(highest[s], wave_xor(highest[s], 1));
+          highest[s] = fmaxf(highest[s], wave_xor(highest[s], 2));
         }
-        sum[r][h] = fmaf(sum[r][h], factor, total);
 #pragma unroll
-        for (int n = 0; n < kHeadTiles; ++n) {
-          out[r][n][2 * h] *= factor;
-          out[r][n][2 * h + 1] *= factor;
+        for (int s = 0; s < kSteps; ++s) {
+          const float base = fmaxf(top[r][h], __fadd_rn(__fmul_rn(highest[s], scale), -kHeadroom));
+          const float subtract = base == -INFINITY ? 0.0f : base;
+          const float factor = exp2_fast(top[r][h] - subtract);
+          top[r][h] = base;
+          float total = 0.0f;
+#pragma unroll
+          for (int n = s * kStepTiles; n < (s + 1) * kStepTiles; ++n) {
+#pragma unroll
+            for (int e = 0; e < 2; ++e) {
+              score[r][n][2 * h + e] = exp2_fast(fmaf(score[r][n][2 * h + e], scale, -subtract));
+              total += score[r][n][2 * h + e];
+            }
+          }
+          sum[r][h] = fmaf(sum[r][h], factor, total);
+          shrink[s][r][h] = factor;
         }
+        if constexpr (kSteps == 1) shrink_out(0, r, h);
       }
+    }
+  }
+  __device__ __forceinline__ void shrink_out(int step, int r, int h) {
+#pragma unroll
+    for (int n = 0; n < kHeadTiles; ++n) {
+      out[r][n][2 * h] *= shrink[step][r][h];
+      out[r][n][2 * h + 1] *= shrink[step][r][h];
     }
   }
 
@@ -248,6 +264,10 @@ struct MmaRows {
       uint32_t weight[kRowTiles][4], rest[kRowTiles][4];
 #pragma unroll
       for (int r = 0; r < kRowTiles; ++r) {
+        if constexpr (kSteps > 1) {
+#pragma unroll
+          for (int h = 0; h < 2 && 16 * j % kStepKeys == 0; ++h) shrink_out(16 * j / kStepKeys, r, h);
+        }
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
           const float a = score[r][2 * j + i / 2][i % 2 * 2], b = score[r][2 * j + i / 2][i % 2 * 2 + 1];

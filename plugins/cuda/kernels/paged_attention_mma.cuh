@@ -205,6 +205,7 @@ __device__ __forceinline__ int64_t paged_longest_first(const PagedAttentionArgs&
 template <class T, bool kGroups>
 struct PagedParts {
   using Args = PagedAttentionArgs;
+  static constexpr bool kFixed = false;  // its fixed shares are taken by blocks of few rows alone
   template <class S>
   using Keys = std::conditional_t<kGroups, PagedGroupLoader<S, T>, PagedRowLoader<S, T>>;
   template <class S>
@@ -286,7 +287,7 @@ struct PagedParts {
   }
   // Fixed shares begin where no other row, nor the sequence's length, moves their bounds.
   template <class S>
-  __device__ __forceinline__ void take_share(int64_t& first_tile, int64_t& tiles) const {
+  __device__ __forceinline__ void take_share(const KeyRange& /*seen*/, int64_t& first_tile, int64_t& tiles) const {
     if (args.fixed_shares == 0) return take_equal_share(split, args.splits, first_tile, tiles);
     static_assert(1024 % S::kKeys == 0);
     const int64_t begin = cuda::fixed_share_begin(split) / S::kKeys,

@@ -100,6 +100,7 @@ __device__ __forceinline__ void pin(float (&d)[kCount]) {
 
 // multiply: d (+)= A B^T, both of whose rows are columns of the inner dimension, in shared memory.
 // multiply_registers: d += A B, A a fragment in registers as mma.cuh has it, the rows of B the inner dimension.
+// set_registers: d = A B.
 template <class T, int kColumns>
 struct WarpgroupProduct;
 
@@ -134,6 +135,12 @@ struct WarpgroupProduct;
     static __device__ __forceinline__ void multiply_registers(float (&d)[COUNT], const uint32_t* a, uint64_t b) {     \
       asm volatile("wgmma.mma_async.sync.aligned.m64n" #COLUMNS "k16.f32." NAME "." NAME " {" RLK_WGMMA_NAMES_##COUNT \
                    "}, {%" A0 ", %" A1 ", %" A2 ", %" A3 "}, %" A4 ", 1, 1, 1, 1;\n"                                  \
+                   : RLK_WGMMA_##COUNT                                                                                \
+                   : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                                             \
+    }                                                                                                                 \
+    static __device__ __forceinline__ void set_registers(float (&d)[COUNT], const uint32_t* a, uint64_t b) {          \
+      asm volatile("wgmma.mma_async.sync.aligned.m64n" #COLUMNS "k16.f32." NAME "." NAME " {" RLK_WGMMA_NAMES_##COUNT \
+                   "}, {%" A0 ", %" A1 ", %" A2 ", %" A3 "}, %" A4 ", 0, 1, 1, 1;\n"                                  \
                    : RLK_WGMMA_##COUNT                                                                                \
                    : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                                             \
     }                                                                                                                 \

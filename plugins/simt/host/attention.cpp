@@ -178,9 +178,15 @@ sdk::Support AttentionSimt::query(Device& device, const sdk::Call<Op>& call) {
   if (auto refused = SimtShared(device, dtype).refuse(sizes.head)) return *refused;
   sdk::Support answer = sdk::Support::yes(kName, kAttentionNumerics, RLK_SUPPORT_OK);
   answer.workspace_bound = attention_workspace(sizes);
-  answer.cost_us =
-      kLaunchUs + std::max(device.matrix_us(slower_than_matrix_units(dtype) * attention_operations(call, sizes)),
-                           attention_bytes_us(device, sizes, dtype));
+  // Blocks multiply all their rows, whatever has them.
+  const int64_t rows = sizes.queries * (sizes.q_heads / sizes.kv_heads);  // of a key head
+  const int64_t of_sequences = sizes.packed ? ceil_divide(rows, simt::kSimtBlockRows) + sizes.sequences
+                                            : ceil_divide(rows, simt::kSimtBlockRows) * sizes.sequences;
+  const int64_t all_rows = std::max<int64_t>(sizes.packed ? rows : rows * sizes.sequences, 1);
+  const double padding = static_cast<double>(of_sequences * simt::kSimtBlockRows) / static_cast<double>(all_rows);
+  const double operations = padding * slower_than_matrix_units(dtype) * attention_operations(call, sizes);
+  answer.cost_us = kLaunchUs + idle_factor(device, static_cast<double>(of_sequences * sizes.kv_heads)) *
+                                   std::max(device.matrix_us(operations), attention_bytes_us(device, sizes, dtype));
   return answer;
 }
 std::unique_ptr<sdk::Plan> AttentionSimt::plan(Device& device, const sdk::Call<Op>& call) {

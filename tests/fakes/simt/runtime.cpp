@@ -66,7 +66,8 @@ std::function<void()> bind(const Function& function, const void* arguments) {
   if (starts("paged_attention_")) return bind<PagedAttentionArgs>(function, arguments);
   if (starts("logp_backward_")) return bind<LogpBackwardArgs>(function, arguments);
   if (starts("logp_")) return bind<LogpArgs>(function, arguments);
-  if (starts("attention_parts_")) return bind<rlk::cuda::AttentionPartsArgs>(function, arguments);
+  if (starts("attention_parts_") || starts("attention_fixed_"))
+    return bind<rlk::cuda::AttentionPartsArgs>(function, arguments);
   if (starts("attention_gradients_")) return bind<AttentionGradientArgs>(function, arguments);
   if (starts("prefix_attention_")) return bind<SampleAttentionArgs>(function, arguments);
   if (starts("attention_")) return bind<AttentionArgs>(function, arguments);

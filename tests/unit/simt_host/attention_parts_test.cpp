@@ -1,7 +1,10 @@
 // Attention in parts on tensor cores: which kernels do few and many rows take, and how are keys shared out?
 #include <gtest/gtest.h>
 
+#include "plugins/cuda/attention_fixed_mma.hpp"
+#include "plugins/cuda/attention_mma.hpp"
 #include "plugins/cuda/attention_parts_mma.hpp"
+#include "plugins/simt/host/operators.hpp"
 #include "tests/unit/simt_host/operator_calls.hpp"
 
 namespace rlk::simt::host {
@@ -63,6 +66,37 @@ TEST_F(AttentionPartsTest, ManyRowsTakeTheBlocksOfManyRows) {
   EXPECT_EQ(kernel(5, 0), "attention_parts_mma_accurate_bf16_128_64_options");
   EXPECT_EQ(kernel(17, 0), "attention_parts_mma_accurate_bf16_128_64_options");
   EXPECT_EQ(kernel(17, 30), "attention_parts_mma_accurate_bf16_128_64_options");
+}
+
+TEST_F(AttentionPartsTest, FixedSharesAreThoseOfTheKeysAlone) {
+  Device device(0);
+  const std::string family = "attention_fixed_mma_";
+  const Names few{family + "bf16_128_16", family + "merge_bf16"}, many{family + "bf16_128_64"};
+  // 16 shares of 1024 keys, 8 of 2048.
+  constexpr uint64_t kShares = 24, kRowBytes = kHeads * (128 + 2) * sizeof(float);
+  for (const int64_t batch : {1, 64}) {
+    Arranged<sdk::ops::Attention> call = attention(batch, 1, 32768, 128);
+    EXPECT_EQ(call.launch<cuda::AttentionFixed>(device), few);
+    EXPECT_EQ(call.workspace_bytes, kShares * kRowBytes * static_cast<uint64_t>(batch));
+  }
+  EXPECT_EQ(attention(1, 4, 64, 128).launch<cuda::AttentionFixed>(device), few);
+  Arranged<sdk::ops::Attention> prefill = attention(1, 5, 64, 128);
+  EXPECT_EQ(prefill.launch<cuda::AttentionFixed>(device), many);
+  EXPECT_EQ(prefill.workspace_bytes, 0u);
+  EXPECT_EQ(attention(1, 64, 32768, 128).launch<cuda::AttentionFixed>(device), few);
+  EXPECT_EQ(attention(64, 64, 32768, 128).launch<cuda::AttentionFixed>(device), many);
+}
+
+TEST_F(AttentionPartsTest, FixedSharesAreBatchInvariantAndOthersAreNot) {
+  Device device(0);
+  const auto call = [] { return attention(8, 1, 32768, 128); };
+  EXPECT_NE(call().query<cuda::AttentionFixed>(device).numerics & RLK_NUMERICS_BATCH_INVARIANT, 0u);
+  EXPECT_EQ(call().query<cuda::AttentionSplit>(device).numerics & RLK_NUMERICS_BATCH_INVARIANT, 0u);
+  // What a call takes that demands the class, and one that does not.
+  const double fixed = call().query<cuda::AttentionFixed>(device).cost_us;
+  EXPECT_LT(fixed, call().query<AttentionSimt>(device).cost_us);
+  EXPECT_LT(fixed, call().query<cuda::AttentionMma>(device).cost_us);
+  EXPECT_GT(fixed, call().query<cuda::AttentionSplit>(device).cost_us);
 }
 
 TEST_F(AttentionPartsTest, SamplesReadTheirPrefixTogetherAndTheirOwnKeysApart) {

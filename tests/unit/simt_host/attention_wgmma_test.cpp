@@ -161,6 +161,48 @@ TEST_F(AttentionWgmmaTest, TheMapsCarryTheTensorsSizesAndTheKernelsTiles) {
   EXPECT_EQ(cuda::mapped.size(), 2u) << "no map can be made of no keys";
 }
 
+// --- The accurate kernels
+// ---------------------------------------------------------------------------------------------
+
+using cuda::AttentionWgmmaAccurate;
+
+TEST_F(AttentionWgmmaTest, TheAccurateKernelsHaveTilesOfTheirOwnForEveryHeadUpTo128) {
+  Device device(0);
+  const auto kernel = [&](int64_t head) {
+    Shape shape;
+    shape.head = head;
+    return attention(shape).launch<AttentionWgmmaAccurate>(device).front();
+  };
+  const std::string family = "attention_accurate_wgmma_bf16_";
+  EXPECT_EQ(kernel(8), family + "64");
+  EXPECT_EQ(kernel(72), family + "96");
+  EXPECT_EQ(kernel(128), family + "128");
+  const cuda::WgmmaTiles tiles = cuda::wgmma_accurate_tiles(128);
+  cuda::mapped.clear();
+  attention({2, 512, 512, 8, 2, 128}).launch<AttentionWgmmaAccurate>(device);
+  EXPECT_EQ(cuda::mapped.front().rows, tiles.rows());
+  EXPECT_EQ(cuda::mapped[1].rows, tiles.keys);
+  EXPECT_LT(tiles.keys, cuda::wgmma_tiles(128).keys);
+}
+
+TEST_F(AttentionWgmmaTest, TheAccurateKernelsClaimTheClassAndDeclineWhatTheyLack) {
+  Device device(0);
+  const auto query = [&](Arranged<sdk::ops::Attention> call) { return call.query<AttentionWgmmaAccurate>(device); };
+  EXPECT_NE(query(attention({})).numerics & RLK_NUMERICS_ACCURATE, 0u);
+  EXPECT_EQ(attention({}).query<AttentionWgmma>(device).numerics & RLK_NUMERICS_ACCURATE, 0u);
+  // Of a call that demands no class the rounded ones are taken.
+  EXPECT_GT(query(attention({})).cost_us, attention({}).query<AttentionWgmma>(device).cost_us);
+  Shape wide;
+  wide.head = 136;
+  EXPECT_EQ(query(attention(wide)).reason_code, "HEAD_SIZE");
+  rlk_attention_params params = causal();
+  params.softcap = 30;
+  EXPECT_EQ(query(attention({}, params)).reason_code, "SOFTCAP");
+  auto masked = attention({});
+  masked.input(RLK_ATTENTION_IN_KEY_MASK, {RLK_DTYPE_UINT, 8, 1}, {2, 512});
+  EXPECT_EQ(query(std::move(masked)).reason_code, "KEY_MASK");
+}
+
 // --- Packed sequences, softcaps and key masks ------------------------------------------------------------------------
 
 Arranged<sdk::ops::Attention> packed(int64_t sequences, int64_t queries, int64_t keys,
