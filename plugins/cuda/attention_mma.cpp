@@ -39,8 +39,7 @@ public:
 
   void enqueue(sdk::Stream& stream, const sdk::Run& run) override {
     simt::AttentionArgs args = arguments(run);
-    args.block_rows =
-        many_ != nullptr && is_for_large_blocks(args, multiprocessors_) ? kLargeBlock : kSmallBlock;
+    args.block_rows = many_ != nullptr && is_for_large_blocks(args, multiprocessors_) ? kLargeBlock : kSmallBlock;
     const PlaceScope scope(place_);
     const StreamHandle handle = own(stream).handle();
     start(args, handle);

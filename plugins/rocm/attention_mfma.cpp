@@ -78,8 +78,7 @@ sdk::Support AttentionMfma::query(Device& device, const sdk::Call<Op>& described
   if (auto refused = refuse_narrow({call.q, call.k, call.v, call.out}, "q, k, v and out")) return *refused;
   const int shared = attention_mfma_shared_bytes(attention_mfma_head(static_cast<int>(call.D)));
   if (auto refused = refuse_shared_memory(call.D, shared, device.shared_limit())) return *refused;
-  sdk::Support answer =
-      sdk::Support::yes(kName, kAttentionNumerics & ~RLK_NUMERICS_ACCURATE, RLK_SUPPORT_PREFERRED);
+  sdk::Support answer = sdk::Support::yes(kName, kAttentionNumerics & ~RLK_NUMERICS_ACCURATE, RLK_SUPPORT_PREFERRED);
   answer.workspace_bound = attention_workspace(attention_sizes(described));
   answer.cost_us = attention_matrix_us(device, described, 1.0);
   return answer;

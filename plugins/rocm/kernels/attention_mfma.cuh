@@ -2,19 +2,32 @@
 //
 // A wave owns 16 * kRowTiles rows (query, head of the group) and computes transposed products: scores^T = K Q^T, then
 // out^T += V^T weights^T. A lane's results are then of one row each, and its weights already lie as the second product
-// wants them: between the two only the row's largest score passes from lane to lane. Queries stay in registers, tiles of
-// keys and of transposed values are in shared memory, the tile after it in registers on its way.
+// wants them: between the two only the row's largest score passes from lane to lane. Queries stay in registers, tiles
+// of keys and of transposed values are in shared memory, the tile after it in registers on its way.
 //
 // The weights are rounded to the tensors' dtype before the second product, as every fused kernel of the field does;
 // products, sums and the softmax are fp32.
+//
+// No AMD card has run this. What follows is from the code that Debian's clang 15 makes, and from AMD's tables.
+//
+// With heads of 128 on gfx90a, large blocks take 214 registers a lane, none in scratch memory, and 19 KiB of shared
+// memory: two blocks, two waves of each SIMD, share a compute unit. Small blocks take 150: three. gfx940 has the same
+// within four registers. Softcap and key_mask take 161 to 197, and 242 with heads of 256, whose 37 KiB leave room for
+// one block. gfx908 adds in accumulation registers alone and moves a large block's output there and back, 128 moves a
+// tile.
+//
+// A tile of 32 keys is for a wave of 32 rows 64 products of 32 cycles (16 on gfx940 and later), 16 reads of 16 bytes a
+// lane, which are a quarter (half) of what shared memory gives meanwhile, and some 400 vector instructions, exponents
+// and rounding to bf16 above all: about 1600 cycles beside 2048 (1024) of products, which the other wave's fill. So the
+// vector unit would bound gfx940 and later.
 #pragma once
 
 #include "attention_mfma_tiles.cuh"
 
 namespace rlk::rocm_kernels {
 
-// A wave's rows: scores of a tile, what the exponents have subtracted, sums of weights, and weighted values. This lane's
-// row of tile r is 16 r + lane % 16; element e of out[r][n] is column mfma_column(n, e), of score[r][t] key
+// A wave's rows: scores of a tile, what the exponents have subtracted, sums of weights, and weighted values. This
+// lane's row of tile r is 16 r + lane % 16; element e of out[r][n] is column mfma_column(n, e), of score[r][t] key
 // mfma_column(t, e).
 template <class S, class T>
 struct MfmaRows {
@@ -202,9 +215,9 @@ __device__ __forceinline__ void attention_mfma(const AttentionArgs& args) {
     const int row = first_of_wave + 16 * r + rows.lane % 16, at = first_offset + row;
     query_of[r] = row < valid_rows ? at / args.group : -1;
     head_of[r] = work.kv_head * args.group + at % args.group;
-    const T* from = query_of[r] < 0 ? nullptr
-                                    : tensor_row<const T>(args.q, work.batch,
-                                                          work.q_token + first_query + query_of[r], head_of[r]);
+    const T* from = query_of[r] < 0
+                        ? nullptr
+                        : tensor_row<const T>(args.q, work.batch, work.q_token + first_query + query_of[r], head_of[r]);
     rows.load_query(r, from, args.head_size);
   }
 

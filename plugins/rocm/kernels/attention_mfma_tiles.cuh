@@ -12,8 +12,8 @@ using namespace simt;
 
 template <int kHead_, int kRowTiles_>
 struct MfmaShape {
-  static constexpr int kHead = kHead_;          // head size, padded
-  static constexpr int kRowTiles = kRowTiles_;  // of 16 rows, per wave
+  static constexpr int kHead = kHead_;                            // head size, padded
+  static constexpr int kRowTiles = kRowTiles_;                    // of 16 rows, per wave
   static constexpr int kKeys = rocm::attention_mfma_keys(kHead);  // of a tile
   static constexpr int kThreads = rocm::kMfmaThreads;
   static constexpr int kBlockRows = rocm::kMfmaWaves * kRowTiles * 16;
@@ -107,7 +107,8 @@ struct MfmaLoader {
     for (int u = 0; u < kValueLoads; ++u) {
       const int column = value_column + u * kColumnsAtOnce;
       if (S::kHead % kColumnsAtOnce != 0 && column >= S::kHead) break;
-      T* const to = tile + S::kValuesAt + mfma_row(column) * S::kValueStride + value_row;  // four rows follow each other
+      T* const to =
+          tile + S::kValuesAt + mfma_row(column) * S::kValueStride + value_row;  // four rows follow each other
 #pragma unroll
       for (int c = 0; c < 4; ++c) {
         uint32_t pair[2];

@@ -25,7 +25,8 @@ using Quad = float __attribute__((vector_size(16)));  // four registers of C and
 #else
 
 // Of a kernel: two waves of it or more share a SIMD. With half of the registers each the compiler of gfx90a and later
-// keeps what the instruction adds to in ordinary ones, and moves nothing to accumulation registers and back.
+// keeps what the instruction adds to in ordinary ones, and moves nothing to accumulation registers and back; gfx908's
+// instruction adds in those alone.
 #if defined(__gfx908__)
 #define RLK_MFMA_TWO_WAVES
 #else

@@ -24,7 +24,7 @@ using ProgramHandle = struct ProgramTag*;
 
 // Sources that only one vendor has.
 struct OwnTexts {
-  const char* folder = "";                                // from plugins/simt: "../rocm/kernels/"
+  const char* folder = "";                                 // from plugins/simt: "../rocm/kernels/"
   const char* (*text)(const std::string& file) = nullptr;  // of a file there; nullptr when there is none
 };
 
@@ -39,7 +39,7 @@ struct Compiler {
   const char* name = "";      // in texts: "hipRTC"
   const char* platform = "";  // the file that answers simt.cuh: "platform_hip.cuh"
   OwnTexts own;
-  std::string version;        // of the compiler: another one makes other kernels
+  std::string version;  // of the compiler: another one makes other kernels
   sdk::Symbols symbols;
 
   bool usable() const {
@@ -47,8 +47,8 @@ struct Compiler {
   }
 };
 
-// The whole text of operators/<image>.cuh, of kernels/<image>.cu or of the vendor's own <image>.cu, with everything that
-// it includes.
+// The whole text of operators/<image>.cuh, of kernels/<image>.cu or of the vendor's own <image>.cu, with everything
+// that it includes.
 std::string kernel_source(const std::string& image, const std::string& platform, const OwnTexts& own = {});
 
 // The compiled kernels of a device, valid until the process ends. device: what names it to the cache. place: what is
