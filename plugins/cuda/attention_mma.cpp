@@ -39,22 +39,14 @@ public:
 
   void enqueue(sdk::Stream& stream, const sdk::Run& run) override {
     simt::AttentionArgs args = arguments(run);
-    // Large blocks read K and V less often; small ones serve short sequences, and fill the device when there are few.
-    // Both give the same bits.
-    const int64_t rows = args.queries * args.group / (args.packed != 0 ? std::max<int64_t>(args.sequences, 1) : 1);
-    const int64_t heads = args.kv_heads * args.sequences;
-    // More queries than keys, which no decoder has, and few keys take large blocks on every device: they need a few
-    // microseconds either way, and so the small cases of a verification run these kernels too.
-    const bool is_rare = args.queries > args.keys && args.keys <= 128;
-    const bool is_large = rows > 64 && (is_rare || heads * ceil_divide(rows, 128) >= multiprocessors_);
-    args.block_rows = many_ != nullptr && is_large ? 128 : 64;
+    args.block_rows = many_ != nullptr && is_for_large_blocks(args, multiprocessors_) ? kLargeBlock : kSmallBlock;
     const PlaceScope scope(place_);
     const StreamHandle handle = own(stream).handle();
     start(args, handle);
     if (args.queries == 0) return;
     // Large blocks of a head size above 128 take 8 warps, all others 4.
-    const int threads = args.block_rows == 128 && head_ > 128 ? 256 : 128;
-    launch(args.block_rows == 128 ? many_ : few_, attention_grid(args), threads,
+    const int threads = args.block_rows == kLargeBlock && head_ > 128 ? 256 : 128;
+    launch(args.block_rows == kLargeBlock ? many_ : few_, attention_grid(args), threads,
            simt::attention_mma_shared_bytes(head_, args.block_rows), handle, args);
   }
 
@@ -68,7 +60,6 @@ private:
 sdk::Support support_of(Device& device, const sdk::Call<sdk::ops::Attention>& described, const Kernels& kernels) {
   if (auto refused = refuse_attention(device, described)) return *refused;
   const auto call = sdk::arguments_of(described);
-  const sdk::Dtype dtype = sdk::dtype_of(*call.q);
   if (auto refused = sdk::refuse_dtype(call.q, "q", {sdk::Dtype::bf16, sdk::Dtype::f16})) return *refused;
   const AttentionSizes sizes = attention_sizes(described);
   if (sizes.head % 8 != 0) {
@@ -80,14 +71,7 @@ sdk::Support support_of(Device& device, const sdk::Call<sdk::ops::Attention>& de
   if (auto refused = refuse_shared_memory(sizes.head, shared, device.shared_limit())) return *refused;
   sdk::Support answer = sdk::Support::yes(kernels.name, kernels.numerics, RLK_SUPPORT_PREFERRED);
   answer.workspace_bound = attention_workspace(sizes);
-  // Blocks of 64 rows.
-  const int64_t group = sizes.q_heads / sizes.kv_heads;
-  const int64_t of_sequences = sizes.packed ? ceil_divide(sizes.queries * group, 64) + sizes.sequences
-                                            : ceil_divide(sizes.queries * group, 64) * sizes.sequences;
-  const double idle = idle_factor(device, static_cast<double>(of_sequences * sizes.kv_heads));
-  answer.cost_us = kLaunchUs * (sizes.packed ? 2 : 1) +
-                   idle * std::max(device.matrix_us(kernels.matrix_work * attention_operations(described, sizes)),
-                                   attention_bytes_us(device, sizes, dtype));
+  answer.cost_us = attention_matrix_us(device, described, kernels.matrix_work);
   return answer;
 }
 

@@ -30,6 +30,7 @@ Compiler open_compiler() {
   symbols.require(library, "hiprtcGetCode", table.code);
   table.name = "hipRTC";
   table.platform = "platform_hip.cuh";
+  table.own = kOwnTexts;
   table.version = runtime_version();
   return table;
 }

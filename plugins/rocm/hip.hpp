@@ -2,6 +2,7 @@
 // all of it with the headers of HIP 5.2 and 7.1 (tests/headers).
 #pragma once
 
+#include "../simt/host/compiler.hpp"
 #include "../simt/host/runtime_api.hpp"
 
 // X(member of Driver, function): what HIP calls otherwise than MACA, or has beside it.
@@ -54,5 +55,9 @@ std::string architecture_of_number(long number);
 const void* built_image(const std::string& kernels, const std::string& architecture);
 // "gfx90a gfx1030", empty when the plugin was built without hipcc.
 const char* built_architectures() noexcept;
+
+// A file of kernels/ as it was when the plugin was built; nullptr when there is none.
+const char* own_text(const std::string& file);
+constexpr simt::host::OwnTexts kOwnTexts{"../rocm/kernels/", &own_text};
 
 }  // namespace rlk::rocm

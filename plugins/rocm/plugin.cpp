@@ -1,6 +1,7 @@
 // The plugin for AMD devices: how they are recognised, what it brings.
 #include "../simt/host/plugin.hpp"
 #include "../simt/host/compiler.hpp"
+#include "attention_mfma.hpp"
 #include "hip.hpp"
 #include "hipblaslt.hpp"
 
@@ -9,9 +10,9 @@ namespace rlk::rocm {
 class Plugin final : public simt::host::Plugin {
 public:
   // In the order in which they are tried where no call has asked for one.
-  using Implementations =
-      decltype(std::tuple_cat(std::declval<simt::host::SharedOperators>(),
-                              std::declval<simt::host::PackStrided<products::Implementations<HipblasLt>>>()));
+  using Implementations = decltype(std::tuple_cat(
+      std::declval<simt::host::PackStrided<std::tuple<AttentionMfma>>>(), std::declval<simt::host::SharedOperators>(),
+      std::declval<simt::host::PackStrided<products::Implementations<HipblasLt>>>()));
   explicit Plugin(const sdk::Host& host) : cache_(host) {}
 
   sdk::Verdict probe(sdk::Evidence& evidence) override {

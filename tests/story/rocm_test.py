@@ -44,6 +44,20 @@ class Rocm(simt_vendor.Vendor):
                 self.expect_verified(library, {"attention": ("f16", 10), "paged_attention": ("f32", 10),
                                                "grouped_gemm": ("bf16", 3)})
 
+    def test_attention_on_matrix_units_is_verified_where_a_device_has_them(self):
+        # HIP does not tell a device's architecture without a card; its own variable does.
+        for library, version, dtype, verdict in (
+                ("fake_hip64", "9.4.2", "bf16", "verified"), ("fake_hip64", "9.4.2", "f16", "verified"),
+                ("fake_hip64", "9.0.10", "f16", "SUBNORMALS"), ("fake_hip64", "9.0.8", "bf16", "DTYPE"),
+                ("fake_hip64", "9.0.6", "f16", "ARCH"), ("fake_hip32", "9.4.2", "bf16", "SIMT_WIDTH")):
+            with self.subTest(library=library, version=version, dtype=dtype):
+                units = self.conformance(library, "attention", dtype, HSA_OVERRIDE_GFX_VERSION=version)["units"]
+                found = [unit for unit in units if unit["implementation"] == "mfma"]
+                self.assertGreaterEqual(len(found), 1)
+                self.assertEqual({unit["verdict"] if verdict == "verified" else unit["reason_code"] for unit in found},
+                                 {verdict})
+                self.assertEqual({unit["verdict"] for unit in units if unit["implementation"] == "simt"}, {"verified"})
+
     def test_products_are_verified_on_the_simulated_library_at_both_widths(self):
         # A product, many at once, and gradients in two passes.
         products = {"gemm": ("f32", 8), "matmul_backward": ("bf16", 3), "linear_backward": ("f16", 4),

@@ -16,7 +16,8 @@ OF_WHOLE_BATCH = ("kind=clip_cov", "kind=kl_cov", "top_entropy_quantile")
 CPU_ALONE = {"linear_logp": ("keep_mask", "sum_p2"), "linear_logp_backward": ("keep_mask",), "policy_loss": OF_WHOLE_BATCH,
              "policy_loss_backward": OF_WHOLE_BATCH}
 # Implementations on matrix units, which take 16 bits and decline some features, or every simulated device.
-CHOOSY = {"attention": ("mma_fixed", "mma_split", "wgmma", "wgmma_accurate"), "attention_backward": ("mma", "wgmma"),
+CHOOSY = {"attention": ("mfma", "mma_fixed", "mma_split", "wgmma", "wgmma_accurate"),
+          "attention_backward": ("mma", "wgmma"),
           "linear_logp": ("wgmma",), "grouped_gemm": ("mma", "wgmma"), "grouped_gemm_backward": ("mma", "wgmma"),
           "paged_attention": ("mma_split", "mma_fixed"),
           "prefix_shared_attention": ("mma", "mma_accurate", "wgmma"), "prefix_shared_attention_backward": ("mma",)}
@@ -117,8 +118,8 @@ class Vendor(command.Case):
                 every, declined = self.conformance(library, op, dtype)["units"], CPU_ALONE.get(op, ())
                 choosy = [unit for unit in every if unit["implementation"] in CHOOSY.get(op, ())]
                 self.assertNotIn("failed", {unit["verdict"] for unit in choosy})
-                # wgmma wants tensor maps, which these simulated drivers do not make.
-                if {unit["implementation"] for unit in choosy} - {"wgmma"} and dtype in ("bf16", "f16"):
+                # wgmma wants tensor maps, which these simulated drivers do not make, mfma a device that a test names.
+                if {unit["implementation"] for unit in choosy} - {"mfma", "wgmma"} and dtype in ("bf16", "f16"):
                     self.assertIn("verified", {unit["verdict"] for unit in choosy})
                 verdicts = [unit["verdict"] for unit in every if unit["feature"] not in declined and unit not in choosy]
                 self.assertLessEqual({unit["verdict"] for unit in every if unit["feature"] in declined}, {"declined"})

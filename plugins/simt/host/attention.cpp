@@ -54,6 +54,33 @@ sdk::Refusal refuse_strided_heads(std::initializer_list<NamedTensor> tensors) {
   return std::nullopt;
 }
 
+bool is_wide(const rlk_tensor& tensor) {
+  if (tensor.alignment % 16 != 0) return false;
+  if (sdk::is_contiguous(tensor)) return true;  // D, which these kernels want to be a multiple of 8, makes every stride
+  if (tensor.strides[tensor.ndim - 1] != 1) return false;
+  for (int32_t d = 0; d + 1 < tensor.ndim; ++d) {
+    if (tensor.strides[d] % 8 != 0) return false;  // of a single one too: a plan serves other sizes, not other strides
+  }
+  return true;
+}
+
+sdk::Refusal refuse_narrow(std::initializer_list<const rlk_tensor*> tensors, const char* which) {
+  for (const rlk_tensor* tensor : tensors) {
+    if (tensor == nullptr || is_wide(*tensor)) continue;
+    return sdk::Support::no("ALIGNMENT",
+                            sdk::format("%s must start on 16 bytes, with strides of multiples of 8", which),
+                            RLK_SUPPORT_IF_CONTIGUOUS);
+  }
+  return std::nullopt;
+}
+
+sdk::Refusal refuse_head_size(int64_t head, int64_t most, const char* kernels) {
+  if (head % 8 == 0 && head <= most) return std::nullopt;
+  return sdk::Support::no("HEAD_SIZE",
+                          sdk::format("head size %lld; %s take multiples of 8 up to %lld", static_cast<long long>(head),
+                                      kernels, static_cast<long long>(most)));
+}
+
 sdk::Refusal refuse_shared_memory(int64_t head, int64_t bytes, int64_t limit) {
   if (bytes <= limit) return std::nullopt;
   return sdk::Support::no(
@@ -87,6 +114,26 @@ double attention_bytes_us(const Device& device, const AttentionSizes& sizes, sdk
                         (2.0 * static_cast<double>(sizes.queries * sizes.q_heads) +
                          2.0 * static_cast<double>(sizes.keys * sizes.kv_heads));
   return device.bytes_us(tokens * static_cast<double>(sizes.head * sdk::bytes_of(dtype)));
+}
+
+bool is_for_large_blocks(const simt::AttentionArgs& args, int64_t multiprocessors) {
+  const int64_t rows = args.queries * args.group / (args.packed != 0 ? std::max<int64_t>(args.sequences, 1) : 1);
+  const int64_t heads = args.kv_heads * args.sequences;
+  // More queries than keys, which no decoder has, and few keys take large blocks on every device: they need a few
+  // microseconds either way, and so the small cases of a verification run these kernels too.
+  const bool is_rare = args.queries > args.keys && args.keys <= 128;
+  return rows > kSmallBlock && (is_rare || heads * ceil_divide(rows, kLargeBlock) >= multiprocessors);
+}
+
+double attention_matrix_us(const Device& device, const sdk::Call<Op>& call, double matrix_work) {
+  const AttentionSizes sizes = attention_sizes(call);
+  const int64_t rows = sizes.queries * sizes.q_heads / sizes.kv_heads;
+  const int64_t of_sequences = sizes.packed ? ceil_divide(rows, kSmallBlock) + sizes.sequences
+                                            : ceil_divide(rows, kSmallBlock) * sizes.sequences;
+  const double idle = idle_factor(device, static_cast<double>(of_sequences * sizes.kv_heads));
+  return kLaunchUs * (sizes.packed ? 2 : 1) +
+         idle * std::max(device.matrix_us(matrix_work * attention_operations(call, sizes)),
+                         attention_bytes_us(device, sizes, sdk::dtype_of(*sdk::arguments_of(call).q)));
 }
 
 sdk::Refusal SimtShared::refuse(int64_t head) const {

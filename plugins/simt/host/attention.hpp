@@ -49,6 +49,12 @@ struct NamedTensor {
 };
 // Tensors whose heads' elements lie apart.
 sdk::Refusal refuse_strided_heads(std::initializer_list<NamedTensor> tensors);
+// Rows of D elements that 16-byte accesses can fetch.
+bool is_wide(const rlk_tensor& tensor);
+// which: all of these tensors, in the reason.
+sdk::Refusal refuse_narrow(std::initializer_list<const rlk_tensor*> tensors, const char* which);
+// Of kernels on matrix units, whose accesses are of 16 bytes.
+sdk::Refusal refuse_head_size(int64_t head, int64_t most, const char* kernels = "these kernels");
 // More shared memory than a block may have.
 sdk::Refusal refuse_shared_memory(int64_t head, int64_t bytes, int64_t limit);
 
@@ -63,6 +69,15 @@ sdk::Refusal refuse_attention(const Device& device, const sdk::Call<sdk::ops::At
 uint64_t attention_workspace(const AttentionSizes& sizes);
 double attention_operations(const sdk::Call<sdk::ops::Attention>& call, const AttentionSizes& sizes);
 double attention_bytes_us(const Device& device, const AttentionSizes& sizes, sdk::Dtype dtype);
+
+// Kernels on matrix units have small blocks of rows, and large ones.
+constexpr int kSmallBlock = 64, kLargeBlock = 128;
+// Large blocks read K and V less often; small ones serve short sequences, and fill the device when there are few. Both
+// give the same bits.
+bool is_for_large_blocks(const simt::AttentionArgs& args, int64_t multiprocessors);
+// What kernels on matrix units cost, in small blocks. matrix_work: in products of queries and keys, and weights and
+// values.
+double attention_matrix_us(const Device& device, const sdk::Call<sdk::ops::Attention>& call, double matrix_work);
 
 // What a block of the kernels without matrix units has in shared memory (../attention_rows.cuh).
 struct SimtShared {

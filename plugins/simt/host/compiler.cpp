@@ -1,6 +1,8 @@
 // From the embedded sources to code objects in memory.
 #include "compiler.hpp"
 
+#include "embedded_text.hpp"
+
 #include <rlk/sdk/kernel_cache.hpp>
 
 #include <unistd.h>
@@ -21,19 +23,7 @@
 
 // The sources, embedded by the assembler: texts.inc, which the build makes, has RLK_SIMT_TEXT(symbol, "name", "file")
 // of each.
-#define RLK_SIMT_TEXT(symbol, name, file)    \
-  asm(".section .rodata, \"a\", @progbits\n" \
-      ".hidden rlk_simt_text_" #symbol       \
-      "\n"                                   \
-      ".globl rlk_simt_text_" #symbol        \
-      "\n"                                   \
-      "rlk_simt_text_" #symbol               \
-      ":\n"                                  \
-      ".incbin \"" file                      \
-      "\"\n"                                 \
-      ".byte 0\n"                            \
-      ".previous\n");                        \
-  extern "C" const char rlk_simt_text_##symbol[] __attribute__((visibility("hidden")));
+#define RLK_SIMT_TEXT(symbol, name, file) RLK_SIMT_EMBED_TEXT(symbol, file)
 #include "texts.inc"
 #undef RLK_SIMT_TEXT
 
@@ -41,13 +31,15 @@ namespace rlk::simt::host {
 namespace {
 
 // By its place under plugins/simt, or in the plugins' interface: "simt.cuh", "operators/silu.cuh",
-// "rlk/formula/activation.hpp".
-const char* text_of(const std::string& file) {
+// "rlk/formula/activation.hpp"; a vendor's own beside it: "../rocm/kernels/attention_mfma.cu".
+const char* text_of(const std::string& file, const OwnTexts& own) {
 #define RLK_SIMT_TEXT(symbol, name, path) \
   if (file == name) return rlk_simt_text_##symbol;
 #include "texts.inc"
 #undef RLK_SIMT_TEXT
-  return nullptr;
+  const std::string folder = own.folder;
+  const bool is_own = own.text != nullptr && file.rfind(folder, 0) == 0;
+  return is_own ? own.text(file.substr(folder.size())) : nullptr;
 }
 
 // What the line includes, by the name that text_of knows, when it includes anything.
@@ -60,24 +52,26 @@ std::string included(const std::string& line, const std::string& by) {
   for (; name.rfind("../", 0) == 0; name.erase(0, 3)) {
     folder.erase(folder.size() < 2 ? 0 : folder.rfind('/', folder.size() - 2) + 1);
   }
-  return folder + name;
+  const std::string whole = folder + name;
+  return whole.rfind("../simt/", 0) == 0 ? whole.substr(8) : whole;
 }
 
 // Appends the file, each include of ours in place of its line, and only once; the compiler's own headers are not there.
-void append(const std::string& file, const std::string& platform, std::set<std::string>& seen, std::string& out) {
-  const char* text = text_of(file);
+void append(const std::string& file, const std::string& platform, const OwnTexts& own, std::set<std::string>& seen,
+            std::string& out) {
+  const char* text = text_of(file, own);
   if (text == nullptr) throw sdk::Error(RLK_BACKEND_ERROR, "this plugin holds no source of " + file);
   if (!seen.insert(file).second) return;
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) {
     if (line == "#pragma once") continue;
     if (line == "#include RLK_SIMT_PLATFORM") {
-      append(platform, platform, seen, out);
+      append(platform, platform, own, seen, out);
       continue;
     }
     const std::string name = included(line, file);
-    if (!name.empty() && text_of(name) != nullptr) {
-      append(name, platform, seen, out);
+    if (!name.empty() && text_of(name, own) != nullptr) {
+      append(name, platform, own, seen, out);
     } else if (line.rfind("#include <", 0) != 0) {
       out += line + "\n";
     }
@@ -222,12 +216,14 @@ void set_first_wait(std::chrono::milliseconds longest) {
   first_wait = longest;
 }
 
-std::string kernel_source(const std::string& image, const std::string& platform) {
+std::string kernel_source(const std::string& image, const std::string& platform, const OwnTexts& own) {
   std::string out = "#define RLK_SIMT_PLATFORM\n#define RLK_SIMT_IMAGE " + image + "\n";
   std::set<std::string> seen;
-  append("standalone.cuh", platform, seen, out);
-  const std::string operators = "operators/" + image + ".cuh";
-  append(text_of(operators) != nullptr ? operators : "kernels/" + image + ".cu", platform, seen, out);
+  append("standalone.cuh", platform, own, seen, out);
+  std::string file = "operators/" + image + ".cuh";
+  if (text_of(file, own) == nullptr) file = "kernels/" + image + ".cu";
+  if (text_of(file, own) == nullptr && own.text != nullptr) file = own.folder + image + ".cu";
+  append(file, platform, own, seen, out);
   return out;
 }
 
@@ -240,7 +236,7 @@ const void* compiled_image(const Compiler& compiler, const std::string& image, c
   all.forget_the_parents();
   auto& [source, hash] = all.sources[{compiler.platform, image}];
   if (source.empty()) {
-    source = kernel_source(image, compiler.platform);
+    source = kernel_source(image, compiler.platform, compiler.own);
     hash = hash_of(source);
   }
   const std::string key = image + "-" + device + "-" + compiler.version +

@@ -22,6 +22,12 @@ using ProgramHandle = struct ProgramTag*;
   X(log, GetProgramLog, (ProgramHandle program, char* text))                                            \
   X(destroy, DestroyProgram, (ProgramHandle * program))
 
+// Sources that only one vendor has.
+struct OwnTexts {
+  const char* folder = "";                                 // from plugins/simt: "../rocm/kernels/"
+  const char* (*text)(const std::string& file) = nullptr;  // of a file there; nullptr when there is none
+};
+
 struct Compiler {
 #define RLK_SIMT_MEMBER(member, function, parameters) int(*member) parameters = nullptr;
   RLK_SIMT_COMPILER_FUNCTIONS(RLK_SIMT_MEMBER)
@@ -32,7 +38,8 @@ struct Compiler {
 
   const char* name = "";      // in texts: "hipRTC"
   const char* platform = "";  // the file that answers simt.cuh: "platform_hip.cuh"
-  std::string version;        // of the compiler: another one makes other kernels
+  OwnTexts own;
+  std::string version;  // of the compiler: another one makes other kernels
   sdk::Symbols symbols;
 
   bool usable() const {
@@ -40,8 +47,9 @@ struct Compiler {
   }
 };
 
-// The whole text of kernels/<image>.cu or operators/<image>.cuh with everything that it includes.
-std::string kernel_source(const std::string& image, const std::string& platform);
+// The whole text of operators/<image>.cuh, of kernels/<image>.cu or of the vendor's own <image>.cu, with everything
+// that it includes.
+std::string kernel_source(const std::string& image, const std::string& platform, const OwnTexts& own = {});
 
 // The compiled kernels of a device, valid until the process ends. device: what names it to the cache. place: what is
 // current on the thread that compiles; nullptr: nothing. Each key (source, options, device) is compiled once, on a

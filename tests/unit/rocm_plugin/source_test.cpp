@@ -53,6 +53,20 @@ TEST(SourceTest, ATextHasEverythingOnceAndNeedsNoHeader) {
   EXPECT_THROW(kernel_source("no_such_kernels", "platform_hip.cuh"), sdk::Error);
 }
 
+TEST(SourceTest, AKernelOfAmdsOwnHasTheSharedTextsOnceToo) {
+  const std::string text = kernel_source("attention_mfma", "platform_hip.cuh", rocm::kOwnTexts);
+  for (const char* once : {"struct DataErrorRecord {", "constexpr int kMfmaThreads", "struct MfmaLoader {",
+                           "__builtin_amdgcn_mfma_f32_16x16x16f16(", "attention_mfma_##name("}) {
+    const size_t first = text.find(once);
+    EXPECT_NE(first, std::string::npos) << once;
+    EXPECT_EQ(text.find(once, first + 1), std::string::npos) << once;
+  }
+  EXPECT_EQ(text.find("#include <"), std::string::npos);
+  EXPECT_EQ(text.find("#include \"attention"), std::string::npos);
+  EXPECT_EQ(text.find("#include \"../"), std::string::npos);
+  EXPECT_THROW(kernel_source("attention_mfma", "platform_hip.cuh"), sdk::Error);  // of another vendor
+}
+
 Compiler hip_compiler() {
   Compiler table;
   void* library = table.symbols.require_library({"libhiprtc.so.7", "libhiprtc.so.6", "libamdhip64.so.5"});
@@ -63,6 +77,7 @@ Compiler hip_compiler() {
   table.symbols.require(library, "hiprtcGetCode", table.code);
   table.name = "hipRTC";
   table.platform = "platform_hip.cuh";
+  table.own = rocm::kOwnTexts;
   return table;
 }
 
@@ -95,6 +110,9 @@ TEST(SourceTest, HipRtcCompilesTheTextsForBothWidths) {
       EXPECT_NE(image, nullptr);
     }
   }
+  EXPECT_NO_THROW(
+      wait_for_image(compiler, "attention_mfma", "gfx90a",
+                     {"-O3", "-std=c++17", "-ffp-contract=off", "-fno-strict-aliasing", "--offload-arch=gfx90a"}));
   // An error of ours would come with the compiler's own words.
   EXPECT_THROW(wait_for_image(compiler, "silu", "gfx90a", {"-no-such-option", "--offload-arch=gfx90a"}), sdk::Error);
 }
