@@ -11,7 +11,7 @@ from torch.autograd import forward_ad
 
 from rlk import _abi, _autocast, _composed, _torch_library
 from rlk._call import is_numpys_bool, key_of, remembered
-from rlk._gradients import (Eager, Gradients, apply, below_autograd, fakes, functions, is_eager, is_unwatched, names_of_graph,
+from rlk._gradients import (Eager, Gradients, below_autograd, fakes, functions, is_eager, is_unwatched, names_of_graph,
                             refuse_tangents)
 from rlk._tensors import Torch
 from rlk.errors import ArgumentTypeError, Error, InvalidArgument
@@ -73,7 +73,8 @@ class Function:
         _library.define(schema(operator))
         if not _torch_library.register(self, self.n_required):
             _library.impl(operator.name, self.kernel, "CompositeExplicitAutograd")
-        self.direct, self.whole = _torch_library.callables(operator.name, apply) if self.pure else (None, None)
+        self.direct, self.whole = _torch_library.callables(operator.name) if self.pure else (None, None)
+        self.address = _torch_library.address(operator.name)
         self.known = None  # of the last call, for the library
         torch.library.register_fake(f"rlk::{operator.name}", self.fake, lib=_library)
         if self.pure:  # torch has no autograd for what changes its inputs
@@ -199,7 +200,7 @@ class Function:
             if route is None:
                 route = remembered(own.routes, shapes, function.gradients.route(inputs, own, plan.names))
                 if self.fuses is None:  # else it depends on more
-                    remembered(plan.known, b"".join(map(packed_shape, shapes)), route)
+                    remembered(plan.known, b"".join(map(packed_shape, shapes)), (route, None))
             outputs = Eager.apply(route, unwatched, *given)
         else:
             outputs = self.below(inputs, plan.request, unwatched)[1]

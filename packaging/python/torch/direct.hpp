@@ -3,11 +3,7 @@
 #pragma once
 
 #include "operator.hpp"
-
-struct _object;  // Python's own names of what it does not show
-struct _typeobject;
-struct _ts;
-struct PyMethodDef;
+#include "python.hpp"
 
 namespace rlk::torch {
 

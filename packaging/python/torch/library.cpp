@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "direct.hpp"
+#include "node.hpp"
 #include "operator.hpp"
 #include "streams.hpp"
 #include "threads.hpp"
@@ -99,11 +100,19 @@ rlk_status rlk_torch_register(const rlk_torch_operator* description, rlk_error* 
   });
 }
 
-void* rlk_torch_callable(const char* name, const rlk_torch_python* python, int32_t is_planned) {
+const void* rlk_torch_operator_address(const char* name) {
   const auto end = std::begin(operators) + count;
   const auto found = std::find_if(std::begin(operators), end, [&](const auto& op) { return op->name == name; });
-  if (found == end) return nullptr;
-  return callable(**found, *python, is_planned != 0);
+  return found == end ? nullptr : found->get();
+}
+
+void* rlk_torch_callable(const char* name, const rlk_torch_python* python, int32_t is_planned) {
+  const auto* const op = static_cast<const Operator*>(rlk_torch_operator_address(name));
+  return op == nullptr ? nullptr : callable(*op, *python, is_planned != 0);
+}
+
+void* rlk_torch_node(const rlk_torch_python* python, void* base, int32_t is_backward) {
+  return node_method(*python, base, is_backward != 0);
 }
 
 void rlk_torch_reloaded(void) {

@@ -1,0 +1,166 @@
+#include "taken.hpp"
+
+#include <algorithm>
+#include <exception>
+#include <string_view>
+
+namespace rlk::torch {
+namespace {
+
+class Unlocked {
+public:
+  Unlocked() : state_(python.PyEval_SaveThread()) {}
+  Unlocked(const Unlocked&) = delete;
+  Unlocked& operator=(const Unlocked&) = delete;
+  ~Unlocked() { python.PyEval_RestoreThread(state_); }
+
+private:
+  _ts* state_;
+};
+
+// torch's own classes; of others, FakeTensor or DTensor say, the dispatcher knows what a call means.
+bool is_plain(_object* x) {
+  _object* const type = python.PyObject_Type(x);
+  python.Py_DecRef(type);  // x keeps it
+  if (type != of_rlk.tensor_type && type != of_rlk.parameter_type) return false;
+  _object* const answer = python.PyObject_CallMethodObjArgs(x, python.names.is_neg, nullptr);
+  const bool is_neg = answer == nullptr || python.PyObject_IsTrue(answer) != 0;
+  if (answer != nullptr) python.Py_DecRef(answer);
+  return !is_neg;  // the dispatcher makes numbers of a view that is negated lazily
+}
+
+AtenTensorOpaque* handle_of(_object* x) {
+  if (shim.torch_tensor_from_pyobject != nullptr) {
+    AtenTensorOpaque* handle = nullptr;
+    return shim.torch_tensor_from_pyobject(x, &handle) == 0 ? handle : nullptr;
+  }
+  _object* const capsule = python.PyObject_CallFunctionObjArgs(as_object(of_rlk.to_handle), x, nullptr);
+  if (capsule == nullptr) return nullptr;
+  auto* const handle = static_cast<AtenTensorOpaque*>(python.PyCapsule_GetPointer(capsule, nullptr));
+  python.Py_DecRef(capsule);  // does not end the handle
+  return handle;
+}
+
+// Meta tensors and those of efficient zeros are the dispatcher's, and so are devices that torch has no stream of.
+bool is_memory(const Operator& op, const Call& call) {
+  if (call.device().type != shim.aoti_torch_device_type_cpu() &&
+      call.device().type != shim.aoti_torch_device_type_cuda()) {
+    return false;
+  }
+  for (size_t i = 0; i < static_cast<size_t>(op.n_inputs); ++i) {
+    const rlk_tensor* const x = call.input(i);
+    if (x != nullptr && x->data == nullptr && std::count(x->shape, x->shape + x->ndim, 0) == 0) return false;
+  }
+  return true;
+}
+
+bool is_dense(const rlk_tensor& x) {
+  int64_t step = 1;
+  for (int d = x.ndim - 1; d >= 0; --d) {
+    if (x.shape[d] == 0) return true;
+    if (x.shape[d] != 1 && x.strides[d] != step) return false;
+    step *= x.shape[d];
+  }
+  return true;
+}
+
+// The tensors in order, or nullptr with an exception of Python's.
+_object* give_by_abi(const Tensors& made, ptrdiff_t count) {
+  _object* const outputs = python.PyTuple_New(count);
+  ptrdiff_t next = 0;
+  for (const Tensor& x : made) {
+    if (!x) continue;
+    void* output = nullptr;
+    if (outputs == nullptr || shim.torch_tensor_to_pyobject(x.get(), nullptr, &output) != 0) {
+      if (outputs != nullptr) python.Py_DecRef(outputs);
+      python.PyErr_SetString(python.runtime_error, "torch makes no tensor of an output; torch has logged why");
+      return nullptr;
+    }
+    python.PyTuple_SetItem(outputs, next++, static_cast<_object*>(output));
+  }
+  return outputs;
+}
+
+_object* give_by_list(Tensors& made, ptrdiff_t count) {
+  _object* const handles = python.PyList_New(count);
+  ptrdiff_t next = 0;
+  for (const Tensor& x : made) {
+    if (!x) continue;
+    _object* const capsule = handles == nullptr ? nullptr : python.PyCapsule_New(x.get(), nullptr, nullptr);
+    if (capsule == nullptr) {
+      if (handles != nullptr) python.Py_DecRef(handles);
+      return nullptr;
+    }
+    python.PyList_SetItem(handles, next++, capsule);
+  }
+  if (handles == nullptr) return nullptr;
+  for (Tensor& x : made) x.release();  // torch takes them over
+  _object* const list = python.PyObject_CallFunctionObjArgs(as_object(of_rlk.from_handles), handles, nullptr);
+  python.Py_DecRef(handles);
+  if (list == nullptr) return nullptr;
+  _object* const outputs = python.PyList_AsTuple(list);
+  python.Py_DecRef(list);
+  return outputs;
+}
+
+_object* give(Tensors& made) {
+  const auto count = std::count_if(made.begin(), made.end(), [](const Tensor& x) { return static_cast<bool>(x); });
+  return shim.torch_tensor_to_pyobject != nullptr ? give_by_abi(made, count) : give_by_list(made, count);
+}
+
+}  // namespace
+
+bool Taken::take(const Operator& op, _object* request, _object* pin, _object* const* given, ptrdiff_t n,
+                 ptrdiff_t gradients) {
+  const char* const bytes = python.PyBytes_AsString(request);
+  if (bytes == nullptr || n != static_cast<ptrdiff_t>(request_of(bytes).n_tensors)) return false;
+  const rlk_torch_request& asked = request_of(bytes);
+  options_.numerics = asked.numerics;
+  options_.pin = pin == python.none ? nullptr : python.PyUnicode_AsUTF8AndSize(pin, nullptr);
+  if (pin != python.none && options_.pin == nullptr) return false;
+  for (size_t i = 0; i < static_cast<size_t>(op.n_inputs); ++i) {
+    _object* const x = asked.places[i] < asked.n_tensors ? given[asked.places[i]] : python.none;
+    if (x == python.none && i >= static_cast<size_t>(op.n_required)) continue;
+    if (!is_plain(x)) return false;
+    inputs_[i] = Tensor(handle_of(x));
+    if (!inputs_[i]) return false;
+  }
+  try {
+    call_.emplace(op, inputs_);
+    if (!is_memory(op, *call_)) return false;
+    if (gradients == n || call_->device().type == shim.aoti_torch_device_type_cpu()) return true;
+    bool changed = false;
+    for (size_t i = 0; i < static_cast<size_t>(op.n_inputs); ++i) {
+      if (call_->input(i) == nullptr || asked.places[i] < gradients || is_dense(*call_->input(i))) continue;
+      const Object dense(python.PyObject_CallMethodObjArgs(given[asked.places[i]], python.names.contiguous, nullptr));
+      if (!dense) return false;
+      inputs_[i] = Tensor(handle_of(dense.get()));
+      if (!inputs_[i]) return false;
+      changed = true;
+    }
+    if (changed) call_.emplace(op, inputs_);
+    return true;
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
+Object Taken::run(_object* request) {
+  const char* const bytes = python.PyBytes_AsString(request);
+  if (bytes == nullptr) return {};
+  try {
+    Tensors* made = nullptr;
+    {
+      const Unlocked others_may_run;
+      made = &call_->run(bytes + sizeof(rlk_torch_request), request_of(bytes).wanted, options_);
+    }
+    return Object(give(*made));
+  } catch (const std::exception& e) {
+    const std::string_view text = e.what();
+    const Object said(python.PyBytes_FromStringAndSize(text.data(), static_cast<ptrdiff_t>(text.size())));
+    if (said) Object(python.PyObject_CallFunctionObjArgs(as_object(of_rlk.refused), said.get(), nullptr));
+    return {};
+  }
+}
+
+}  // namespace rlk::torch
