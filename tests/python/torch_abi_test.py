@@ -110,10 +110,11 @@ def test_the_kernels_are_the_librarys():
 def test_calls_go_around_the_dispatcher_where_torch_lets_them():
     torch = pytest.importorskip("torch", reason="torch is not installed here")
     import rlk.torch
+    from rlk import _torch_library
     from rlk._gradients import functions
     can = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 10)
     assert {f.direct is not None for f in functions.values() if f.pure} == {can}
-    assert all((f.whole is None) == (f.direct is None) for f in functions.values())
+    assert all((f.whole is _torch_library.unknown) == (f.direct is None) for f in functions.values())
     assert all(f.direct is None for f in functions.values() if not f.pure)
 
 

@@ -17,7 +17,7 @@ from rlk._tensors import Torch
 from rlk.errors import ArgumentTypeError, Error, InvalidArgument
 
 _library = torch.library.Library("rlk", "DEF")
-_records = torch.is_grad_enabled
+_is_dynamo_compiling = torch.compiler.is_dynamo_compiling
 Torch.fill()  # not at the first call: torch.compile may trace that one, and traces no change of what is global
 
 
@@ -73,7 +73,7 @@ class Function:
         _library.define(schema(operator))
         if not _torch_library.register(self, self.n_required):
             _library.impl(operator.name, self.kernel, "CompositeExplicitAutograd")
-        self.direct, self.whole = _torch_library.callables(operator.name) if self.pure else (None, None)
+        self.direct, self.whole = _torch_library.callables(operator.name) if self.pure else (None, _torch_library.unknown)
         self.address = _torch_library.address(operator.name)
         self.known = None  # of the last call, for the library
         torch.library.register_fake(f"rlk::{operator.name}", self.fake, lib=_library)
@@ -87,15 +87,13 @@ class Function:
         functions[operator.name] = self
 
     def __call__(self, inputs, params, flags, pin, numerics):
-        unwatched = is_unwatched()
-        if not unwatched and torch.compiler.is_dynamo_compiling():
+        if _is_dynamo_compiling():
             return self.dispatched(inputs, self.plan(params, self.bools(flags), pin, numerics))
         try:
-            if unwatched and self.whole is not None:
-                result = self.whole(self.known, inputs, params, flags, pin, numerics, _records())
-                if result is not None:
-                    return result
-            return self.called(inputs, params, flags, pin, numerics, unwatched)
+            result = self.whole(self.known, inputs, params, flags, pin, numerics)
+            if result is not None:
+                return result
+            return self.called(inputs, params, flags, pin, numerics, is_unwatched())
         except (RuntimeError, TypeError, AttributeError) as error:
             if isinstance(error, Error):
                 raise

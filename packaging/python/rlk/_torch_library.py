@@ -148,11 +148,16 @@ def address(name):
     return None if _library is None else _library.rlk_torch_operator_address(name.encode())
 
 
+def unknown(*call):
+    """Of no call the library knows all."""
+
+
 def callables(name):
-    """The library's functions for calls around the dispatcher and for whole calls, or None (rlk_torch.h)."""
+    """The library's functions for calls around the dispatcher, or None, and for whole calls (rlk_torch.h)."""
     if _callable is None:
-        return None, None
-    return [_made(_callable(name.encode(), _python, is_planned)) for is_planned in (False, True)]
+        return None, unknown
+    direct, whole = [_made(_callable(name.encode(), _python, is_planned)) for is_planned in (False, True)]
+    return direct, whole or unknown
 
 
 def raise_own(error):

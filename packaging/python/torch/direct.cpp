@@ -74,11 +74,13 @@ Object run_slow_node(_object* route, _object* const* given, ptrdiff_t n) {
   return packed ? Object(python.PyObject_CallObject(as_object(of_rlk.apply), packed.get())) : Object();
 }
 
-// state, inputs, parameters, flags, pin, numerics, whether gradients are recorded; see rlk_torch_callable.
+// state, inputs, parameters, flags, pin, numerics; see rlk_torch_callable.
 _object* run_planned(_object* self, _object* const* given, ptrdiff_t n) {
   const Operator& op = *static_cast<const Operator*>(python.PyLong_AsVoidPtr(self));
   _object* const state = given[0];
-  if (n != 7 || state == python.none || !are_known(python.PyTuple_GetItem(state, 0), given + 2)) return none();
+  if (n != 6 || state == python.none || !are_known(python.PyTuple_GetItem(state, 0), given + 2) || !is_unwatched()) {
+    return none();
+  }
   std::array<_object*, kMaxArguments> inputs;
   const ptrdiff_t n_inputs = python.PyTuple_Size(given[1]);
   if (n_inputs != op.n_inputs) return none();
@@ -88,7 +90,7 @@ _object* run_planned(_object* self, _object* const* given, ptrdiff_t n) {
     Taken taken;
     _object* const request = python.PyTuple_GetItem(state, 1);
     if (!taken.take(op, request, given[4], inputs.data(), n_inputs, n_inputs)) return none();
-    if (given[6] == python.yes && std::any_of(inputs.data(), inputs.data() + n_inputs, needs_gradient)) {
+    if (records_gradients() && std::any_of(inputs.data(), inputs.data() + n_inputs, needs_gradient)) {
       _object* const kept = route_of(op, taken.call(), python.PyTuple_GetItem(state, 3));
       if (kept == nullptr) return none();
       _object* const route = python.PyTuple_GetItem(kept, 0);

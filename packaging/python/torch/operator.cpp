@@ -136,7 +136,9 @@ void run(const Operator& op, StableIValue* stack, uint64_t n_arguments, uint64_t
   options.pin = given.pin ? pin.c_str() : nullptr;
   options.numerics = numerics_of(op, text_of(given.numerics));
 
-  Call call(op, given.inputs);
+  Handles inputs;
+  std::transform(given.inputs.begin(), given.inputs.end(), inputs.begin(), [](const Tensor& x) { return x.get(); });
+  Call call(op, inputs);
   Tensors& made =
       call.run(&params, given.wanted != 0 ? static_cast<uint64_t>(given.wanted) : op.required_outputs, options);
   if (op.gives_list) stack[0] = give(made);

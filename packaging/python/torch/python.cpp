@@ -28,6 +28,7 @@ bool bind() {
                name("contiguous"),
                name("to"),
                name("dtype"),
+               name("_cdata"),
                name("kept"),
                name("to_save"),
                name("saved_tensors"),

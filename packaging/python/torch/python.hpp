@@ -19,7 +19,7 @@ struct Python {
 #undef F
   _object *none = nullptr, *yes = nullptr, *no = nullptr, *runtime_error = nullptr;
   struct {
-    _object *is_neg, *requires_grad, *contiguous, *to, *dtype;                                            // of a tensor
+    _object *is_neg, *requires_grad, *contiguous, *to, *dtype, *cdata;                                    // of a tensor
     _object *kept, *to_save, *saved_tensors, *needs_input_grad, *materialize_grads, *non_differentiable;  // of a node
     _object* level;  // of torch.autograd.forward_ad
   } names = {};

@@ -70,10 +70,9 @@ typedef struct rlk_torch_python {
      rlk_torch_request with its parameters, the class of its outputs or None where it gives one alone, and a dict from
      the shapes of its inputs (int64 each: dimensions and sizes of every input, -1 for an absent one) to tuples of its
      route and None;
-   - tuples of the inputs, of the parameters and of the flags, the pin, numerics;
-   - whether gradients are recorded.
-   It gives what rlk.torch does, or None where the words are other objects than those known, there is no such route, or
-   the call is the dispatcher's. */
+   - tuples of the inputs, of the parameters and of the flags, the pin, numerics.
+   It gives what rlk.torch does, or None where the words are other objects than those known, there is no such route,
+   something of torch is to see the call, or it is the dispatcher's. */
 RLK_API void* rlk_torch_callable(const char* name, const rlk_torch_python* python, int32_t is_planned);
 
 /* Of a class derived from torch.autograd.Function (base: what torch derives those from): its forward, as a function, or

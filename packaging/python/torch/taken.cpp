@@ -29,16 +29,36 @@ bool is_plain(_object* x) {
   return !is_neg;  // the dispatcher makes numbers of a view that is negated lazily
 }
 
-AtenTensorOpaque* handle_of(_object* x) {
-  if (shim.torch_tensor_from_pyobject != nullptr) {
-    AtenTensorOpaque* handle = nullptr;
-    return shim.torch_tensor_from_pyobject(x, &handle) == 0 ? handle : nullptr;
-  }
-  _object* const capsule = python.PyObject_CallFunctionObjArgs(as_object(of_rlk.to_handle), x, nullptr);
-  if (capsule == nullptr) return nullptr;
-  auto* const handle = static_cast<AtenTensorOpaque*>(python.PyCapsule_GetPointer(capsule, nullptr));
-  python.Py_DecRef(capsule);  // does not end the handle
-  return handle;
+// A handle of torch's own for a tensor of Python's, by a function of its graphs in C++.
+Tensor made_handle(_object* x) {
+  const Object capsule(python.PyObject_CallFunctionObjArgs(as_object(of_rlk.to_handle), x, nullptr));
+  if (!capsule) return {};
+  // The capsule's end does not end the handle.
+  return Tensor(static_cast<AtenTensorOpaque*>(python.PyCapsule_GetPointer(capsule.get(), nullptr)));
+}
+
+void* address_of(_object* x) {
+  const Object address(python.PyObject_GetAttr(x, python.names.cdata));
+  return address ? python.PyLong_AsVoidPtr(address.get()) : nullptr;
+}
+
+// Before torch 2.14 no function of the stable ABI makes a handle of a tensor of Python's, and those of torch's graphs
+// in C++ cost more than a call. A handle is the address of a tensor of C++, which is one pointer, and Python tells it
+// as _cdata: believed where the first handle that torch makes is so. The other way is the function that all of torch's
+// Python uses, whose name says what it takes; where torch has it.
+bool is_one_pointer(_object* x) {
+  static const bool is_so = [&] {
+    const Tensor made = made_handle(x);
+    void* const address = address_of(x);
+    return made && address != nullptr && *reinterpret_cast<void**>(made.get()) == address;
+  }();
+  return is_so;
+}
+
+using Wrap = _object* (*)(AtenTensorOpaque*);
+Wrap wrap() {
+  static const auto found = reinterpret_cast<Wrap>(find_in_torch("_Z16THPVariable_WrapRKN2at10TensorBaseE"));
+  return found;
 }
 
 // Meta tensors and those of efficient zeros are the dispatcher's, and so are devices that torch has no stream of.
@@ -81,6 +101,18 @@ _object* give_by_abi(const Tensors& made, ptrdiff_t count) {
   return outputs;
 }
 
+_object* give_by_wrap(const Tensors& made, ptrdiff_t count) {
+  Object outputs(python.PyTuple_New(count));
+  ptrdiff_t next = 0;
+  for (const Tensor& x : made) {
+    if (!x) continue;
+    _object* const output = outputs ? wrap()(x.get()) : nullptr;
+    if (output == nullptr) return nullptr;
+    python.PyTuple_SetItem(outputs.get(), next++, output);
+  }
+  return outputs.release();
+}
+
 _object* give_by_list(Tensors& made, ptrdiff_t count) {
   _object* const handles = python.PyList_New(count);
   ptrdiff_t next = 0;
@@ -105,10 +137,28 @@ _object* give_by_list(Tensors& made, ptrdiff_t count) {
 
 _object* give(Tensors& made) {
   const auto count = std::count_if(made.begin(), made.end(), [](const Tensor& x) { return static_cast<bool>(x); });
-  return shim.torch_tensor_to_pyobject != nullptr ? give_by_abi(made, count) : give_by_list(made, count);
+  if (shim.torch_tensor_to_pyobject != nullptr) return give_by_abi(made, count);
+  return wrap() != nullptr ? give_by_wrap(made, count) : give_by_list(made, count);
 }
 
 }  // namespace
+
+// x lives as long as the call.
+bool Taken::read(size_t i, _object* x) {
+  if (shim.torch_tensor_from_pyobject != nullptr) {
+    AtenTensorOpaque* handle = nullptr;
+    if (shim.torch_tensor_from_pyobject(x, &handle) != 0) return false;
+    owned_[i] = Tensor(handle);
+  } else if (is_one_pointer(x)) {
+    cells_[i] = address_of(x);
+    inputs_[i] = reinterpret_cast<AtenTensorOpaque*>(&cells_[i]);
+    return cells_[i] != nullptr;
+  } else {
+    owned_[i] = made_handle(x);
+  }
+  inputs_[i] = owned_[i].get();
+  return inputs_[i] != nullptr;
+}
 
 bool Taken::take(const Operator& op, _object* request, _object* pin, _object* const* given, ptrdiff_t n,
                  ptrdiff_t gradients) {
@@ -121,9 +171,7 @@ bool Taken::take(const Operator& op, _object* request, _object* pin, _object* co
   for (size_t i = 0; i < static_cast<size_t>(op.n_inputs); ++i) {
     _object* const x = asked.places[i] < asked.n_tensors ? given[asked.places[i]] : python.none;
     if (x == python.none && i >= static_cast<size_t>(op.n_required)) continue;
-    if (!is_plain(x)) return false;
-    inputs_[i] = Tensor(handle_of(x));
-    if (!inputs_[i]) return false;
+    if (!is_plain(x) || !read(i, x)) return false;
   }
   try {
     call_.emplace(op, inputs_);
@@ -132,10 +180,8 @@ bool Taken::take(const Operator& op, _object* request, _object* pin, _object* co
     bool changed = false;
     for (size_t i = 0; i < static_cast<size_t>(op.n_inputs); ++i) {
       if (call_->input(i) == nullptr || asked.places[i] < gradients || is_dense(*call_->input(i))) continue;
-      const Object dense(python.PyObject_CallMethodObjArgs(given[asked.places[i]], python.names.contiguous, nullptr));
-      if (!dense) return false;
-      inputs_[i] = Tensor(handle_of(dense.get()));
-      if (!inputs_[i]) return false;
+      dense_[i] = Object(python.PyObject_CallMethodObjArgs(given[asked.places[i]], python.names.contiguous, nullptr));
+      if (!dense_[i] || !read(i, dense_[i].get())) return false;
       changed = true;
     }
     if (changed) call_.emplace(op, inputs_);

@@ -23,8 +23,13 @@ public:
   Object run(_object* request);
 
 private:
+  bool read(size_t i, _object* x);
+
   rlk_call_options options_ = RLK_CALL_OPTIONS_INIT;
-  Tensors inputs_;
+  Handles inputs_{};
+  std::array<void*, kMaxArguments> cells_;
+  Tensors owned_;
+  std::array<Object, kMaxArguments> dense_;
   std::optional<Call> call_;
 };
 
