@@ -23,6 +23,7 @@ def is_eager():
 
 _transforms, _modes = torch._C._are_functorch_transforms_active, torch._C._len_torch_dispatch_stack
 _is_traced, _function_mode = torch._C._is_tracing, torch._C._is_torch_function_mode_enabled
+_PROXY = torch._C._TorchDispatchModeKey.PROXY
 _casts, _is_profiled = torch._C._is_any_autocast_enabled, torch._C._autograd._profiler_enabled
 
 
@@ -30,6 +31,11 @@ def is_unwatched():
     """Nothing of torch is to see this call before its kernel: no compiler, transform, tracer, mode, autocast or profiler."""
     return not (torch.compiler.is_dynamo_compiling() or forward_ad._current_level >= 0 or _transforms() or _modes()
                 or _function_mode() or _casts() or _is_profiled() or _is_traced())
+
+
+def is_compiled():
+    """What torch traces now will be run, and nobody reads it: no export."""
+    return torch._C._get_dispatch_mode(_PROXY) is not None and not torch.compiler.is_exporting()
 
 
 def refuse_tangents(name, inputs):
@@ -181,22 +187,19 @@ class Gradients:
         return ([i for i, name in enumerate(names) if name in read],
                 [i for i, name in enumerate(given) if f"grad_{name}" not in taken])
 
-    def keep_of_graph(self, ctx, inputs, output):
-        """What torch.library wants: inputs are the schema's arguments."""
-        ctx.set_materialize_grads(False)  # zeros for what has no gradient would be a kernel more, and read
-        # torch takes an empty list for one of tensors, and wants a list of gradients for it.
-        ctx.behind = [[] if x == [] else None for x in inputs[self.forward.n_inputs:]]
-        tensors, codes, wanted, *demand = self.forward.split(tuple(inputs))
+    def keep_of_dispatcher(self, ctx, arguments, outputs):
+        tensors, codes, wanted, *demand = self.forward.split(arguments)
         names = self.forward.names(codes, wanted)
         route = self.routed(tensors, codes, wanted, names, names, tuple(demand))
         tensors = [x for x in tensors if x is not None]
-        self.keep(ctx, route, tensors, output, output, tensors)
+        self.keep(ctx, route, tensors, outputs, outputs, tensors)
 
-    def of_graph(self, ctx, gradients):
+    def of_dispatcher(self, ctx, gradients, needs):
+        """Of each argument that was given: the dispatcher leaves out what is default."""
         places = ctx.kept[0].request.places
-        there = [i for i, place in enumerate(places) if place is not None]
-        grads = self.of(ctx, gradients, tuple([ctx.needs_input_grad[i] for i in there]))
-        return (*[None if place is None else grads[place] for place in places], *ctx.behind)
+        grads = self.of(ctx, gradients, tuple([needs[i] for i, place in enumerate(places) if place is not None]))
+        grads = [None if place is None else grads[place] for place in places]
+        return (*grads, *[None] * len(needs))[:len(needs)]
 
     # ---- the backward's side -------------------------------------------------------------------------------------
 
@@ -400,6 +403,21 @@ class Eager(torch.autograd.Function):
     @staticmethod
     def backward(ctx, *gradients):
         return (None, None, *ctx.kept[0].gradients.of(ctx, gradients, ctx.needs_input_grad[2:]))
+
+
+class OfDispatcher(torch.autograd.Function):
+    """A call with a gradient that comes through the dispatcher, of a graph say."""
+
+    @staticmethod
+    def forward(ctx, function, keyset, *arguments):
+        outputs = function.past_autograd(keyset, arguments)
+        ctx.set_materialize_grads(False)  # zeros for what has no gradient would be a kernel more, and read
+        function.gradients.keep_of_dispatcher(ctx, arguments, outputs)
+        return tuple(outputs)
+
+    @staticmethod
+    def backward(ctx, *gradients):
+        return (None, None, *ctx.kept[0].gradients.of_dispatcher(ctx, gradients, ctx.needs_input_grad[2:]))
 
 
 class Known(torch.autograd.Function):

@@ -95,6 +95,9 @@ rlk_status rlk_torch_register(const rlk_torch_operator* description, rlk_error* 
     op->must_alias.assign(d.must_alias, d.must_alias + d.n_outputs);
     operators[count] = std::move(op);
     RLK_TORCH(torch_library_impl, library, d.name, kKernels[count], kBuiltFor);
+    if (d.changed == 0) {
+      RLK_TORCH(torch_library_impl, library, (std::string(d.name) + ".kernel").c_str(), kKernels[count], kBuiltFor);
+    }
     ++count;
     return RLK_OK;
   });

@@ -32,7 +32,8 @@ typedef struct rlk_torch_operator {
   const int32_t* must_alias; /* [n_outputs], the input, or -1 */
 } rlk_torch_operator;
 
-/* Registers the kernel of torch.ops.rlk.NAME for every device; the schema is defined before. */
+/* Registers the kernel of torch.ops.rlk.NAME for every device, and of its overload `kernel` where no input is written; the
+   schemas are defined before. */
 RLK_API rlk_status rlk_torch_register(const rlk_torch_operator* description, rlk_error* error);
 
 typedef struct rlk_torch_request {
