@@ -32,7 +32,8 @@ def test_the_library_links_nothing_of_torch(library):
     undefined = [line.split(" U ")[1] for line in symbols if " U " in line]
     assert undefined and [name for name in undefined if re.search(r"\b(at|c10|torch)::|^(aoti_)?torch_|^Py", name)] == []
     assert {line.split()[-1] for line in symbols if " T " in line} == {
-        "rlk_torch_callable", "rlk_torch_error", "rlk_torch_open", "rlk_torch_register", "rlk_torch_reloaded"}
+        "rlk_torch_callable", "rlk_torch_error", "rlk_torch_node", "rlk_torch_open", "rlk_torch_operator_address",
+        "rlk_torch_register", "rlk_torch_reloaded"}
 
 
 PROGRAM = """

@@ -86,6 +86,7 @@ class Function:
             torch.library.register_fake(f"rlk::{operator.name}.kernel", self.fake, lib=_library)
             _library.impl(operator.name, self.autograd, "Autograd", with_keyset=True)
             self.of_graphs = entry.kernel
+            _torch_library.shorten(self.of_graphs, operator.name)
         name = operator.name
         self.fuses = name if name in _composed.FUSED.values() else _composed.FUSED.get(name)
         self.casts = _autocast.register(_library, self, self.overload)

@@ -83,7 +83,7 @@ def open():
         served_by = f"Python: torch {torch.__version__}: {e}"
         return
     _runtime.at_reload(library.rlk_torch_reloaded)
-    _callable = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_char_p, ctypes.POINTER(Python), ctypes.c_int32)(
+    _callable = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_char_p, ctypes.POINTER(Python), ctypes.c_void_p, ctypes.c_int32)(
         ("rlk_torch_callable", library))  # of Python's objects, so under the GIL
     library.rlk_torch_operator_address.argtypes, library.rlk_torch_operator_address.restype = [ctypes.c_char_p], ctypes.c_void_p
     _node = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.POINTER(Python), ctypes.c_void_p, ctypes.c_int32)(
@@ -156,8 +156,16 @@ def callables(name):
     """The library's functions for calls around the dispatcher, or None, and for whole calls (rlk_torch.h)."""
     if _callable is None:
         return None, unknown
-    direct, whole = [_made(_callable(name.encode(), _python, is_planned)) for is_planned in (False, True)]
+    direct, whole = [_made(_callable(name.encode(), _python, None, is_planned)) for is_planned in (False, True)]
     return direct, whole or unknown
+
+
+def shorten(overload, name):
+    """Lets an overload that graphs call go around the dispatcher. torch itself puts other functions in this place."""
+    entry = getattr(overload, "_op", None)
+    made = None if _callable is None or entry is None else _made(_callable(name.encode(), _python, id(entry), False))
+    if made is not None:
+        overload._op = made
 
 
 def raise_own(error):

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
+#include <numeric>
 #include <vector>
 
 #include "node.hpp"
@@ -19,8 +21,8 @@ _object* none() {
 _object* run_direct(_object* self, _object* const* given, ptrdiff_t n) {
   const Operator& op = *static_cast<const Operator*>(python.PyLong_AsVoidPtr(self));
   Taken taken;
-  if (n < 2 || !taken.take(op, given[0], given[1], given + 2, n - 2, n - 2)) return none();
-  return taken.run(given[0]).release();
+  if (n < 2 || !taken.take(op, request_of(given[0]), given[1], given + 2, n - 2, n - 2)) return none();
+  return taken.run(request_of(given[0])).release();
 }
 
 // ---- a call that is as the last one was, in one go
@@ -88,7 +90,7 @@ _object* run_planned(_object* self, _object* const* given, ptrdiff_t n) {
   Object outputs;
   {
     Taken taken;
-    _object* const request = python.PyTuple_GetItem(state, 1);
+    const rlk_torch_request& request = request_of(python.PyTuple_GetItem(state, 1));
     if (!taken.take(op, request, given[4], inputs.data(), n_inputs, n_inputs)) return none();
     if (records_gradients() && std::any_of(inputs.data(), inputs.data() + n_inputs, needs_gradient)) {
       _object* const kept = route_of(op, taken.call(), python.PyTuple_GetItem(state, 3));
@@ -108,15 +110,91 @@ _object* run_planned(_object* self, _object* const* given, ptrdiff_t n) {
   return result;
 }
 
+// ---- the overload of compiled graphs
+
+struct Whole {
+  rlk_torch_request request{};
+  Params params;
+};
+
+// The lists of parameters as the schema has them; false where the dispatcher is to say what is wrong with them.
+bool fill_params(const Operator& op, _object* real, _object* whole, Params* out) {
+  const ptrdiff_t n_real = python.PyList_Size(real), n_whole = python.PyList_Size(whole);
+  ptrdiff_t next_real = 0, next_whole = 0;
+  const size_t n = op.param_kinds.size();
+  out->size = static_cast<uint32_t>(8 + 8 * n);
+  for (size_t i = 0; i < n; ++i) {
+    out->values[i] = op.defaults[i];
+    if (op.param_kinds[i] == 'f' && next_real < n_real) {
+      const double value = python.PyFloat_AsDouble(python.PyList_GetItem(real, next_real++));
+      std::memcpy(&out->values[i], &value, sizeof(value));
+    } else if (op.param_kinds[i] != 'f' && next_whole < n_whole) {
+      const int64_t value = python.PyLong_AsLongLong(python.PyList_GetItem(whole, next_whole++));
+      std::memcpy(&out->values[i], &value, sizeof(value));
+    }
+  }
+  return next_real == n_real && next_whole == n_whole && python.PyErr_Occurred() == nullptr;
+}
+
+Object list_of(_object* tuple) {
+  const ptrdiff_t n = python.PyTuple_Size(tuple);
+  Object list(python.PyList_New(n));
+  for (ptrdiff_t i = 0; list && i < n; ++i) {
+    _object* const x = python.PyTuple_GetItem(tuple, i);
+    python.Py_IncRef(x);
+    python.PyList_SetItem(list.get(), i, x);
+  }
+  return list;
+}
+
+// The arguments of the schema, all of them; false: the call is the dispatcher's.
+bool take_graphs(const Operator& op, _object* const* given, ptrdiff_t n, Taken* taken, Whole* whole) {
+  if (n != op.n_inputs + 5 || !is_unwatched()) return false;
+  _object* const* const rest = given + op.n_inputs;
+  if (records_gradients() && std::any_of(given, rest, needs_gradient)) return false;
+  ptrdiff_t length = 0;
+  if (rest[4] != python.none && (python.PyUnicode_AsUTF8AndSize(rest[4], &length) == nullptr || length != 0)) {
+    return false;
+  }
+  const long wanted = python.PyLong_AsLong(rest[2]);
+  if (wanted < 0 || !fill_params(op, rest[0], rest[1], &whole->params)) return false;
+  whole->request.wanted = wanted == 0 ? op.required_outputs : static_cast<uint64_t>(wanted);
+  whole->request.n_tensors = static_cast<uint32_t>(op.n_inputs);
+  std::iota(std::begin(whole->request.places), std::end(whole->request.places), static_cast<uint8_t>(0));
+  return taken->take(op, whole->request, rest[3], given, op.n_inputs, op.n_inputs);
+}
+
+// self: the operator and torch's own entry.
+_object* run_graphs(_object* self, _object* const* given, ptrdiff_t n) {
+  const Operator& op = *static_cast<const Operator*>(python.PyLong_AsVoidPtr(python.PyTuple_GetItem(self, 0)));
+  {
+    Taken taken;
+    Whole whole;
+    if (take_graphs(op, given, n, &taken, &whole)) {
+      const Object outputs = taken.run(whole.request);
+      return outputs ? list_of(outputs.get()).release() : nullptr;
+    }
+  }
+  python.PyErr_Clear();
+  const Object packed = tuple_of(given, n);
+  return packed ? python.PyObject_CallObject(python.PyTuple_GetItem(self, 1), packed.get()) : nullptr;
+}
+
 Method direct = {"rlk_torch_direct", run_direct, kFastCall, nullptr};
 Method planned = {"rlk_torch_planned", run_planned, kFastCall, nullptr};
+Method graphs = {"rlk_torch_graphs", run_graphs, kFastCall, nullptr};
 
 }  // namespace
 
-_object* callable(const Operator& op, const rlk_torch_python& given, bool is_planned) {
+_object* callable(const Operator& op, const rlk_torch_python& given, _object* entry, bool is_planned) {
   const bool by_abi = shim.torch_tensor_from_pyobject != nullptr && shim.torch_tensor_to_pyobject != nullptr;
   if (!bind_python(given) || (!by_abi && (given.to_handle == nullptr || given.from_handles == nullptr))) return nullptr;
   const Object self(python.PyLong_FromVoidPtr(const_cast<Operator*>(&op)));
+  if (entry != nullptr) {
+    const std::array<_object*, 2> both{self.get(), entry};
+    const Object pair = tuple_of(both.data(), 2);
+    return python.PyCMethod_New(as_definition(&graphs), pair.get(), nullptr, nullptr);
+  }
   return python.PyCMethod_New(as_definition(is_planned ? &planned : &direct), self.get(), nullptr, nullptr);
 }
 

@@ -9,6 +9,6 @@ namespace rlk::torch {
 
 // A function of Python's that calls the operator; see rlk_torch_callable. nullptr where this torch or this Python lacks
 // a function that it needs.
-_object* callable(const Operator& op, const rlk_torch_python& given, bool is_planned);
+_object* callable(const Operator& op, const rlk_torch_python& given, _object* entry, bool is_planned);
 
 }  // namespace rlk::torch

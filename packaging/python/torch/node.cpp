@@ -72,7 +72,7 @@ _object* forward(_object* /*self*/, _object* const* given, ptrdiff_t n) {
     return nullptr;
   }
   const Node node(python.PyTuple_GetItem(call->kept, 0));
-  Object outputs = call->taken->run(node.request());
+  Object outputs = call->taken->run(request_of(node.request()));
   if (!outputs || !keep(given[0], node, call->kept, given + 1, n - 1, outputs.get())) return nullptr;
   if (node.places() != python.none) {
     std::array<_object*, kMaxArguments> some;
@@ -146,7 +146,7 @@ _object* backward(_object* ctx, _object* const* gradients, ptrdiff_t n) {
   Object outputs;
   {
     Taken taken;
-    _object* const request = python.PyTuple_GetItem(way, 0);
+    const rlk_torch_request& request = request_of(python.PyTuple_GetItem(way, 0));
     if (!taken.take(op, request, node.pin(), given.data(), n_saved + n, n_saved)) {
       python.PyErr_Clear();
       return slow_backward(ctx, gradients, n);

@@ -61,11 +61,6 @@ std::string text_of(const Word& word) {
 
 // ---- parameters
 
-struct Params {
-  uint32_t size = 0, reserved = 0;
-  std::array<uint64_t, kMaxParams> values;
-};
-
 // Lists that end early leave the rest at its defaults.
 void fill_params(const Operator& op, const Arguments& given, Params* out) {
   size_t n_real = 0, n_whole = 0, real = 0, whole = 0;

@@ -32,8 +32,8 @@ typedef struct rlk_torch_operator {
   const int32_t* must_alias; /* [n_outputs], the input, or -1 */
 } rlk_torch_operator;
 
-/* Registers the kernel of torch.ops.rlk.NAME for every device, and of its overload `kernel` where no input is written; the
-   schemas are defined before. */
+/* Registers the kernel of torch.ops.rlk.NAME for every device, and of its overload `kernel` where no input is written;
+   the schemas are defined before. */
 RLK_API rlk_status rlk_torch_register(const rlk_torch_operator* description, rlk_error* error);
 
 typedef struct rlk_torch_request {
@@ -73,8 +73,11 @@ typedef struct rlk_torch_python {
      route and None;
    - tuples of the inputs, of the parameters and of the flags, the pin, numerics.
    It gives what rlk.torch does, or None where the words are other objects than those known, there is no such route,
-   something of torch is to see the call, or it is the dispatcher's. */
-RLK_API void* rlk_torch_callable(const char* name, const rlk_torch_python* python, int32_t is_planned);
+   something of torch is to see the call, or it is the dispatcher's.
+
+   With an entry of torch's for the operator's overload `kernel`, not NULL, a function that takes its arguments, all of
+   them by place, and gives what it does: around the dispatcher, or through the entry. */
+RLK_API void* rlk_torch_callable(const char* name, const rlk_torch_python* python, void* entry, int32_t is_planned);
 
 /* Of a class derived from torch.autograd.Function (base: what torch derives those from): its forward, as a function, or
    the apply of what runs its backward, as a method. Calls of a callable above go through it where the first part of

@@ -160,11 +160,9 @@ bool Taken::read(size_t i, _object* x) {
   return inputs_[i] != nullptr;
 }
 
-bool Taken::take(const Operator& op, _object* request, _object* pin, _object* const* given, ptrdiff_t n,
+bool Taken::take(const Operator& op, const rlk_torch_request& asked, _object* pin, _object* const* given, ptrdiff_t n,
                  ptrdiff_t gradients) {
-  const char* const bytes = python.PyBytes_AsString(request);
-  if (bytes == nullptr || n != static_cast<ptrdiff_t>(request_of(bytes).n_tensors)) return false;
-  const rlk_torch_request& asked = request_of(bytes);
+  if (n != static_cast<ptrdiff_t>(asked.n_tensors)) return false;
   options_.numerics = asked.numerics;
   options_.pin = pin == python.none ? nullptr : python.PyUnicode_AsUTF8AndSize(pin, nullptr);
   if (pin != python.none && options_.pin == nullptr) return false;
@@ -191,14 +189,12 @@ bool Taken::take(const Operator& op, _object* request, _object* pin, _object* co
   }
 }
 
-Object Taken::run(_object* request) {
-  const char* const bytes = python.PyBytes_AsString(request);
-  if (bytes == nullptr) return {};
+Object Taken::run(const rlk_torch_request& request) {
   try {
     Tensors* made = nullptr;
     {
       const Unlocked others_may_run;
-      made = &call_->run(bytes + sizeof(rlk_torch_request), request_of(bytes).wanted, options_);
+      made = &call_->run(&request + 1, request.wanted, options_);
     }
     return Object(give(*made));
   } catch (const std::exception& e) {
