@@ -250,7 +250,7 @@ def torch_module(ops):
            "__all__ = [" + ", ".join(f'"{op["name"]}"' for op in ops) + "]", ""]
     for op in ops:
         name = op["name"]
-        out += [f'_{name} = Function(ops.operators["{name}"])', "", "", *signature(op, OWN_OF_TORCH),
+        out += [f'_{name} = Function(ops.operators["{name}"]).__call__', "", "", *signature(op, OWN_OF_TORCH),
                 *passed_on(op, OWN_OF_TORCH), "", "", f"{name}.__doc__ = ops.{name}.__doc__", ""]
     return "\n".join(out)
 

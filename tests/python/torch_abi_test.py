@@ -32,7 +32,8 @@ def test_the_library_links_nothing_of_torch(library):
     undefined = [line.split(" U ")[1] for line in symbols if " U " in line]
     assert undefined and [name for name in undefined if re.search(r"\b(at|c10|torch)::|^(aoti_)?torch_|^Py", name)] == []
     assert {line.split()[-1] for line in symbols if " T " in line} == {
-        "rlk_torch_callable", "rlk_torch_error", "rlk_torch_open", "rlk_torch_register", "rlk_torch_reloaded"}
+        "rlk_torch_callable", "rlk_torch_error", "rlk_torch_node", "rlk_torch_open", "rlk_torch_operator_address",
+        "rlk_torch_register", "rlk_torch_reloaded"}
 
 
 PROGRAM = """
@@ -110,10 +111,11 @@ def test_the_kernels_are_the_librarys():
 def test_calls_go_around_the_dispatcher_where_torch_lets_them():
     torch = pytest.importorskip("torch", reason="torch is not installed here")
     import rlk.torch
+    from rlk import _torch_library
     from rlk._gradients import functions
     can = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 10)
     assert {f.direct is not None for f in functions.values() if f.pure} == {can}
-    assert all((f.whole is None) == (f.direct is None) for f in functions.values())
+    assert all((f.whole is _torch_library.unknown) == (f.direct is None) for f in functions.values())
     assert all(f.direct is None for f in functions.values() if not f.pure)
 
 

@@ -11,17 +11,17 @@ from torch.autograd import forward_ad
 
 from rlk import _abi, _autocast, _composed, _torch_library
 from rlk._call import is_numpys_bool, key_of, remembered
-from rlk._gradients import (Eager, Gradients, apply, below_autograd, fakes, functions, is_eager, is_unwatched, names_of_graph,
+from rlk._gradients import (Eager, Gradients, OfDispatcher, below_autograd, fakes, functions, is_compiled, is_eager, is_unwatched, names_of_graph,
                             refuse_tangents)
 from rlk._tensors import Torch
 from rlk.errors import ArgumentTypeError, Error, InvalidArgument
 
 _library = torch.library.Library("rlk", "DEF")
-_records = torch.is_grad_enabled
+_is_dynamo_compiling = torch.compiler.is_dynamo_compiling
 Torch.fill()  # not at the first call: torch.compile may trace that one, and traces no change of what is global
 
 
-def schema(operator):
+def schema(operator, overload=""):
     """The operator's schema: inputs, the parameters that are numbers and those that are integers or words (by their place)
     in declared order, which outputs, and what must serve it. A list of parameters that ends early has defaults behind, so
     that graphs saved before a parameter was appended still load; torch allows 64 arguments, which one each would exceed."""
@@ -34,7 +34,7 @@ def schema(operator):
     arguments += ["float[] real=[]", "int[] whole=[]", "int wanted=0", "str? pin=None", "str? numerics=None"]
     # torch.compile functionalizes what changes its inputs only where it gives back no list.
     made = any(o.must_alias is None for o in operator.outputs)
-    return f"{operator.name}({', '.join(arguments)}) -> {'Tensor[]' if made else '()'}"
+    return f"{operator.name}{overload}({', '.join(arguments)}) -> {'Tensor[]' if made else '()'}"
 
 
 def required_inputs(operator):
@@ -71,30 +71,35 @@ class Function:
         self.gradients = Gradients(self)
         self.required = sum(self.bits[operator.outputs[i].name] for i in self.made if not operator.outputs[i].optional)
         _library.define(schema(operator))
+        if self.pure:
+            _library.define(schema(operator, ".kernel"))
         if not _torch_library.register(self, self.n_required):
-            _library.impl(operator.name, self.kernel, "CompositeExplicitAutograd")
-        self.direct, self.whole = _torch_library.callables(operator.name, apply) if self.pure else (None, None)
+            for overload in ("", ".kernel")[:1 + self.pure]:
+                _library.impl(operator.name + overload, self.kernel, "CompositeExplicitAutograd")
+        self.direct, self.whole = _torch_library.callables(operator.name) if self.pure else (None, _torch_library.unknown)
+        self.address = _torch_library.address(operator.name)
         self.known = None  # of the last call, for the library
         torch.library.register_fake(f"rlk::{operator.name}", self.fake, lib=_library)
+        entry = getattr(torch.ops.rlk, operator.name)
+        self.overload = entry.default
         if self.pure:  # torch has no autograd for what changes its inputs
-            torch.library.register_autograd(f"rlk::{operator.name}", self.gradients.of_graph,
-                                            setup_context=self.gradients.keep_of_graph, lib=_library)
-        self.overload = getattr(torch.ops.rlk, operator.name).default
+            torch.library.register_fake(f"rlk::{operator.name}.kernel", self.fake, lib=_library)
+            _library.impl(operator.name, self.autograd, "Autograd", with_keyset=True)
+            self.of_graphs = entry.kernel
+            _torch_library.shorten(self.of_graphs, operator.name)
         name = operator.name
         self.fuses = name if name in _composed.FUSED.values() else _composed.FUSED.get(name)
         self.casts = _autocast.register(_library, self, self.overload)
         functions[operator.name] = self
 
     def __call__(self, inputs, params, flags, pin, numerics):
-        unwatched = is_unwatched()
-        if not unwatched and torch.compiler.is_dynamo_compiling():
+        if _is_dynamo_compiling():
             return self.dispatched(inputs, self.plan(params, self.bools(flags), pin, numerics))
         try:
-            if unwatched and self.whole is not None:
-                result = self.whole(self.known, inputs, params, flags, pin, numerics, _records())
-                if result is not None:
-                    return result
-            return self.called(inputs, params, flags, pin, numerics, unwatched)
+            result = self.whole(self.known, inputs, params, flags, pin, numerics)
+            if result is not None:
+                return result
+            return self.called(inputs, params, flags, pin, numerics, is_unwatched())
         except (RuntimeError, TypeError, AttributeError) as error:
             if isinstance(error, Error):
                 raise
@@ -199,7 +204,7 @@ class Function:
             if route is None:
                 route = remembered(own.routes, shapes, function.gradients.route(inputs, own, plan.names))
                 if self.fuses is None:  # else it depends on more
-                    remembered(plan.known, b"".join(map(packed_shape, shapes)), route)
+                    remembered(plan.known, b"".join(map(packed_shape, shapes)), (route, None))
             outputs = Eager.apply(route, unwatched, *given)
         else:
             outputs = self.below(inputs, plan.request, unwatched)[1]
@@ -243,13 +248,17 @@ class Function:
                 return given, outputs
         if not torch._C._is_any_autocast_enabled():
             with below_autograd():
-                return given, self.overload(*request.inputs(given), *request.arguments)
+                return given, self.entry()(*request.inputs(given), *request.arguments)
         inputs = request.inputs(given)
         if self.casts is not None:
             inputs = self.casts(inputs)
             given = inputs if request.places is None else [x for x in inputs if x is not None]
         with below_autograd(), torch._C._DisableAutocast():
-            return given, self.overload(*inputs, *request.arguments)
+            return given, self.entry()(*inputs, *request.arguments)
+
+    def entry(self):
+        """Below autograd."""
+        return self.of_graphs if is_compiled() else self.overload
 
     def note_change(self, inputs, differentiated):
         """Before inputs are changed where they are. Graphs note it by themselves."""
@@ -295,6 +304,18 @@ class Function:
         real, whole = iter(real), iter(whole)
         codes = [next(real if p.type == "f64" else whole, default) for p, default in zip(self.operator.params, self.defaults)]
         return inputs, codes, wanted or self.required, pin, numerics
+
+    def autograd(self, keyset, *arguments):
+        if torch.is_grad_enabled() and torch._C._any_requires_grad(*arguments):
+            return list(OfDispatcher.apply(self, keyset, *arguments))
+        return self.past_autograd(keyset, arguments)
+
+    def past_autograd(self, keyset, arguments):
+        """A compiled graph gets the overload without autograd, which would be a step through Python in each of its calls."""
+        with below_autograd():
+            if is_compiled():
+                return self.of_graphs(*arguments)
+            return self.overload.redispatch(keyset & torch._C._after_autograd_keyset, *arguments)
 
     def kernel(self, *arguments):
         inputs, codes, wanted, pin, numerics = self.split(arguments)

@@ -23,6 +23,7 @@ def is_eager():
 
 _transforms, _modes = torch._C._are_functorch_transforms_active, torch._C._len_torch_dispatch_stack
 _is_traced, _function_mode = torch._C._is_tracing, torch._C._is_torch_function_mode_enabled
+_PROXY = torch._C._TorchDispatchModeKey.PROXY
 _casts, _is_profiled = torch._C._is_any_autocast_enabled, torch._C._autograd._profiler_enabled
 
 
@@ -30,6 +31,11 @@ def is_unwatched():
     """Nothing of torch is to see this call before its kernel: no compiler, transform, tracer, mode, autocast or profiler."""
     return not (torch.compiler.is_dynamo_compiling() or forward_ad._current_level >= 0 or _transforms() or _modes()
                 or _function_mode() or _casts() or _is_profiled() or _is_traced())
+
+
+def is_compiled():
+    """What torch traces now will be run, and nobody reads it: no export."""
+    return torch._C._get_dispatch_mode(_PROXY) is not None and not torch.compiler.is_exporting()
 
 
 def refuse_tangents(name, inputs):
@@ -128,7 +134,22 @@ class Gradients:
         if self.forward.operator.backward is not None:
             wanted |= self.saved(inputs, plan.codes, wanted)
             names = self.forward.names(plan.codes, wanted)
-        return self.routed(inputs, plan.codes, wanted, names, given, plan.demand)._replace(ways={})
+        route = self.routed(inputs, plan.codes, wanted, names, given, plan.demand)
+        return route._replace(ways={}, library=self.library(route))
+
+    def library(self, route):
+        """What librlk_torch is to know of the route (rlk_torch.h), or None where the node is Python's."""
+        if route.request.packed is None or (route.rule is None and route.backward is None):
+            return None
+        if route.rule is None:
+            saved, idle = [*range(len(route.inputs)), *[len(route.inputs) + i for i in route.kept]], route.idle
+        else:
+            there = {name: i for i, name in enumerate((*route.inputs, *route.names))}
+            saved = [there.get(name, 255) for name in route.rule[0]]
+            idle = _composed.IDLE.get(self.forward.operator.name, ())
+            idle = [i for i, name in enumerate(route.given) if name in idle]
+        return (route.request.packed, None if route.places is None else bytes(route.places), bytes(saved), bytes(idle),
+                {} if route.rule is None else None, route.demand[0])
 
     def routed(self, inputs, codes, wanted, names, given, demand):
         rule, kept, idle = _composed.rule_of(self.forward.operator, inputs), (), ()
@@ -138,7 +159,7 @@ class Gradients:
         places = tuple([None if x is None else there.index(i) for i, x in enumerate(inputs)])
         request, op = self.forward.request(codes, wanted, demand, places, len(there)), self.forward.operator
         words = {p.name: p.values[code] if p.type == "enum" else code for p, code in zip(op.params, codes)}
-        return Route(self, self.function, request, codes, words, [op.inputs[i].name for i in there],
+        return Route(None, self, self.function, request, codes, words, [op.inputs[i].name for i in there],
                      {op.inputs[i].name: inputs[i].shape for i in there}, names, given,
                      None if given == names else [names.index(name) for name in given], demand, rule, kept, idle)
 
@@ -166,22 +187,19 @@ class Gradients:
         return ([i for i, name in enumerate(names) if name in read],
                 [i for i, name in enumerate(given) if f"grad_{name}" not in taken])
 
-    def keep_of_graph(self, ctx, inputs, output):
-        """What torch.library wants: inputs are the schema's arguments."""
-        ctx.set_materialize_grads(False)  # zeros for what has no gradient would be a kernel more, and read
-        # torch takes an empty list for one of tensors, and wants a list of gradients for it.
-        ctx.behind = [[] if x == [] else None for x in inputs[self.forward.n_inputs:]]
-        tensors, codes, wanted, *demand = self.forward.split(tuple(inputs))
+    def keep_of_dispatcher(self, ctx, arguments, outputs):
+        tensors, codes, wanted, *demand = self.forward.split(arguments)
         names = self.forward.names(codes, wanted)
         route = self.routed(tensors, codes, wanted, names, names, tuple(demand))
         tensors = [x for x in tensors if x is not None]
-        self.keep(ctx, route, tensors, output, output, tensors)
+        self.keep(ctx, route, tensors, outputs, outputs, tensors)
 
-    def of_graph(self, ctx, gradients):
+    def of_dispatcher(self, ctx, gradients, needs):
+        """Of each argument that was given: the dispatcher leaves out what is default."""
         places = ctx.kept[0].request.places
-        there = [i for i, place in enumerate(places) if place is not None]
-        grads = self.of(ctx, gradients, tuple([ctx.needs_input_grad[i] for i in there]))
-        return (*[None if place is None else grads[place] for place in places], *ctx.behind)
+        grads = self.of(ctx, gradients, tuple([needs[i] for i, place in enumerate(places) if place is not None]))
+        grads = [None if place is None else grads[place] for place in places]
+        return (*grads, *[None] * len(needs))[:len(needs)]
 
     # ---- the backward's side -------------------------------------------------------------------------------------
 
@@ -199,6 +217,9 @@ class Gradients:
             way = self.way(route, tensors, gradients, needs_gradient)
             if route.ways is not None:
                 route.ways[question] = way
+                if route.library is not None and way.packed is not None:
+                    key = bytes([*needs_gradient, *question[1:]])
+                    route.library[4][key] = way.packed, bytes([i for pair in way.results for i in pair]), route.backward.address
         if not tensors[0].is_cpu:
             gradients = map(dense, gradients)
         zeros = way.zeros and [self.zeros(name, route, tensors) for name in way.zeros]
@@ -336,10 +357,11 @@ def shapes(tensors):
 
 
 class Route(NamedTuple):
-    """A forward with a gradient: its backward or None, what it is, its parameters as numbers and by their words, the names and
-    shapes of its inputs, the names of its outputs, those that the caller gets and their places (None: all), its pin and classes,
-    the rule of _composed.py or None, the places of the outputs that the backward reads and of those given that have no
-    gradient. Of a plain call also the ways of its backwards so far."""
+    """A forward with a gradient: what the library knows of it or None, its backward or None, what it is, its parameters as
+    numbers and by their words, the names and shapes of its inputs, the names of its outputs, those that the caller gets and
+    their places (None: all), its pin and classes, the rule of _composed.py or None, the places of the outputs that the backward
+    reads and of those given that have no gradient. Of a plain call also the ways of its backwards so far."""
+    library: Optional[tuple]
     gradients: Gradients
     backward: object  # Function
     request: tuple
@@ -380,25 +402,42 @@ class Eager(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, *gradients):
-        (route, dtypes), needs = ctx.kept, ctx.needs_input_grad[2:]
-        way = route.ways.get((needs, *[g is None for g in gradients]))
-        if way is not None and way.packed is not None and dtypes is None and is_unwatched() and not torch.is_grad_enabled():
-            tensors = ctx.saved_tensors
-            if not tensors[0].is_cpu:
-                gradients = [dense(g) for g in gradients]
-            try:
-                results = route.backward.direct(way.packed, route.demand[0], *tensors, *gradients)
-            except RuntimeError as error:
-                _torch_library.raise_own(error)
-            if results is not None:
-                grads = [None] * (2 + len(needs))
-                for i, place in way.results:
-                    g, dtype = results[place], tensors[i].dtype
-                    grads[2 + i] = g if g.dtype is dtype else g.to(dtype)
-                return tuple(grads)
-        return (None, None, *route.gradients.of(ctx, gradients, needs))
+        return (None, None, *ctx.kept[0].gradients.of(ctx, gradients, ctx.needs_input_grad[2:]))
 
 
-# Eager.apply without the part of it that is Python's before torch 2.15, which costs more than a call: it asks for transforms, and
-# looks for tensors of one that has ended, which have no memory.
-apply = torch._C._FunctionBase.__dict__["apply"].__get__(None, Eager)
+class OfDispatcher(torch.autograd.Function):
+    """A call with a gradient that comes through the dispatcher, of a graph say."""
+
+    @staticmethod
+    def forward(ctx, function, keyset, *arguments):
+        outputs = function.past_autograd(keyset, arguments)
+        ctx.set_materialize_grads(False)  # zeros for what has no gradient would be a kernel more, and read
+        function.gradients.keep_of_dispatcher(ctx, arguments, outputs)
+        return tuple(outputs)
+
+    @staticmethod
+    def backward(ctx, *gradients):
+        return (None, None, *ctx.kept[0].gradients.of_dispatcher(ctx, gradients, ctx.needs_input_grad[2:]))
+
+
+class Known(torch.autograd.Function):
+    """The same of a call that the library knows: its forward and what runs its backward are the library's."""
+
+    @staticmethod
+    def backward(ctx, *gradients):
+        return tuple(ctx.kept[0].gradients.of(ctx, gradients, ctx.needs_input_grad))
+
+
+def _apply_of(function):
+    """Its apply without the part of it that is Python's before torch 2.15, which costs more than a call: it asks for transforms,
+    and looks for tensors of one that has ended, which have no memory."""
+    return torch._C._FunctionBase.__dict__["apply"].__get__(None, function)
+
+
+apply = _apply_of(Eager)
+_torch_library.introduce(
+    watchers=(_transforms, _modes, _function_mode, _casts, _is_profiled, _is_traced), tangents=vars(forward_ad),
+    records=torch.is_grad_enabled, apply=apply, node=_apply_of(Known), backward=Known.backward)
+for _place, _method in zip(((Known, "forward"), (Known._backward_cls, "apply")),
+                           _torch_library.node_methods(torch._C._FunctionBase)):
+    setattr(*_place, _method)

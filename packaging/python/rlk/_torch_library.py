@@ -22,7 +22,8 @@ class Description(ctypes.Structure):  # rlk_torch_operator
 
 
 class Python(ctypes.Structure):  # rlk_torch_python
-    _fields_ = [(name, ctypes.c_void_p) for name in ("tensor_type", "parameter_type", "to_handle", "from_handles", "apply")]
+    _fields_ = [(name, ctypes.c_void_p) for name in ("tensor_type", "parameter_type", "to_handle", "from_handles", "watchers",
+                                                     "tangents", "records", "refused", "apply", "node", "backward")]
 
 
 REQUEST = struct.Struct("=QII32s")  # rlk_torch_request
@@ -60,12 +61,13 @@ def _dlpack_device(kind, index):
 
 
 _held = _RESOLVE(_resolve)  # the library keeps its address
-_library, _callable, _python, served_by = None, None, None, ""
+_library, _callable, _node, _python, served_by = None, None, None, None, ""
+_introduced = {}  # of whose objects the library has the addresses
 
 
 def open():
     """Finds the library and torch's C ABI; where that fails `served_by` says why. RLK_TORCH_LIBRARY=0 asks for Python."""
-    global _library, _callable, _python, served_by
+    global _library, _callable, _node, _python, served_by
     if os.environ.get("RLK_TORCH_LIBRARY") == "0":
         served_by = "Python: RLK_TORCH_LIBRARY is 0"
         return
@@ -81,8 +83,11 @@ def open():
         served_by = f"Python: torch {torch.__version__}: {e}"
         return
     _runtime.at_reload(library.rlk_torch_reloaded)
-    _callable = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_char_p, ctypes.POINTER(Python), ctypes.c_int32)(
+    _callable = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_char_p, ctypes.POINTER(Python), ctypes.c_void_p, ctypes.c_int32)(
         ("rlk_torch_callable", library))  # of Python's objects, so under the GIL
+    library.rlk_torch_operator_address.argtypes, library.rlk_torch_operator_address.restype = [ctypes.c_char_p], ctypes.c_void_p
+    _node = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.POINTER(Python), ctypes.c_void_p, ctypes.c_int32)(
+        ("rlk_torch_node", library))
     _python = Python(id(torch.Tensor), id(torch.nn.Parameter), *map(id, _by_handles))
     _library, served_by = library, f"librlk_torch on the stable ABI of torch {torch.__version__}"
 
@@ -120,13 +125,47 @@ def register(function, n_required):
     return True
 
 
-def callables(name, apply):
-    """The library's functions for calls around the dispatcher and for whole calls, or None (rlk_torch.h)."""
+def introduce(**objects):
+    """Gives the library what it calls (rlk_torch_python)."""
+    _introduced.update(objects, refused=lambda text: raise_own(RuntimeError(text.decode("utf-8", "replace"))))
+    if _python is not None:
+        for name, x in _introduced.items():
+            setattr(_python, name, id(x))
+
+
+def _made(address):
+    """The object of a new reference, or None."""
+    return ctypes.cast(address, ctypes.py_object).value if address else None
+
+
+def node_methods(base):
+    """forward of a class for calls with a gradient, and apply of what runs its backward, where the library has them."""
+    made = [] if _node is None else [_made(_node(_python, id(base), is_backward)) for is_backward in (False, True)]
+    return [] if None in made else made
+
+
+def address(name):
+    return None if _library is None else _library.rlk_torch_operator_address(name.encode())
+
+
+def unknown(*call):
+    """Of no call the library knows all."""
+
+
+def callables(name):
+    """The library's functions for calls around the dispatcher, or None, and for whole calls (rlk_torch.h)."""
     if _callable is None:
-        return None, None
-    _python.apply = id(apply)  # which lives as long as its module
-    made = [_callable(name.encode(), _python, is_planned) for is_planned in (False, True)]
-    return [ctypes.cast(x, ctypes.py_object).value if x else None for x in made]
+        return None, unknown
+    direct, whole = [_made(_callable(name.encode(), _python, None, is_planned)) for is_planned in (False, True)]
+    return direct, whole or unknown
+
+
+def shorten(overload, name):
+    """Lets an overload that graphs call go around the dispatcher. torch itself puts other functions in this place."""
+    entry = getattr(overload, "_op", None)
+    made = None if _callable is None or entry is None else _made(_callable(name.encode(), _python, id(entry), False))
+    if made is not None:
+        overload._op = made
 
 
 def raise_own(error):

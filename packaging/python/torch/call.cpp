@@ -134,10 +134,10 @@ void refuse(const std::string& text) {
   raise(error);
 }
 
-Call::Call(const Operator& op, const Tensors& given) : op_(op) {
+Call::Call(const Operator& op, const Handles& given) : op_(op) {
   bool first = true;
   for (size_t i = 0; i < static_cast<size_t>(op.n_inputs); ++i) {
-    AtenTensorOpaque* const tensor = given[i].get();
+    AtenTensorOpaque* const tensor = given[i];
     if (tensor == nullptr) continue;
     const Device where = device_of(tensor);
     if (first) device_ = where;

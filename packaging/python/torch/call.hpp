@@ -35,6 +35,7 @@ private:
 };
 using Tensor = Handle<AtenTensorOpaque, &Shim::aoti_torch_delete_tensor_object>;
 using Tensors = std::array<Tensor, kMaxArguments>;
+using Handles = std::array<AtenTensorOpaque*, kMaxArguments>;  // of others, or nullptr
 
 // Throws for last_error to tell: RuntimeError in Python, of which rlk.torch makes rlk's own class.
 [[noreturn]] void refuse(const std::string& text);
@@ -42,7 +43,7 @@ using Tensors = std::array<Tensor, kMaxArguments>;
 class Call {
 public:
   // Takes the inputs as memory; refuses what no operator takes.
-  Call(const Operator& op, const Tensors& given);
+  Call(const Operator& op, const Handles& given);
 
   Device device() const { return device_; }
   const rlk_tensor* input(size_t i) const { return inputs_[i]; }

@@ -3,16 +3,12 @@
 #pragma once
 
 #include "operator.hpp"
-
-struct _object;  // Python's own names of what it does not show
-struct _typeobject;
-struct _ts;
-struct PyMethodDef;
+#include "python.hpp"
 
 namespace rlk::torch {
 
 // A function of Python's that calls the operator; see rlk_torch_callable. nullptr where this torch or this Python lacks
 // a function that it needs.
-_object* callable(const Operator& op, const rlk_torch_python& given, bool is_planned);
+_object* callable(const Operator& op, const rlk_torch_python& given, _object* entry, bool is_planned);
 
 }  // namespace rlk::torch

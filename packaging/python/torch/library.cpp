@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "direct.hpp"
+#include "node.hpp"
 #include "operator.hpp"
 #include "streams.hpp"
 #include "threads.hpp"
@@ -94,16 +95,27 @@ rlk_status rlk_torch_register(const rlk_torch_operator* description, rlk_error* 
     op->must_alias.assign(d.must_alias, d.must_alias + d.n_outputs);
     operators[count] = std::move(op);
     RLK_TORCH(torch_library_impl, library, d.name, kKernels[count], kBuiltFor);
+    if (d.changed == 0) {
+      RLK_TORCH(torch_library_impl, library, (std::string(d.name) + ".kernel").c_str(), kKernels[count], kBuiltFor);
+    }
     ++count;
     return RLK_OK;
   });
 }
 
-void* rlk_torch_callable(const char* name, const rlk_torch_python* python, int32_t is_planned) {
+const void* rlk_torch_operator_address(const char* name) {
   const auto end = std::begin(operators) + count;
   const auto found = std::find_if(std::begin(operators), end, [&](const auto& op) { return op->name == name; });
-  if (found == end) return nullptr;
-  return callable(**found, *python, is_planned != 0);
+  return found == end ? nullptr : found->get();
+}
+
+void* rlk_torch_callable(const char* name, const rlk_torch_python* python, void* entry, int32_t is_planned) {
+  const auto* const op = static_cast<const Operator*>(rlk_torch_operator_address(name));
+  return op == nullptr ? nullptr : callable(*op, *python, as_object(entry), is_planned != 0);
+}
+
+void* rlk_torch_node(const rlk_torch_python* python, void* base, int32_t is_backward) {
+  return node_method(*python, base, is_backward != 0);
 }
 
 void rlk_torch_reloaded(void) {

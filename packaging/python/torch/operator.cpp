@@ -61,11 +61,6 @@ std::string text_of(const Word& word) {
 
 // ---- parameters
 
-struct Params {
-  uint32_t size = 0, reserved = 0;
-  std::array<uint64_t, kMaxParams> values;
-};
-
 // Lists that end early leave the rest at its defaults.
 void fill_params(const Operator& op, const Arguments& given, Params* out) {
   size_t n_real = 0, n_whole = 0, real = 0, whole = 0;
@@ -136,7 +131,9 @@ void run(const Operator& op, StableIValue* stack, uint64_t n_arguments, uint64_t
   options.pin = given.pin ? pin.c_str() : nullptr;
   options.numerics = numerics_of(op, text_of(given.numerics));
 
-  Call call(op, given.inputs);
+  Handles inputs;
+  std::transform(given.inputs.begin(), given.inputs.end(), inputs.begin(), [](const Tensor& x) { return x.get(); });
+  Call call(op, inputs);
   Tensors& made =
       call.run(&params, given.wanted != 0 ? static_cast<uint64_t>(given.wanted) : op.required_outputs, options);
   if (op.gives_list) stack[0] = give(made);

@@ -1,6 +1,7 @@
 // An operator as torch's dispatcher calls it.
 #pragma once
 
+#include <array>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,12 @@ struct Operator {
   std::string param_kinds;
   std::vector<uint64_t> defaults;
   std::vector<int32_t> must_alias;
+};
+
+// As rlk_call takes them.
+struct Params {
+  uint32_t size = 0, reserved = 0;
+  std::array<uint64_t, kMaxParams> values;
 };
 
 // One call from the dispatcher: takes what is on the stack over and puts the result there. Throws; the dispatcher makes

@@ -32,7 +32,8 @@ typedef struct rlk_torch_operator {
   const int32_t* must_alias; /* [n_outputs], the input, or -1 */
 } rlk_torch_operator;
 
-/* Registers the kernel of torch.ops.rlk.NAME for every device; the schema is defined before. */
+/* Registers the kernel of torch.ops.rlk.NAME for every device, and of its overload `kernel` where no input is written;
+   the schemas are defined before. */
 RLK_API rlk_status rlk_torch_register(const rlk_torch_operator* description, rlk_error* error);
 
 typedef struct rlk_torch_request {
@@ -47,7 +48,13 @@ typedef struct rlk_torch_python {
   /* Read where torch's stable ABI has no tensors of Python's (before 2.14), else NULL: functions that make a handle of
      a tensor, as a capsule without a name, and a list of tensors of a list of handles, which they take over. */
   void *to_handle, *from_handles;
-  void* apply; /* apply(route, True, *tensors): the outputs of a call with a gradient, as a tuple */
+  void* watchers; /* a tuple of functions without arguments: something of torch is to see a call where one is true */
+  void* tangents; /* the dict of torch.autograd.forward_ad */
+  void* records;  /* whether gradients are recorded */
+  void* refused;  /* refused(text of a failed call, as bytes), which raises */
+  void* apply;    /* apply(route, True, *tensors): the outputs of a call with a gradient, as a tuple */
+  void* node;     /* apply(*tensors) of the class with the two methods of rlk_torch_node */
+  void* backward; /* backward(ctx, *gradients): of that class, where the library does not know how */
 } rlk_torch_python;
 
 /* A function of Python's for a registered operator that changes no input, to be called with
@@ -62,12 +69,33 @@ typedef struct rlk_torch_python {
    With is_planned a function for a whole call of rlk.torch, to be called with
    - what is known of a call, or None: a tuple of the tuple of its words (parameters, flags, pin, numerics), the
      rlk_torch_request with its parameters, the class of its outputs or None where it gives one alone, and a dict from
-     the shapes of its inputs (int64 each: dimensions and sizes of every input, -1 for an absent one) to its routes;
-   - tuples of the inputs, of the parameters and of the flags, the pin, numerics;
-   - whether gradients are recorded.
-   It gives what rlk.torch does, or None where the words are other objects than those known, there is no such route, or
-   the call is the dispatcher's. */
-RLK_API void* rlk_torch_callable(const char* name, const rlk_torch_python* python, int32_t is_planned);
+     the shapes of its inputs (int64 each: dimensions and sizes of every input, -1 for an absent one) to tuples of its
+     route and None;
+   - tuples of the inputs, of the parameters and of the flags, the pin, numerics.
+   It gives what rlk.torch does, or None where the words are other objects than those known, there is no such route,
+   something of torch is to see the call, or it is the dispatcher's.
+
+   With an entry of torch's for the operator's overload `kernel`, not NULL, a function that takes its arguments, all of
+   them by place, and gives what it does: around the dispatcher, or through the entry. */
+RLK_API void* rlk_torch_callable(const char* name, const rlk_torch_python* python, void* entry, int32_t is_planned);
+
+/* Of a class derived from torch.autograd.Function (base: what torch derives those from): its forward, as a function, or
+   the apply of what runs its backward, as a method. Calls of a callable above go through it where the first part of
+   their route is not None but what the library is to know of it, a tuple:
+   - bytes: an rlk_torch_request, then parameters, of the call with the outputs that its backward reads;
+   - bytes, the places of what the caller gets among the outputs; or None: all;
+   - bytes, what is saved: places among the tensors, followed by the outputs; 255: None;
+   - bytes, the places of what has no gradient among what the caller gets;
+   - a dict of the backwards known so far, or None where `backward` does them all. From bytes, for each tensor whether
+   it needs a gradient, then for each output whether it has none, to a tuple: an rlk_torch_request with parameters, of
+     what was saved and the gradients; bytes, pairs of a tensor's place and that of its gradient among the outputs; the
+     backward's operator, as rlk_torch_operator_address gives it;
+   - the pin of the backward.
+   ctx.kept is the tuple of the route and None, or of the route and the dtypes of the tensors where there is no dict. */
+RLK_API void* rlk_torch_node(const rlk_torch_python* python, void* base, int32_t is_backward);
+
+/* What stands for a registered operator, or NULL. */
+RLK_API const void* rlk_torch_operator_address(const char* name);
 
 /* Plugins were replaced: every thread makes its streams anew at its next call, and asks again what serves a device. */
 RLK_API void rlk_torch_reloaded(void);

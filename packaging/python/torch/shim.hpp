@@ -31,6 +31,9 @@ extern const Shim& shim;  // after bind_shim
 // nullptr, or the name of a function that the loaded torch does not have.
 const char* bind_shim();
 
+// A function of the loaded torch by its name, or nullptr.
+void* find_in_torch(const char* name);
+
 // Throws what a failed function of torch deserves; torch has written its reason to its own log.
 void check(int32_t code, const char* function);
 #define RLK_TORCH(function, ...) ::rlk::torch::check(::rlk::torch::shim.function(__VA_ARGS__), #function)
