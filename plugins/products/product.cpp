@@ -65,7 +65,11 @@ void* moved(const Matrix& matrix, int64_t elements) {
 
 Matrix Matrix::rows_from(int64_t first, int64_t count) const {
   Matrix part = *this;
-  if (data != nullptr) part.data = moved(*this, first * row_stride);
+  if (data != nullptr) {
+    part.data = moved(*this, first * row_stride);
+  } else if (const auto bytes = static_cast<uint64_t>(first * row_stride * sdk::bytes_of(dtype)); bytes != 0) {
+    part.alignment = std::min<uint64_t>(alignment, bytes & (~bytes + 1));
+  }
   part.rows = count;
   return part;
 }
