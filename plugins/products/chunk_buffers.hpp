@@ -20,7 +20,7 @@ struct ForwardBuffers {
   ForwardBuffers(void* base, const Scores& of, const Arguments& call, uint64_t algorithm_bytes, uint64_t inner_bytes)
       : arena(base) {
     algorithm = arena.take(algorithm_bytes);
-    scores = arena.take(of.score_bytes(of.rows * of.V));
+    scores = arena.take(of.score_bytes(of.piece * of.V));
     bias = widened(arena, of, call.bias);
     errors = arena.take<rlk_data_error_record>(sizeof(rlk_data_error_record));
     inner = arena.take(inner_bytes);
@@ -49,11 +49,15 @@ struct GradientBuffers : ForwardBuffers {
     alphas = takes_alphas ? arena.take<float>(static_cast<uint64_t>(alphas_of(of)) * sizeof(float)) : nullptr;
     hidden = arena.take(of.bytes(of.rows * of.D));
     grad_bias = call.grad_bias != nullptr ? arena.take(of.score_bytes(of.V)) : nullptr;
-    sums = call.grad_bias != nullptr ? arena.take(ColumnSums::workspace_of(of.rows, of.V, of.score)) : nullptr;
+    sums = call.grad_bias != nullptr ? arena.take(ColumnSums::workspace_of(of.piece, of.V, of.score)) : nullptr;
   }
   template <class Arguments>
   uint64_t algorithm_bytes(Multiplier& multiplier, const Arguments& call, const Scores& of) const {
     return gradients_bytes(multiplier, call, of, *this);
+  }
+  // What belongs to a piece alone, which begins at this row of the chunk.
+  void move_to_piece(const Scores& of, int64_t at) {
+    if (at > 0) rounded = static_cast<char*>(rounded) + of.bytes(at * of.V);
   }
   // A product's result has as many rows, or its transpose.
   static int64_t alphas_of(const Scores& of) { return std::max({of.rows, of.V, of.D}); }

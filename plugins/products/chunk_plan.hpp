@@ -4,7 +4,7 @@
 //   Op, Serving                      the operator, and the implementation that reads its scores
 //   Parts(base, of, call, algorithm_bytes, inner_bytes)   without a base only bytes() counts
 //   inner_params(call)               the inner call's parameters
-//   describe(inner, call, of, first, rows)                its arguments, of a chunk
+//   describe(inner, call, of, first, rows)                its arguments, of a chunk, or of a piece of one
 // and where they differ from those of the buffers
 //   kModels                          how many matrices of scores a chunk has
 //   algorithm_bytes(multiplier, call, of)                 the library's workspace
@@ -25,16 +25,16 @@ public:
 
   InnerPlan(Device& device, const Parts& parts, const Arguments& call, const Scores& of) {
     Inner inner(Parts::inner_params(call));
-    parts.describe(inner, call, of, 0, of.rows);
+    parts.describe(inner, call, of, 0, of.piece);
     const rlk_call_desc desc = inner.description();
     const sdk::Call<Op> served(desc);
     plan_ = Parts::Serving::plan(device, served);
     sdk::detail::take_bound(Parts::Serving::query(device, served), *plan_);
   }
-  // Workspace for any chunk.
+  // Workspace for any piece.
   uint64_t bytes(const sdk::Run& run, const Parts& parts, const Arguments& call, const Scores& of) const {
     uint64_t bytes = 0;
-    for (const int64_t rows : {of.rows, of.N > 0 ? (of.N - 1) % of.rows + 1 : of.rows}) {
+    for (const int64_t rows : {of.piece, of.last_rows()}) {
       Inner inner(Parts::inner_params(call));
       parts.describe(inner, call, of, 0, rows);
       const rlk_run inner_run = inner.run(run, nullptr, nullptr, 0);
@@ -183,34 +183,47 @@ protected:
     const ChunkKernels::Active active = Parts::active(call, chunk.first);
     this->kernels_.copy_active(matrix_of(*call.hidden).rows_from(chunk.first, chunk.rows),
                                dense(parts.hidden, of.dtype, chunk.rows, of.D), active, chunk.handle);
-    const std::vector<Product> products = chunk_products(call, of, parts, chunk.first, chunk.rows);
-    this->multiply(chunk, products[0]);
-    before_inner(chunk);
-    this->run_inner(chunk);
-    const int64_t count = chunk.rows * of.V;
-    if (of.scales_slopes()) {
-      this->kernels_.narrow_scaled(static_cast<const float*>(parts.scores), parts.rounded, count, parts.scale,
-                                   chunk.handle);
-      if (parts.alphas != nullptr) {
-        this->kernels_.repeat(parts.scale->factors, parts.alphas, Parts::alphas_of(of), chunk.handle);
-      }
-    } else if (of.is_narrow() && !parts.rounds_slopes) {
-      this->kernels_.narrow(parts.scores, parts.rounded, count, chunk.handle);
+    for (int64_t at = 0; at < chunk.rows; at += of.piece) make_slopes(chunk, at);
+    for (const Product& product : chunk_products(call, of, parts, chunk.first, chunk.rows)) {
+      this->multiply(chunk, product);
     }
-    for (size_t i = 1; i < products.size(); ++i) this->multiply(chunk, products[i]);
     this->kernels_.clear_ignored(matrix_of(*call.grad_hidden).rows_from(chunk.first, chunk.rows), active, chunk.handle);
-    if (call.grad_bias == nullptr) return;
-    void* const out = sdk::data_of(call.grad_bias);
-    sum_slopes(chunk, chunk.first == 0 ? out : parts.grad_bias);
-    if (chunk.first > 0) this->kernels_.add(parts.grad_bias, out, of.V, chunk.handle);
   }
   virtual void before_inner(const Chunk&) {}
-  // The chunk's part of grad_bias.
+  // A piece's part of grad_bias.
   virtual void sum_slopes(const Chunk& chunk, void* to) {
     sums_.run(dense(chunk.parts.scores, chunk.of.score, chunk.rows, chunk.of.V), to, chunk.handle, chunk.parts.sums);
   }
 
 private:
+  // Of the piece that begins at this row of the chunk.
+  void make_slopes(const Chunk& chunk, int64_t at) {
+    const auto& call = chunk.call;
+    const Scores& of = chunk.of;
+    Parts parts = chunk.parts;
+    parts.move_to_piece(of, at);
+    Chunk piece{chunk.stream, chunk.run, call, of, parts, chunk.inner_size, chunk.handle};
+    piece.first = chunk.first + at;
+    piece.rows = std::min(of.piece, chunk.rows - at);
+    this->multiply(piece, piece_product(call, of, parts, at, piece.rows));
+    before_inner(piece);
+    this->run_inner(piece);
+    const int64_t count = piece.rows * of.V;
+    if (of.scales_slopes()) {
+      this->kernels_.narrow_scaled(static_cast<const float*>(parts.scores), parts.rounded, count, parts.scale,
+                                   piece.handle);
+      if (parts.alphas != nullptr) {
+        this->kernels_.repeat(parts.scale->factors, parts.alphas, Parts::alphas_of(of), piece.handle);
+      }
+    } else if (of.is_narrow() && !parts.rounds_slopes) {
+      this->kernels_.narrow(parts.scores, parts.rounded, count, piece.handle);
+    }
+    if (call.grad_bias == nullptr) return;
+    void* const out = sdk::data_of(call.grad_bias);
+    sum_slopes(piece, piece.first == 0 ? out : parts.grad_bias);
+    if (piece.first > 0) this->kernels_.add(parts.grad_bias, out, of.V, piece.handle);
+  }
+
   ColumnSums sums_;
 };
 
@@ -227,7 +240,7 @@ sdk::Refusal refuse_gradients(const Arguments& call) {
   }
   const Parts parts(nullptr, of, call, 0, 0);
   const std::vector<Product> products = chunk_products(call, of, parts, 0, of.rows);
-  if (auto refused = refuse_layout(products[1], "scores", "weight", "", "grad_hidden")) return refused;
+  if (auto refused = refuse_layout(products[0], "scores", "weight", "", "grad_hidden")) return refused;
   if (call.grad_weight == nullptr) return std::nullopt;
   return refuse_layout(products.back(), "scores", "hidden", "", "grad_weight");
 }
@@ -239,7 +252,7 @@ sdk::Support support_of_chunks(Device& device, const Arguments& call, double cos
   const Scores of(call, Parts::kModels);
   const Parts parts(nullptr, of, call, 0, 0);
   InnerCall<Inner> inner(Parts::inner_params(call));
-  parts.describe(inner, call, of, 0, of.rows);
+  parts.describe(inner, call, of, 0, of.piece);
   const rlk_call_desc desc = inner.description();
   sdk::Support of_inner = Parts::Serving::query(device, sdk::Call<Inner>(desc));
   if (of_inner.level == RLK_SUPPORT_NO) return of_inner;

@@ -7,13 +7,41 @@ namespace rlk::products {
 
 using namespace simt::host;
 
-int64_t chunk_rows_of(int64_t rows, int64_t columns, sdk::Dtype score, uint64_t beside) {
-  constexpr int64_t kFew = 16;
-  const int64_t half = ceil_divide(ceil_divide(rows, 2), kFew) * kFew;
-  const uint64_t bytes = std::clamp(beside, kScoreBytes, kMostScoreBytes);
-  int64_t fit = static_cast<int64_t>(bytes) / std::max<int64_t>(columns * sdk::bytes_of(score), 1);
-  if (fit > kManyRows) fit = fit / kManyRows * kManyRows;
-  return std::max<int64_t>(std::min(half, fit), 1);
+namespace {
+
+constexpr int64_t kFewRows = 16;  // with them rows of any length are whole accesses of 16 bytes
+
+// Rows of so many parts, all but the last alike.
+int64_t part_rows(int64_t rows, int64_t parts, int64_t multiple) {
+  return ceil_divide(ceil_divide(rows, parts), multiple) * multiple;
+}
+
+int64_t rows_that_fit(uint64_t bytes, int64_t row_bytes) {
+  const int64_t fit = static_cast<int64_t>(bytes) / std::max<int64_t>(row_bytes, 1);
+  const int64_t multiple = fit > kManyRows ? kManyRows : fit > kFewRows ? kFewRows : 1;
+  return std::max<int64_t>(fit / multiple * multiple, 1);
+}
+
+}  // namespace
+
+ChunkRows chunk_rows_of(int64_t rows, int64_t score_bytes, uint64_t beside) {
+  const int64_t fit = rows_that_fit(std::clamp(beside, kScoreBytes, kMostScoreBytes), score_bytes);
+  const int64_t chunk = std::max<int64_t>(std::min(part_rows(rows, 2, kFewRows), fit), 1);
+  return {chunk, chunk};
+}
+
+ChunkRows chunk_rows_of(int64_t rows, int64_t score_bytes, int64_t slope_bytes, uint64_t beside) {
+  constexpr int64_t kSmallBytes = 16 << 20;  // of all slopes
+  const bool is_small = rows * slope_bytes < kSmallBytes;
+  const int64_t fit = rows_that_fit(kScoreBytes, score_bytes);
+  const int64_t slopes_fit = rows_that_fit(std::clamp(beside, kScoreBytes, kMostScoreBytes), slope_bytes);
+  const int64_t parts = is_small ? 4 : ceil_divide(std::max<int64_t>(rows, 1), fit);
+  const int64_t multiple = is_small || parts == 1 ? kFewRows : kManyRows;
+  const int64_t piece = std::max<int64_t>(std::min(part_rows(rows, parts, multiple), fit), 1);
+  const int64_t pieces = std::max<int64_t>(ceil_divide(rows, piece), 1);
+  const int64_t most = std::max<int64_t>(is_small ? 2 : slopes_fit / piece, 1);  // of a chunk
+  const int64_t chunk = ceil_divide(pieces, ceil_divide(pieces, most)) * piece;
+  return {std::max<int64_t>(std::min(chunk, part_rows(rows, 1, kFewRows)), 1), piece};
 }
 
 const void* from_row(const rlk_tensor* tensor, int64_t row) {

@@ -8,13 +8,20 @@ namespace rlk::products {
 
 using simt::host::StreamHandle;
 
-// Of a chunk's scores. Every chunk but the first reads and writes all of grad_weight: chunks are as large as that is,
-// between these.
+// Of a chunk's scores or slopes. Every chunk but the first reads and writes all of grad_weight: chunks are as large as
+// that is, between these.
 constexpr uint64_t kScoreBytes = uint64_t{512} << 20, kMostScoreBytes = uint64_t{1} << 30;
 constexpr int64_t kManyRows = 128;  // of a chunk; a multiple of them keeps every operand's alignment
 
+// A chunk's rows are those of one product for each gradient. Slopes that have memory of their own are made of the
+// scores of some of these rows at a time, a piece: of as many as `rows` is a multiple of, or the last ones.
+struct ChunkRows {
+  int64_t rows, piece;
+};
 // At most half of the rows, so that small cases take the way of large ones. beside: bytes of sums over all chunks.
-int64_t chunk_rows_of(int64_t rows, int64_t columns, sdk::Dtype score, uint64_t beside);
+ChunkRows chunk_rows_of(int64_t rows, int64_t score_bytes, uint64_t beside);
+// With pieces; bytes of a row's scores and slopes. Of few rows there are two chunks of two pieces.
+ChunkRows chunk_rows_of(int64_t rows, int64_t score_bytes, int64_t slope_bytes, uint64_t beside);
 
 // Scores are fp32, of fp64 tensors fp64.
 inline sdk::Dtype score_of(sdk::Dtype dtype) {

@@ -28,7 +28,7 @@ struct TeacherBuffers {
 
   template <class Arguments>
   TeacherBuffers(Arena& arena, const Scores& of, const Arguments& call)
-      : scores(arena.take(of.score_bytes(of.rows * of.V))), bias(widened(arena, of, call.teacher_bias)) {}
+      : scores(arena.take(of.score_bytes(of.piece * of.V))), bias(widened(arena, of, call.teacher_bias)) {}
   template <class Arguments>
   uint64_t algorithm_bytes(Multiplier& multiplier, const Arguments& call, const Scores& of) const {
     return scores_bytes(multiplier, of, *call.teacher_hidden, *call.teacher_weight, call.teacher_bias, bias);

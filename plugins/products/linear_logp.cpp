@@ -36,7 +36,7 @@ struct ForwardParts : ForwardBuffers {
 
   ForwardParts(void* base, const Scores& of, const Arguments& call, uint64_t algorithm_bytes, uint64_t inner_bytes)
       : ForwardBuffers(base, of, call, algorithm_bytes, inner_bytes) {
-    logp = sdk::dtype_of(*call.logp) != of.score ? arena.take(of.score_bytes(of.rows)) : nullptr;
+    logp = sdk::dtype_of(*call.logp) != of.score ? arena.take(of.score_bytes(of.piece)) : nullptr;
   }
   static rlk_logp_params inner_params(const Arguments& call) {
     return params_of(call.params, rlk_logp_params RLK_LOGP_PARAMS_INIT);
@@ -83,7 +83,7 @@ struct BackwardParts : GradientBuffers {
 
   BackwardParts(void* base, const Scores& of, const Arguments& call, uint64_t algorithm_bytes, uint64_t inner_bytes)
       : GradientBuffers(base, of, call, algorithm_bytes, inner_bytes, true) {
-    grad_logp = sdk::dtype_of(*call.grad_logp) != of.score ? arena.take(of.score_bytes(of.rows)) : nullptr;
+    grad_logp = sdk::dtype_of(*call.grad_logp) != of.score ? arena.take(of.score_bytes(of.piece)) : nullptr;
   }
   static rlk_logp_backward_params inner_params(const Arguments& call) {
     return params_of(call.params, rlk_logp_backward_params RLK_LOGP_BACKWARD_PARAMS_INIT);

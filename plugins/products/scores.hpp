@@ -19,9 +19,20 @@ uint64_t weight_sum_bytes(const Arguments&, long) {
   return 0;
 }
 
+// Whether slopes are made of the scores.
+template <class Arguments>
+auto has_slopes(const Arguments& call, int) -> decltype(call.grad_hidden != nullptr) {
+  return true;
+}
+template <class Arguments>
+bool has_slopes(const Arguments&, long) {
+  return false;
+}
+
 // What a chunk of both directions has.
 struct Scores {
-  int64_t rows = 0;  // of a chunk, but for the last one
+  int64_t rows = 0;   // of a chunk, but for the last one
+  int64_t piece = 0;  // whose scores are in memory together
   sdk::Dtype dtype = sdk::Dtype::other, score = sdk::Dtype::other;
   int64_t N = 0, V = 0, D = 0;
 
@@ -29,15 +40,24 @@ struct Scores {
   template <class Arguments>
   explicit Scores(const Arguments& call, int64_t models = 1)
       : dtype(sdk::dtype_of(*call.hidden)), score(score_of(dtype)), N(call.N), V(call.V), D(call.D) {
-    rows = chunk_rows_of(N, models * V, score, weight_sum_bytes(call, 0));
+    const int64_t bytes = models * V * sdk::bytes_of(score);
+    const uint64_t beside = weight_sum_bytes(call, 0);
+    // The scale of f16 is one of all slopes of a chunk.
+    const bool has_pieces = is_narrow() && !scales_slopes() && has_slopes(call, 0);
+    const ChunkRows chunk =
+        has_pieces ? chunk_rows_of(N, bytes, V * sdk::bytes_of(dtype), beside) : chunk_rows_of(N, bytes, beside);
+    rows = chunk.rows;
+    piece = chunk.piece;
   }
   bool is_narrow() const { return dtype != score; }
   // Whether slopes are scaled before they are rounded: p / N is soon below f16's smallest normal number. bf16 has
   // fp32's exponents.
   bool scales_slopes() const { return dtype == sdk::Dtype::f16; }
   // Whether the library answers for this chunk as for the second: the first adds to nothing, and after chunks of other
-  // than kMany rows operands may be aligned otherwise.
-  bool is_alike(int64_t first) const { return rows % kManyRows == 0 && first > rows && first + rows < N; }
+  // than kMany rows operands may be aligned otherwise. step: rows, or those of a piece.
+  bool is_alike(int64_t first, int64_t step) const { return step % kManyRows == 0 && first > step && first + step < N; }
+  // Of the last piece of all.
+  int64_t last_rows() const { return N > 0 ? (N - 1) % rows % piece + 1 : piece; }
   uint64_t score_bytes(int64_t count) const { return static_cast<uint64_t>(count * sdk::bytes_of(score)); }
   uint64_t bytes(int64_t count) const { return static_cast<uint64_t>(count * sdk::bytes_of(dtype)); }
 };
@@ -53,15 +73,21 @@ inline Product scores_product(const Matrix& hidden, const Matrix& weight, const 
   return product;
 }
 
-// The products of a chunk: scores, parts of grad_hidden, and last grad_weight.
+// The scores of a chunk's piece, of which the chunk's rows from `at` on are.
+template <class Arguments, class Parts>
+Product piece_product(const Arguments& call, const Scores& of, const Parts& parts, int64_t at, int64_t rows) {
+  return scores_product(dense(parts.hidden, of.dtype, of.rows, of.D).rows_from(at, rows), matrix_of(*call.weight),
+                        dense(parts.scores, of.score, rows, of.V), call.bias, parts.bias);
+}
+
+// The products of a chunk's slopes: parts of grad_hidden, and last grad_weight.
 template <class Arguments, class Parts>
 std::vector<Product> chunk_products(const Arguments& call, const Scores& of, const Parts& parts, int64_t first,
                                     int64_t rows) {
   const Matrix weight = matrix_of(*call.weight);
   const Matrix hidden = dense(parts.hidden, of.dtype, rows, of.D);
   const Matrix slopes = dense(parts.rounded, of.dtype, rows, of.V);
-  std::vector<Product> products = {
-      scores_product(hidden, weight, dense(parts.scores, of.score, rows, of.V), call.bias, parts.bias)};
+  std::vector<Product> products;
   // fp32 over a whole vocabulary would be one long chain of sums; 16-bit slopes are rounded more than that.
   constexpr int64_t kLongest = 16384;
   const DeviceFactors factors{of.scales_slopes(), parts.scale != nullptr ? parts.scale->factors : nullptr,
@@ -96,9 +122,9 @@ std::vector<Product> chunk_products(const Arguments& call, const Scores& of, con
 inline uint64_t scores_bytes(Multiplier& multiplier, const Scores& of, const rlk_tensor& hidden,
                              const rlk_tensor& weight, const rlk_tensor* bias, const void* widened) {
   uint64_t bytes = 0;
-  for (int64_t first = 0; first < of.N; first += of.rows) {
-    if (of.is_alike(first)) continue;
-    const int64_t rows = std::min(of.rows, of.N - first);
+  for (int64_t first = 0; first < of.N; first += of.piece) {
+    if (of.is_alike(first, of.piece)) continue;
+    const int64_t rows = std::min(of.piece, of.N - first);
     const Product product = scores_product(matrix_of(hidden).rows_from(first, rows), matrix_of(weight),
                                            dense(nullptr, of.score, rows, of.V), bias, widened);
     bytes = std::max(bytes, multiplier.workspace_of(product));
@@ -111,8 +137,13 @@ template <class Arguments, class Parts>
 uint64_t gradients_bytes(Multiplier& multiplier, const Arguments& call, const Scores& of, const Parts& parts) {
   uint64_t bytes = 0;
   for (int64_t first = 0; first < of.N; first += of.rows) {
-    if (of.is_alike(first)) continue;
-    for (const Product& product : chunk_products(call, of, parts, first, std::min(of.rows, of.N - first))) {
+    if (of.is_alike(first, of.rows)) continue;
+    const int64_t rows = std::min(of.rows, of.N - first);
+    for (int64_t at = 0; at < rows; at += of.piece) {
+      const Product product = piece_product(call, of, parts, at, std::min(of.piece, rows - at));
+      bytes = std::max(bytes, multiplier.workspace_of(product));
+    }
+    for (const Product& product : chunk_products(call, of, parts, first, rows)) {
       bytes = std::max(bytes, multiplier.workspace_of(product));
     }
   }
