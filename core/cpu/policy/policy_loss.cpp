@@ -89,7 +89,7 @@ DataError policy_loss(const Forward& call, const Context& context) {
     const PolicySums own = sums_of_sequence(batch, chunks, b);
     put_sequence_metrics(call.sequence_metrics, b, own);
     loss_weights.add_sequence(own[kSumActive]);
-    const bool once = batch.has_sequence_weights() && own[kSumUnmasked] > 0;
+    const bool once = batch.rules.has_sequence_weights() && own[kSumUnmasked] > 0;
     weight += once ? batch.own_of(b).weight : own[kSumRawWeight];
     weights += once ? 1 : own[kSumUnmasked];
     for (size_t i = 0; i < all.size(); ++i) all[i] += own[i];

@@ -94,8 +94,8 @@ HWY_INLINE void for_each_key(const PolicyBatch& batch, int64_t b, int64_t begin,
   PolicyRatios ratios;
   ratios.read(batch, own, block, n);
   const auto of_vector = [&](const PolicyTokens& token, PolicyMask given, int64_t i) HWY_ATTR {
-    const PolicyInput<PolicyDoubles> input = input_of(batch, own, token, ratios.at(i), given);
-    const auto is_clipped = hn::Or(ppo(d, batch, input).clipped, hn::IsNaN(input.log_ratio));
+    const PolicyInput<PolicyVector> input = input_of(batch, own, token, ratios.at(i), given);
+    const auto is_clipped = hn::Or(ppo(d, batch.rules, input).clipped, hn::IsNaN(input.log_ratio));
     hn::StoreU(hn::IfThenElseZero(count_tokens(batch, own, token, given).active, one), d, active + i);
     hn::StoreU(hn::IfThenElseZero(is_clipped, one), d, clipped + i);
     hn::StoreU(token.advantage, d, advantage + i);

@@ -122,7 +122,7 @@ HWY_INLINE void gradients_of_chunks(const PolicyBatch& batch, const PolicyGradie
     return out.weights.weighted(out.grad_loss, out.weights.needs_counts() ? batch.own_of(b).active : 1);
   };
   // What flows through the quantity of the sequence is collected from all tokens before it is shared out.
-  const bool shares = !kPlain && (has_shared_ratio(params) || params.kind == Kind::gmpo);
+  const bool shares = !kPlain && batch.rules.shares;
   if (shares) {
     batch.for_each_chunk(hook, [&](int64_t chunk, int64_t b, int64_t begin, int64_t count) HWY_ATTR {
       const PolicySequence& own = batch.own_of(b);

@@ -113,16 +113,17 @@ HWY_INLINE void sum_sequence_terms(const PolicyBatch& batch, PolicyChunkSums* su
             if (params.kind == Kind::gmpo) {
               const auto is_meant = params.gmpo_mean == GmpoMean::active ? counts.active : counts.selected;
               const PolicyVector log_ratio = clamped(d, x, batch.rules.x_low, batch.rules.x_high);
-              of.add(kL, is_meant, geometric_term(d, batch, token.advantage, log_ratio).value);
+              of.add(kL, is_meant, geometric_term(d, batch.rules, token.advantage, log_ratio).value);
               of.count(kMeant, is_meant);
               of.add(kAdvantage, counts.active, token.advantage);
-              if (batch.has_rollout) {
+              if (batch.rules.has_rollout) {
                 of.add(kLogWeight, counts.active, log_of(d, hn::Add(counts.weight, hn::Set(d, 1e-10))));
               }
             }
             if (params.kind == Kind::vespo) {
               of.add(kU, counts.active, clamped(d, x, -20, 20));
-              if (batch.has_rollout) of.add(kU, counts.active, clamped(d, log_of(d, counts.weight), kLeastLog, 20));
+              if (batch.rules.has_rollout)
+                of.add(kU, counts.active, clamped(d, log_of(d, counts.weight), kLeastLog, 20));
             }
           });
       all = of;
@@ -134,9 +135,9 @@ HWY_INLINE void sum_sequence_terms(const PolicyBatch& batch, PolicyChunkSums* su
 
 void sequence_terms(const PolicyBatch& batch, PolicyChunkSums* sums, const ParallelFor& hook) {
   const PolicyParams& params = batch.params;
-  const bool only_counts = !batch.has_sequence_terms();
+  const bool only_counts = !batch.rules.has_terms;
   // Nothing masks, rejects or selects: every token counts.
-  if (only_counts && !batch.call.mask.present() && !batch.has_rollout && !batch.terms.selects) {
+  if (only_counts && !batch.call.mask.present() && !batch.rules.has_rollout && !batch.terms.selects) {
     for (int64_t b = 0; b < batch.sequences.count; ++b) {
       batch.own[b].active = batch.own[b].selected = static_cast<double>(batch.sequences.tokens(b));
     }
@@ -202,7 +203,7 @@ void batch_sums(const PolicyBatch& batch, PolicyBatchSums* of_batch, double* ent
     for_each_policy_block(policy_lines(batch, b, 0), 0, batch.sequences.tokens(b), of_block);
     of.weight = weights.sum(0);
     of.weights = weights.sum(1);
-    if (batch.has_sequence_weights() && of.weights > 0) {
+    if (batch.rules.has_sequence_weights() && of.weights > 0) {
       of.weight = own.weight;
       of.weights = 1;
     }

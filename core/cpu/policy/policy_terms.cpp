@@ -112,12 +112,12 @@ PolicyChunkSums* find_policy_terms(PolicyBatch& batch, bool counts, const Contex
   batch.number_chunks(workspace.chunks);
   batch.terms.selects = batch.params.least_entropy > 0;
   batch.terms.least_entropy = batch.params.least_entropy;
-  const bool sequence_terms = counts || batch.has_sequence_terms();
-  if (sequence_terms || batch.has_sequence_corrections()) {
+  const bool sequence_terms = counts || batch.rules.has_terms;
+  if (sequence_terms || batch.rules.has_corrections) {
     batch.own = workspace.own;
     std::fill_n(batch.own, batch.sequences.count, PolicySequence());
   }
-  if (batch.has_sequence_corrections()) policy_corrections(batch, workspace.sums, context.parallel);
+  if (batch.rules.has_corrections) policy_corrections(batch, workspace.sums, context.parallel);
   find_batch_terms(batch, workspace.of_batch, context.parallel);
   if (sequence_terms) policy_sequence_terms(batch, workspace.sums, context.parallel);
   return workspace.sums;

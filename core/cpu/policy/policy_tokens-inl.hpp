@@ -11,6 +11,7 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace rlk::cpu::HWY_NAMESPACE {
+using namespace sdk::ops::policy_loss;  // NOLINT(google-build-using-namespace): its enumerations
 
 using PolicyDoubles = hn::ScalableTag<double>;
 using PolicyVector = hn::VFromD<PolicyDoubles>;
@@ -29,7 +30,7 @@ inline std::array<Line, kPolicyLines> policy_lines(const PolicyBatch& batch, int
                                                    bool only_active = false) {
   const PolicyCall& call = batch.call;
   const auto line = [&](const Array& array) { return line_of(batch.sequences, array, b).from(begin); };
-  const bool needs_logp = !only_active || batch.has_rollout;
+  const bool needs_logp = !only_active || batch.rules.has_rollout;
   const Line logp = needs_logp ? line(call.logp) : Line();
   return from(or_zero(logp), needs_logp && call.old_logp.present() ? line(call.old_logp) : or_zero(logp),
               or_zero(only_active ? Line() : line(call.advantages)), or_one(line(call.mask)),
@@ -115,10 +116,10 @@ HWY_INLINE RolloutEstimates estimates_of(const PolicyBatch& batch, PolicyVector 
 HWY_INLINE PolicyMask is_kept(const RejectionBounds& bounds, const RolloutEstimates& k) {
   const PolicyDoubles d;
   auto kept = hn::Eq(hn::Zero(d), hn::Zero(d));
-  if (bounds.k1_low > 0) kept = hn::And(kept, hn::Ge(k.k1, hn::Set(d, std::log(bounds.k1_low))));
-  if (bounds.k1_high > 0) kept = hn::And(kept, hn::Le(k.k1, hn::Set(d, std::log(bounds.k1_high))));
-  if (bounds.k2_high > 0) kept = hn::And(kept, hn::Le(k.k2, hn::Set(d, bounds.k2_high)));
-  if (bounds.k3_high > 0) kept = hn::And(kept, hn::Le(k.k3, hn::Set(d, bounds.k3_high)));
+  if (bounds.has_k1_low) kept = hn::And(kept, hn::Ge(k.k1, hn::Set(d, bounds.k1_low)));
+  if (bounds.has_k1_high) kept = hn::And(kept, hn::Le(k.k1, hn::Set(d, bounds.k1_high)));
+  if (bounds.has_k2_high) kept = hn::And(kept, hn::Le(k.k2, hn::Set(d, bounds.k2_high)));
+  if (bounds.has_k3_high) kept = hn::And(kept, hn::Le(k.k3, hn::Set(d, bounds.k3_high)));
   return kept;
 }
 
@@ -128,8 +129,8 @@ HWY_INLINE PolicyVector rollout_weight(const PolicyBatch& batch, const PolicySeq
   const PolicyDoubles d;
   const PolicyParams& params = batch.params;
   const double low = params.rollout_is_min, high = params.rollout_is_max;
-  if (!batch.has_rollout || params.rollout_is == RolloutIs::none) return hn::Set(d, 1.0);
-  if (batch.has_sequence_weights()) return hn::Set(d, own.weight);
+  if (!batch.rules.has_rollout || params.rollout_is == RolloutIs::none) return hn::Set(d, 1.0);
+  if (batch.rules.has_sequence_weights()) return hn::Set(d, own.weight);
   const PolicyVector w = exp(d, clamped(d, rollout.r, -batch.rules.r_bound, batch.rules.r_bound));
   if (params.rollout_is == RolloutIs::geometric_mask) {
     if (!own.keeps_weights) return hn::Zero(d);
@@ -152,7 +153,7 @@ HWY_INLINE PolicyCounts count_tokens(const PolicyBatch& batch, const PolicySeque
   const PolicyVector zero = hn::Zero(d), one = hn::Set(d, 1.0);
   PolicyCounts counts{{zero, zero}, one, one, hn::And(given, hn::Ne(token.mask, zero)), given, given};
   counts.active = own.rejected ? hn::Lt(zero, zero) : counts.unmasked;
-  if (batch.has_rollout) {
+  if (batch.rules.has_rollout) {
     counts.rollout = rollout_of(batch, token);
     counts.weight = counts.raw_weight = rollout_weight(batch, own, counts.rollout);
     if (batch.terms.weight_divisor != 1) counts.weight = hn::Div(counts.weight, hn::Set(d, batch.terms.weight_divisor));
@@ -185,13 +186,13 @@ private:
   HWY_INLINE void read_vectors(const PolicyBatch& batch, const PolicySequence& own, const B& block, int64_t at) {
     const PolicyDoubles d;
     const size_t lanes = hn::Lanes(d);
-    const bool of_token = batch.params.importance_ratio == ImportanceRatio::token;
+    const bool of_token = batch.rules.importance_ratio == PolicyRules::Ratio::token;
     PolicyVector x[kVectors];
     for (const size_t k : {kLogpLine, kOldLogpLine}) block.fetch(k, at, static_cast<int64_t>(kVectors * lanes));
     for (size_t i = 0; i < kVectors; ++i) {
       const PolicyTokens token = tokens_at(block, at + static_cast<int64_t>(i * lanes), hn::Zero(d));
       x[i] = of_token ? hn::Sub(token.logp, token.old_logp) : hn::Set(d, own.log_ratio);
-      x[i] = clamped(d, x[i], batch.rules.exp_low, batch.rules.exp_high);
+      x[i] = clamped(d, x[i], batch.exp_low, batch.exp_high);
     }
     exp_of_bounded(x);
     for (size_t i = 0; i < kVectors; ++i) hn::Store(x[i], d, ratios_ + at + i * lanes);
@@ -201,11 +202,11 @@ private:
 };
 
 // What a kind looks at; taken is by covariance.
-HWY_INLINE PolicyInput<PolicyDoubles> input_of(const PolicyBatch& batch, const PolicySequence& own,
-                                               const PolicyTokens& token, PolicyVector ratio, PolicyMask taken) {
+HWY_INLINE PolicyInput<PolicyVector> input_of(const PolicyBatch& batch, const PolicySequence& own,
+                                              const PolicyTokens& token, PolicyVector ratio, PolicyMask taken) {
   const PolicyDoubles d;
   const PolicyVector x = hn::Sub(token.logp, token.old_logp);
-  const PolicyVector log_ratio = batch.params.importance_ratio == ImportanceRatio::token
+  const PolicyVector log_ratio = batch.rules.importance_ratio == PolicyRules::Ratio::token
                                      ? clamped(d, x, batch.rules.x_low, batch.rules.x_high)
                                      : hn::Set(d, own.log_ratio);
   return {token.logp, token.old_logp, token.advantage, log_ratio, ratio, taken};
@@ -224,7 +225,7 @@ struct PolicyLosses {
   PolicyVector d_own;       // by the token's own logp, where no sequence is between
   PolicyVector d_sequence;  // by the sequence's quantity: see share_of
   PolicyVector kl, ratio;
-  PolicyTerm<PolicyDoubles> term;
+  PolicyTerm<PolicyVector> term;
 };
 
 // Of active tokens; what the others get is anything.
@@ -233,15 +234,15 @@ HWY_INLINE PolicyLosses losses_of(const PolicyBatch& batch, const PolicySequence
   const PolicyDoubles d;
   const PolicyParams& params = batch.params;
   const PolicyVector zero = hn::Zero(d);
-  const bool of_token = params.importance_ratio == ImportanceRatio::token;
-  const PolicyInput<PolicyDoubles> input = input_of(batch, own, token, own_ratio, taken);
-  PolicyLosses loss{zero, zero, zero, zero, input.ratio, policy_term(d, batch, own, input)};
+  const bool of_token = batch.rules.importance_ratio == PolicyRules::Ratio::token;
+  const PolicyInput<PolicyVector> input = input_of(batch, own, token, own_ratio, taken);
+  PolicyLosses loss{zero, zero, zero, zero, input.ratio, policy_term(d, batch.rules, own, input)};
 
   // Selected, not multiplied by 0: a dropped token must not turn an overflow into NaN.
   const bool takes_all = params.kind == Kind::gmpo && params.gmpo_mean == GmpoMean::selected;
   auto keeps = counts.selected;  // the values: of a choice between two places g++ would keep both in memory
   if (takes_all) keeps = counts.active;
-  if (params.opsm != Opsm::off && own.off_policy > params.opsm_threshold) {
+  if (batch.rules.opsm != PolicyRules::Opsm::off && own.off_policy > params.opsm_threshold) {
     keeps = hn::AndNot(hn::Lt(token.advantage, zero), keeps);
   }
   PolicyVector factor = token.weight;
@@ -250,38 +251,38 @@ HWY_INLINE PolicyLosses losses_of(const PolicyBatch& batch, const PolicySequence
   } else if (params.kind != Kind::vespo) {
     factor = hn::Mul(factor, counts.weight);
   }
-  if (batch.call.weight.present()) keeps = hn::AndNot(hn::Eq(token.weight, zero), keeps);
+  if (batch.rules.has_weight) keeps = hn::AndNot(hn::Eq(token.weight, zero), keeps);
   const auto weighed = [&](PolicyVector x) HWY_ATTR {  // a correction of 0 leaves nothing of a ratio that overflows
-    return hn::IfThenElseZero(keeps, batch.has_rollout ? times(d, factor, x) : hn::Mul(factor, x));
+    return hn::IfThenElseZero(keeps, batch.rules.has_rollout ? times(d, factor, x) : hn::Mul(factor, x));
   };
   loss.value = weighed(loss.term.value);
   loss.d_sequence = weighed(loss.term.d_sequence);
   PolicyVector d_logp = weighed(loss.term.d_logp), d_log_ratio = weighed(loss.term.d_log_ratio);
-  if (batch.call.ref_logp.present()) {
+  if (batch.rules.has_reference) {
     const bool of_own = params.kl_bias_correction == KlBiasCorrection::token;
     PolicyVector ratio = input.ratio;
     if (of_own && !of_token) {
       ratio = exp(d, clamped(d, hn::Sub(token.logp, token.old_logp), batch.rules.x_low, batch.rules.x_high));
     }
-    const KlTerm<PolicyVector> kl = kl_term(d, batch, token.logp, token.old_logp, token.ref_logp, ratio);
-    loss.kl = kl.value;
+    const auto kl = kl_term(d, batch.rules, token.logp, token.old_logp, token.ref_logp, ratio);
+    loss.kl = kl.first;
     if (params.beta != 0) {
       const PolicyVector beta = hn::Set(d, params.beta);
-      loss.value = hn::MulAdd(beta, kl.value, loss.value);
-      d_logp = hn::MulAdd(beta, kl.d_logp, d_logp);
+      loss.value = hn::MulAdd(beta, kl.first, loss.value);
+      d_logp = hn::MulAdd(beta, kl.second, d_logp);
       if (of_own) {
-        d_logp = hn::MulAdd(beta, hn::Mul(kl.d_log_ratio, own_slope(batch, token)), d_logp);
+        d_logp = hn::MulAdd(beta, hn::Mul(kl.third, own_slope(batch, token)), d_logp);
       } else {
-        d_log_ratio = hn::MulAdd(beta, kl.d_log_ratio, d_log_ratio);
+        d_log_ratio = hn::MulAdd(beta, kl.third, d_log_ratio);
       }
     }
   }
-  if (params.entropy_coefficient != 0 && params.entropy_aggregation == EntropyAggregation::as_loss) {
+  if (batch.rules.entropy_coefficient != 0 && !batch.rules.has_own_bonus) {
     const PolicyVector bonus = hn::Mul(hn::Set(d, params.entropy_coefficient), token.entropy);
     loss.value = hn::Sub(loss.value, hn::IfThenElseZero(counts.selected, bonus));
   }
   loss.d_own = d_logp;
-  if (has_shared_ratio(params)) {
+  if (batch.rules.shares && batch.rules.kind != PolicyRules::Kind::gmpo) {
     loss.d_sequence = hn::Add(loss.d_sequence, d_log_ratio);
   } else {
     const PolicyVector slope = of_token ? own_slope(batch, token) : hn::Set(d, own.log_ratio_slope);
@@ -298,7 +299,7 @@ HWY_INLINE PolicyVector share_of(const PolicyBatch& batch, const PolicySequence&
   if (params.importance_ratio == ImportanceRatio::sequence) return hn::Set(d, own.log_ratio_slope / own.active);
   if (params.importance_ratio == ImportanceRatio::sequence_sum) return hn::Set(d, own.log_ratio_slope);
   const PolicyVector x = hn::Sub(token.logp, token.old_logp);  // no slope where it is clamped
-  const PolicyVector slope = hn::Mul(geometric_term(d, batch, token.advantage, x).slope, own_slope(batch, token));
+  const PolicyVector slope = hn::Mul(geometric_term(d, batch.rules, token.advantage, x).slope, own_slope(batch, token));
   const auto is_meant = params.gmpo_mean == GmpoMean::active ? counts.active : counts.selected;
   return hn::IfThenElseZero(is_meant, hn::Div(slope, hn::Set(d, own.meant)));
 }

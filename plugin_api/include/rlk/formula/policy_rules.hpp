@@ -100,7 +100,7 @@ struct PolicyTotals {
 
 constexpr double kLeastMean = 1e-8;  // weights of a smaller mean are not divided by it
 
-// Without the parts that the call's tensors decide (policy_rules_of).
+// Without the parts that the call's tensors decide (policy_rules_with).
 template <class Params>
 inline PolicyRules policy_rules(const Params& params, double at_bound) {
   const auto is_on = [](auto option) { return option == decltype(option)::on; };
@@ -174,15 +174,16 @@ inline PolicyRules policy_rules(const Params& params, double at_bound) {
   return rules;
 }
 
-// Call: the arguments by name, as pointers.
-template <class Call>
-inline PolicyRules policy_rules_of(const Call& call, double at_bound) {
-  PolicyRules rules = policy_rules(call.params, at_bound);
+// With what the optional inputs of a call decide: rollout_logp, ref_logp and weight.
+template <class Params>
+inline PolicyRules policy_rules_with(const Params& params, double at_bound, bool has_rollout, bool has_reference,
+                                     bool has_weight) {
+  PolicyRules rules = policy_rules(params, at_bound);
   using Kind = PolicyRules::Kind;
   using Ratio = PolicyRules::Ratio;
-  rules.has_rollout = call.rollout_logp != nullptr;
-  rules.has_reference = call.ref_logp != nullptr;
-  rules.has_weight = call.weight != nullptr;
+  rules.has_rollout = has_rollout;
+  rules.has_reference = has_reference;
+  rules.has_weight = has_weight;
   const bool by_token = rules.importance_ratio == Ratio::token;
   rules.has_corrections = rules.has_rollout && (rules.rejects_sequences || rules.has_sequence_weights() ||
                                                 rules.rollout_is == PolicyRules::RolloutIs::geometric_mask);
@@ -192,9 +193,14 @@ inline PolicyRules policy_rules_of(const Call& call, double at_bound) {
                  rules.kind == Kind::gmpo;
   rules.is_plain = rules.kind == Kind::ppo && by_token && rules.opsm == PolicyRules::Opsm::off &&
                    rules.entropy_coefficient == 0 && !rules.has_rollout && !rules.selects && !rules.has_weight;
-  rules.takes_by_batch =
-      rules.kind == Kind::clip_cov || rules.kind == Kind::kl_cov || call.params.top_entropy_quantile < 1;
+  rules.takes_by_batch = rules.kind == Kind::clip_cov || rules.kind == Kind::kl_cov || params.top_entropy_quantile < 1;
   return rules;
+}
+// Call: the arguments by name, as pointers.
+template <class Call>
+inline PolicyRules policy_rules_of(const Call& call, double at_bound) {
+  return policy_rules_with(call.params, at_bound, call.rollout_logp != nullptr, call.ref_logp != nullptr,
+                           call.weight != nullptr);
 }
 template <class Call>
 inline PolicyRules policy_loss_rules(const Call& call) {
