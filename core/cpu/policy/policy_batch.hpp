@@ -8,7 +8,6 @@
 #include <array>
 
 #include "core/cpu/policy/clamp_gradient.hpp"
-#include "core/cpu/policy/loss_weights.hpp"
 #include "core/cpu/policy/policy_covariance.hpp"
 #include "core/cpu/simd/operator.hpp"
 #include "core/cpu/simd/sequences.hpp"
@@ -17,6 +16,7 @@ namespace rlk::cpu {
 
 using PolicyCall = CallOf<sdk::ops::PolicyLoss>;
 
+using formula::LossWeights;
 using formula::PolicyRules;
 using formula::PolicySequence;
 using formula::RejectionBounds;

@@ -103,10 +103,6 @@ int64_t policy_workspace_bytes(const PolicyParams& params, const Sequences& sequ
          bytes(sequences.count, sizeof(PolicyBatchSums)) + bytes(sequences.elements(), of_token);
 }
 
-double entropy_divisor(const PolicyParams& params, double selected) {
-  return params.entropy_denominator > 0 ? params.entropy_denominator : std::max(selected, 1.0);
-}
-
 PolicyChunkSums* find_policy_terms(PolicyBatch& batch, bool counts, const Context& context) {
   const PolicyWorkspace workspace(context.workspace, batch.sequences);
   batch.number_chunks(workspace.chunks);
