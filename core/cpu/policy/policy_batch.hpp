@@ -2,7 +2,7 @@
 // sequences, and what tokens take from their sequence and from the whole batch.
 #pragma once
 
-#include <rlk/formula/policy_rules.hpp>
+#include <rlk/formula/policy_sequences.hpp>
 
 #include <algorithm>
 #include <array>
@@ -24,8 +24,6 @@ using formula::RejectionBounds;
 // What tokens take from the whole batch; see policy_terms.cpp.
 struct PolicyTerms {
   double weight_divisor = 1;
-  bool selects = false;  // tokens by their entropy: those of at least this
-  double least_entropy = 0;
   CovarianceTerms covariance;
 };
 
@@ -39,7 +37,7 @@ struct PolicyBatch {
   const PolicyCall& call;
   const PolicyParams& params;
   const Sequences sequences;
-  const PolicyRules rules;
+  PolicyRules rules;               // those of the entropy may be found in the batch
   const double exp_low, exp_high;  // the log ratio's clamp, or where the ratio is 0 and infinite
   Array grad_per_token;            // of the backward
   PolicyTerms terms;
@@ -56,11 +54,10 @@ struct PolicyBatch {
     return call.sequence_advantages.present() ? call.sequence_advantages.get(b) : 0.0;
   }
   // PPO's loss of tokens by themselves, as it is without options: what passes leave out then is most of what they do.
-  // Of single rules, so that a compiler that is told so knows each of them.
   bool is_plain() const {
     return rules.kind == PolicyRules::Kind::ppo && rules.importance_ratio == PolicyRules::Ratio::token &&
            rules.opsm == PolicyRules::Opsm::off && rules.entropy_coefficient == 0 && !rules.has_rollout &&
-           !terms.selects && !rules.has_weight;
+           !rules.selects && !rules.has_weight;
   }
 
   static int64_t most_chunks(const Sequences& sequences) {

@@ -1,4 +1,4 @@
-// The kinds of policy loss and the KL of tokens, on vectors of fp64.
+// The policy loss of tokens on vectors of fp64.
 #if defined(RLK_CPU_POLICY_KINDS_INL) == defined(HWY_TARGET_TOGGLE)
 #ifdef RLK_CPU_POLICY_KINDS_INL
 #undef RLK_CPU_POLICY_KINDS_INL
@@ -28,5 +28,5 @@ HWY_NOINLINE V log_of(D d, V x) {
 }  // namespace rlk::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
-#include <rlk/formula/policy_kinds.hpp>
+#include <rlk/formula/policy_loss.hpp>
 #endif  // per target

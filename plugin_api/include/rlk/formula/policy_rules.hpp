@@ -225,6 +225,17 @@ inline PolicyRules policy_gradient_rules(const Call& call) {
   return rules;
 }
 
+// Tells the compiler what a plain batch has not got: it makes a pass of its own without all that.
+RLK_FORMULA_OF_A_CLAMP PolicyRules plain_rules(const PolicyRules& given) {
+  PolicyRules rules = given;
+  rules.kind = PolicyRules::Kind::ppo;
+  rules.importance_ratio = PolicyRules::Ratio::token;
+  rules.opsm = PolicyRules::Opsm::off;
+  rules.entropy_coefficient = 0;
+  rules.has_own_bonus = rules.has_rollout = rules.selects = rules.has_weight = rules.shares = false;
+  return rules;
+}
+
 // Why a device does not take such a call, or null.
 inline const char* refusal_of(const PolicyRules& rules) {
   return rules.takes_by_batch ? "tokens are not chosen among those of the whole batch here: clip_cov, kl_cov and "

@@ -20,6 +20,7 @@
 //   IfThenElse(m, a, b)                         what the mask does not choose may be anything, NaN too
 //   IfThenElseZero(m, a)  IfThenZeroElse(m, b)
 //   at_least(d, low, x)  at_most(d, high, x)    NaN stays NaN
+//   at_least(low, x)                            the same of two values
 //   quotient(d, a, b)                           a / b, for results of 16 bits good to a few ulp of fp32; b far from
 //                                               the smallest and the largest numbers
 //   kIsBrief<D>                                 only results of 16 bits are made of the numbers: a few ulp of fp32 do
@@ -238,6 +239,10 @@ RLK_FORMULA V IfThenZeroElse(bool m, V b) {
 template <class D, class V>
 RLK_FORMULA V at_least(D, TFromD<D> low, V x) {
   return x < low ? low : x;
+}
+template <class V>
+RLK_FORMULA V at_least(V low, V x) {
+  return low > x ? low : x;
 }
 template <class D, class V>
 RLK_FORMULA V at_most(D, TFromD<D> high, V x) {
