@@ -188,6 +188,9 @@ template <class D>
 Value at_least(D d, double low, Value x) {
   return IfThenElse(Lt(x, number(d, low)), number(d, low), x);
 }
+inline Value at_least(Value low, Value x) {
+  return IfThenElse(Gt(low, x), low, x);
+}
 template <class D>
 Value at_most(D d, double high, Value x) {
   return IfThenElse(Gt(x, number(d, high)), number(d, high), x);

@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 import schemata
 import syntax
-from programs import CPU, ROOT, Broken, Build, NoProgram, judge, once
+from programs import CPU, ROOT, Broken, Build, NoProgram, judge, once, path_of
 
 HERE = pathlib.Path(__file__).resolve().parent
 OPERATORS = ROOT / "plugin_api" / "ops"
@@ -43,7 +43,7 @@ MOST_MEMORY, LEAST_MEMORY = 12 << 30, 4 << 30
 class Mutant(NamedTuple):
     table: str
     what: str  # the fault
-    file: str  # below core/cpu
+    file: str  # below core/cpu, or rlk/formula/NAME.hpp
     find: str
     replace: str
     ops: tuple  # operators, one of whose cases must notice
@@ -55,13 +55,13 @@ class Mutant(NamedTuple):
         return f"{self.table}: {self.what}"
 
     def mutated(self):
-        text = (CPU / self.file).read_text()
+        text = path_of(self.file).read_text()
         if self.edit:
             source = text.encode()
             return (source[:self.edit.start] + self.edit.text.encode() + source[self.edit.end:]).decode()
         if text.count(self.find) != 1:
-            raise Broken(f"{self.name()}: in core/cpu/{self.file} there is {text.count(self.find)} times, expected "
-                         f"once: {self.find!r}")
+            raise Broken(f"{self.name()}: in {path_of(self.file).relative_to(ROOT)} there is {text.count(self.find)} times, "
+                         f"expected once: {self.find!r}")
         if self.find == self.replace:
             raise Broken(f"{self.name()}: it replaces a text by itself")
         return text.replace(self.find, self.replace)
@@ -155,14 +155,14 @@ class Version:
 
     def __init__(self, build, folder, file, text, all_targets):
         self.build, self.folder = build, folder
-        copy = folder / "source" / "core" / "cpu" / file
+        copy = folder / "source" / path_of(file).relative_to(ROOT)
         copy.parent.mkdir(parents=True)
         copy.write_text(text)
         self.objects = []
         self.program = once(self.linked)  # the honest version is asked by several mutants at once
         sources = build.sources_of(file)
         if not sources:
-            raise Broken(f"core/cpu/{file}: nothing in {build.folder} is compiled from it")
+            raise Broken(f"{file}: nothing in {build.folder} is compiled from it")
         for source in sources:
             self.objects.append(folder / f"{len(self.objects)}.o")
             code, output = build.compile(source, folder / "source", all_targets, self.objects[-1])
@@ -190,13 +190,13 @@ class Trial:
 
     def make_honest_version(self, file, all_targets):
         folder = self.scratch / f"honest-{all_targets}-{file.replace('/', '-')}"
-        return Version(self.build, folder, file, (CPU / file).read_text(), all_targets)
+        return Version(self.build, folder, file, path_of(file).read_text(), all_targets)
 
     def find_deadline(self, file, all_targets, stage, subject):
         """The honest file, built like a mutant, must pass: only then does a failure speak of the fault."""
         noticed, text, seconds = self.honest_version(file, all_targets).judge(stage, subject, HONEST_DEADLINE)
         if noticed:
-            raise Broken(f"core/cpu/{file} fails without any fault ({stage}): {text}")
+            raise Broken(f"{file} fails without any fault ({stage}): {text}")
         return max(LEAST_DEADLINE, PATIENCE * seconds)
 
     def __call__(self, mutant, _last=True):
@@ -304,7 +304,7 @@ def print_table(verdicts, width):
             print(f"{mutant.name():70} {verdict.stage:9} {verdict.text[:width]}", flush=True)
         else:
             counts["survived"] += 1
-            print(f"{mutant.name():70} SURVIVED  core/cpu/{mutant.file} {verdict.text}", flush=True)
+            print(f"{mutant.name():70} SURVIVED  {mutant.file} {verdict.text}", flush=True)
     return counts
 
 

@@ -15,6 +15,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 CPU = ROOT / "core" / "cpu"
+CONTRACT = ROOT / "plugin_api" / "include"
 # Kernels for one instruction set instead of four: a fifth of the time. Plain code must not become another arithmetic.
 SINGLE_TARGET = ["-DHWY_COMPILE_ONLY_STATIC", "-march=x86-64-v3", "-maes", "-mpclmul", "-ffp-contract=off"]
 PRECOMPILED = "/cmake_pch.hxx"  # how the name of CMake's precompiled header ends
@@ -26,6 +27,11 @@ class Broken(Exception):
 
 class NoProgram(Broken):
     """The compiler refuses a mutant."""
+
+
+def path_of(file):
+    """Of a table's file: below core/cpu, or a formula of the contract, by the name that kernels include it by."""
+    return (CONTRACT if file.startswith("rlk/formula/") else CPU) / file
 
 
 def run(words, deadline=None, **options):
@@ -111,7 +117,7 @@ class Build:
 
     def sources_of(self, file):
         """What must be compiled anew when the file changes."""
-        path = str(CPU / file)
+        path = str(path_of(file))
         if path in self.commands:
             return [path]
         return [source for source in self.commands if path in self.includes.get(source, ())]
@@ -144,7 +150,8 @@ class Build:
         flags = ["-w"]
         if "hwy/foreach_target.h" in source.read_text():
             flags += ["-O1"] + ([] if all_targets else self.flags)
-        return run([words[0], f"-I{overlay}", *words[1:], *flags, *more, "-o", out, "-c", source], cwd=self.folder)
+        places = [f"-I{overlay}", f"-I{overlay / CONTRACT.relative_to(ROOT)}"]
+        return run([words[0], *places, *words[1:], *flags, *more, "-o", out, "-c", source], cwd=self.folder)
 
     def link(self, target, objects, out):
         """The program with the objects first, so that what they define is not taken from the archives."""

@@ -2,6 +2,7 @@
 // row in fp64.
 //
 // Cost model: the logits are read once, forward and backward, and their gradient written once. A row is one task's.
+#include <rlk/formula/topk_kl.hpp>
 #include <rlk/sdk/ops/topk_kl.hpp>
 #include <rlk/sdk/ops/topk_kl_backward.hpp>
 
@@ -11,7 +12,6 @@
 #include "core/cpu/logp/logp.hpp"
 #include "core/cpu/logp/logp_backward_block.hpp"
 #include "core/cpu/logp/logp_sums.hpp"
-#include "core/cpu/policy/clamp_gradient.hpp"
 #include "core/cpu/simd/long_sum.hpp"
 #include "core/cpu/simd/registration.hpp"
 
@@ -56,13 +56,9 @@ DataError for_each_row(const Call& call, const Context& context, Function&& func
   return error.kind != kNoDataError ? error : DataError{kNoFiniteLogit, bad.row(), 0};
 }
 
-double at_least(double x, double bound) {
-  return std::max(x, -bound);  // a NaN stays one
-}
-
 DataError topk_kl(const Forward& call, const Context& context) {
   const Scores scores = scores_of(call);
-  const double bound = bound_or_none(call.params.logp_clamp);
+  const formula::TopkKlTerms terms = formula::topk_kl_terms(call.params, call.K);
   return for_each_row(call, context, [&](int64_t n) {
     double lse = 0;
     LongSum loss, student_mass, teacher_mass;
@@ -77,10 +73,10 @@ DataError topk_kl(const Forward& call, const Context& context) {
       lse = good ? sums.lse() : kNan;
       for (int64_t k = 0; k < call.K && good; ++k) {
         const double s = sums.logp(capped_logit(scores, row_of(call, n), call.ids.integer(n, k)));
-        const double t = call.teacher_logp.get(n, k), clamped = at_least(t, bound), p = std::exp(clamped);
+        const double t = call.teacher_logp.get(n, k), term = formula::topk_kl_term(terms, s, t);
         student_mass.add(std::exp(s));
         teacher_mass.add(std::exp(t));
-        loss.add(p == 0 ? 0 : p * (clamped - at_least(s, bound)));
+        loss.add(term);
       }
     }
     const auto put = [&](const Array& output, double value) {
@@ -105,19 +101,15 @@ bool row_gradient(const Backward& call, const Scores& scores, int64_t n, Told* t
   const void* const row = row_of(call, n);
   void* const gradients = element(call.grad_logits.data, n * call.grad_logits.strides[0], call.logits.dtype);
   const int64_t stride = call.grad_logits.strides[1];
-  const double bound = bound_or_none(call.params.logp_clamp), lse = call.lse.get(n), grad = call.grad_loss.get(n);
-  const double at_bound = gradient_at_bound(call.params.clamp_gradient);
+  const double lse = call.lse.get(n), grad = call.grad_loss.get(n);
+  const formula::TopkKlTerms terms = formula::topk_kl_gradient_terms(call.params, call.K);
   const auto log_p = [&](int64_t id) {  // above 0 by rounding alone: no more where lse has no digits behind the point
     return std::min(log_probability(scores, capped_logit(scores, row, id), lse), 1.0 / 64);
   };
-  const auto weight = [&](int64_t k) {
-    const double s = log_p(call.ids.integer(n, k)), w = std::exp(at_least(call.teacher_logp.get(n, k), bound));
-    if (std::isnan(s)) return s;
-    return w * clamp_gradient(s, -bound, bound_or_none(0), at_bound);  // a NaN stays one
-  };
   LongSum sum;
   for (int64_t k = 0; k < call.K; ++k) {
-    told[k] = {call.ids.integer(n, k), weight(k)};
+    const int64_t id = call.ids.integer(n, k);
+    told[k] = {id, formula::topk_kl_weight(terms, log_p(id), call.teacher_logp.get(n, k))};
     sum.add(told[k].weight);
   }
   const double total = sum.value();

@@ -2,6 +2,8 @@
 // linear_cross_entropy share.
 #pragma once
 
+#include <rlk/formula/cross_entropy_rows.hpp>
+
 #include "core/cpu/logp/logp_rows.hpp"
 #include "core/cpu/simd/long_sum.hpp"
 
@@ -13,8 +15,8 @@ struct RowScores {
 };
 
 template <class Call>
-bool is_reduced(const Call& call) {
-  return call.params.reduction != decltype(call.params.reduction)::none;
+formula::CrossEntropyTerms terms_of(const Call& call) {
+  return formula::cross_entropy_terms(call.params, call.class_weight.present());
 }
 template <class Call>
 double class_weight(const Call& call, int64_t v) {
@@ -28,32 +30,28 @@ double sum_of_class_weights(const Call& call) {
   return sum.value();
 }
 
-// What loss and z_loss are multiplied by: 1 / D and 1 / Z of the declaration, 0 where there is no row.
-struct Reduction {
-  double loss = 0, z_loss = 0;
-};
+// What loss and z_loss are multiplied by; 0 where there is no row.
 template <class Call>
-Reduction reduction_of(const Call& call) {
-  if (!is_reduced(call)) return {};
-  const double denominator = call.params.denominator;
-  if (denominator > 0) return {1 / denominator, 1 / denominator};
-  if (call.params.reduction == decltype(call.params.reduction)::sum) return {1, 1};
+formula::CrossEntropyShares shares_of(const Call& call) {
+  const formula::CrossEntropyTerms terms = terms_of(call);
   LongSum weights;
   double rows = 0;
-  for (int64_t n = 0; n < call.N; ++n) {
-    if (is_ignored(call, n)) continue;
-    rows += 1;
-    if (row_error(call, n).kind == kNoDataError) weights.add(class_weight(call, call.ids.integer(n)));
+  if (formula::counts_rows(terms)) {
+    for (int64_t n = 0; n < call.N; ++n) {
+      if (is_ignored(call, n)) continue;
+      rows += 1;
+      if (row_error(call, n).kind == kNoDataError) weights.add(class_weight(call, call.ids.integer(n)));
+    }
   }
-  const auto inverse = [](double x) { return x == 0 ? 0 : 1 / x; };
-  return {inverse(call.class_weight.present() ? weights.value() : rows), inverse(rows)};
+  return formula::cross_entropy_shares(terms, weights.value(), rows);
 }
 
 // Writes every output. scores(n) of an active row; NaN where it is in error.
 template <class Call, typename Scores>
 void put_cross_entropies(const Call& call, Scores&& scores) {
-  const double smoothing = call.params.label_smoothing, scale = call.params.lse_square_scale;
-  const double weights = smoothing > 0 ? sum_of_class_weights(call) : 0;
+  const formula::CrossEntropyTerms terms = terms_of(call);
+  const double scale = terms.square_scale, classes = static_cast<double>(call.V);
+  const double weights = terms.smoothing > 0 ? sum_of_class_weights(call) : 0;
   LongSum losses, z_losses;
   for (int64_t n = 0; n < call.N; ++n) {
     double lse = 0, loss = 0, z_loss = 0;
@@ -62,9 +60,8 @@ void put_cross_entropies(const Call& call, Scores&& scores) {
       lse = row.lse;
       loss = row.logp;
       if (row_error(call, n).kind == kNoDataError) {
-        const double weight = (1 - smoothing) * class_weight(call, call.ids.integer(n));
-        loss = weight == 0 && std::isinf(row.logp) ? 0 : weight * -row.logp;
-        if (smoothing > 0) loss += smoothing / static_cast<double>(call.V) * (weights * lse - row.score_sum);
+        const double weight = class_weight(call, call.ids.integer(n));
+        loss = formula::cross_entropy_of(terms, row.logp, lse, weight, weights, row.score_sum, classes);
       }
       if (scale > 0) z_loss = scale * lse * lse;
     }
@@ -73,14 +70,9 @@ void put_cross_entropies(const Call& call, Scores&& scores) {
     if (call.token_loss.present()) call.token_loss.put(n, loss + z_loss);
     if (call.lse.present()) call.lse.put(n, lse);
   }
-  const Reduction by = reduction_of(call);
-  // Without a weight a mean is 0, but not where a row is no number (its id is out of range and weighs nothing).
-  const bool none = !is_reduced(call);
-  const auto reduced = [none](const LongSum& sum, double factor) {
-    return none || (factor == 0 && !std::isnan(sum.value())) ? 0 : sum.value() * factor;
-  };
-  const double z_loss = reduced(z_losses, by.z_loss);
-  call.loss.put(0, reduced(losses, by.loss) + z_loss);
+  const formula::CrossEntropyShares share = shares_of(call);
+  const double z_loss = formula::reduced(terms, z_losses.value(), share.square);
+  call.loss.put(0, formula::reduced(terms, losses.value(), share.entropy) + z_loss);
   if (call.z_loss.present()) call.z_loss.put(0, z_loss);
 }
 
@@ -89,16 +81,14 @@ template <class Call>
 class CrossEntropyGradients {
 public:
   explicit CrossEntropyGradients(const Call& call)
-      : call_(call),
-        by_(reduction_of(call)),
-        weights_(call.params.label_smoothing > 0 ? sum_of_class_weights(call) : 0) {}
+      : call_(call), by_(shares_of(call)), weights_(call.params.label_smoothing > 0 ? sum_of_class_weights(call) : 0) {}
 
   // Of an active row without a data error.
   RowGradient operator()(int64_t n) const {
     const double smoothing = call_.params.label_smoothing, lse = call_.lse.get(n);
     const double of_token = call_.grad_token_loss.present() ? call_.grad_token_loss.get(n) : 0;
     const auto total = [&](double factor) { return (factor == 0 ? 0 : call_.grad_loss.get(0) * factor) + of_token; };
-    const double of_entropy = total(by_.loss), spread = smoothing / static_cast<double>(call_.V) * of_entropy;
+    const double of_entropy = total(by_.entropy), spread = smoothing / static_cast<double>(call_.V) * of_entropy;
     const int64_t target = call_.ids.integer(n);
     RowGradient row{lse, -(1 - smoothing) * class_weight(call_, target) * of_entropy, 0, 0, 0, target};
     if (smoothing > 0) {
@@ -107,13 +97,13 @@ public:
       row.weights = call_.class_weight.present() ? &call_.class_weight : nullptr;
     }
     const double scale = call_.params.lse_square_scale;
-    if (scale > 0) row.grad_lse += 2 * scale * lse * total(by_.z_loss);
+    if (scale > 0) row.grad_lse += 2 * scale * lse * total(by_.square);
     return row;
   }
 
 private:
   const Call& call_;
-  const Reduction by_;
+  const formula::CrossEntropyShares by_;
   const double weights_;
 };
 

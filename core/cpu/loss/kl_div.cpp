@@ -16,10 +16,26 @@
 
 #include <hwy/contrib/math/math-inl.h>
 
+#include "core/cpu/simd/formulas-inl.hpp"
 #include "core/cpu/simd/skeleton-inl.hpp"
 
 HWY_BEFORE_NAMESPACE();
 namespace rlk::cpu::HWY_NAMESPACE {
+
+template <class V>
+HWY_INLINE V natural_log(V x) {
+  return hn::Log(hn::DFromV<V>(), x);
+}
+
+}  // namespace rlk::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+// After the words that they are written in.
+#include <rlk/formula/kl_div.hpp>
+
+HWY_BEFORE_NAMESPACE();
+namespace rlk::cpu::HWY_NAMESPACE {
+using formula::DivergenceTerms;
 
 // A number of each row as a matrix that repeats it.
 Array along_rows(const Array& of_rows) {
@@ -34,14 +50,12 @@ Array along_rows(const Array& of_rows) {
 // What the sum is multiplied by.
 template <class Call>
 double reduction_of(const Call& call) {
-  using Reduction = decltype(call.params.reduction);
-  if (call.params.reduction == Reduction::none) return 0;
-  if (call.params.denominator > 0) return 1 / call.params.denominator;
-  if (call.params.reduction == Reduction::sum) return 1;
-  double rows = 0;
-  for (int64_t n = 0; n < call.N; ++n) rows += call.mask.keeps(n) ? 1 : 0;
-  if (call.params.reduction == Reduction::mean) rows *= static_cast<double>(call.V);
-  return 1 / std::max(rows, 1.0);
+  double rows = static_cast<double>(call.N);
+  if (call.mask.present()) {
+    rows = 0;
+    for (int64_t n = 0; n < call.N; ++n) rows += call.mask.keeps(n) ? 1 : 0;
+  }
+  return formula::reduction_factor(formula::distance_terms(call.params), rows, static_cast<double>(call.V));
 }
 
 template <class Call>
@@ -86,75 +100,50 @@ void gradient(const Call& call, const Context& context, const Array& grad, const
   });
 }
 
-// The target, 0 where it is negative; NaN stays NaN.
-template <class D>
-HWY_INLINE hn::VFromD<D> probability_of(D d, hn::VFromD<D> target) {
-  return hn::IfThenZeroElse(hn::Lt(target, hn::Zero(d)), target);
+// Those of a call, of which the compiler knows is_log: it makes a pass of its own for each.
+template <bool kIsLog>
+HWY_INLINE DivergenceTerms terms_with(double eps) {
+  DivergenceTerms terms{};
+  terms.eps = eps;
+  terms.is_log = kIsLog;
+  return terms;
 }
-
-// log max(x, eps) for an x of at least 0; of a NaN any number, which is multiplied by that NaN then.
-template <class D>
-HWY_INLINE hn::VFromD<D> log_at_least(D d, double eps, hn::VFromD<D> x) {
-  using T = hn::TFromD<D>;
-  return hn::Log(d, hn::Max(x, hn::Set(d, std::max(static_cast<T>(eps), std::numeric_limits<T>::denorm_min()))));
+// Calls function(std::bool_constant<is_log>()).
+template <class Call, class Function>
+void with_target(const Call& call, const Function& function) {
+  using LogTarget = decltype(call.params.log_target);
+  call.params.log_target == LogTarget::on ? function(std::true_type()) : function(std::false_type());
 }
 
 void kl_div(const CallOf<sdk::ops::KlDiv>& call, const Context& context) {
-  const double eps = call.params.eps;
-  if (call.params.log_target == sdk::ops::kl_div::LogTarget::on) {
-    return reduce(call, context, [](auto d, auto input, auto target) HWY_ATTR {
-      const auto t = exp(d, target);
-      return hn::IfThenZeroElse(hn::Eq(t, hn::Zero(d)), hn::Mul(t, hn::Sub(target, input)));
+  with_target(call, [&](auto is_log) {
+    reduce(call, context, [eps = call.params.eps](auto d, auto input, auto target) HWY_ATTR {
+      return kl_div_term(d, terms_with<decltype(is_log)::value>(eps), input, target);
     });
-  }
-  reduce(call, context, [eps](auto d, auto input, auto target) HWY_ATTR {
-    const auto t = probability_of(d, target);
-    const auto term = hn::Mul(t, hn::Sub(log_at_least(d, eps, t), input));
-    return hn::IfThenZeroElse(hn::Eq(t, hn::Zero(d)), term);
   });
 }
 
 void kl_div_backward(const CallOf<sdk::ops::KlDivBackward>& call, const Context& context) {
-  const double eps = call.params.eps;
-  if (call.params.log_target == sdk::ops::kl_div_backward::LogTarget::on) {
+  with_target(call, [&](auto is_log) {
+    const auto slopes = [eps = call.params.eps](auto d, auto input, auto target) HWY_ATTR {
+      return kl_div_slopes(d, terms_with<decltype(is_log)::value>(eps), input, target);
+    };
     gradient(call, context, call.grad_input,
-             [](auto d, auto, auto target) HWY_ATTR { return hn::Neg(exp(d, target)); });
-    return gradient(call, context, call.grad_target, [](auto d, auto input, auto target) HWY_ATTR {
-      const auto t = exp(d, target), one = hn::Set(d, hn::TFromD<decltype(d)>{1});
-      return hn::IfThenZeroElse(hn::Eq(t, hn::Zero(d)), hn::Mul(t, hn::Sub(hn::Add(target, one), input)));
-    });
-  }
-  gradient(call, context, call.grad_input,
-           [](auto d, auto, auto target) HWY_ATTR { return hn::Neg(probability_of(d, target)); });
-  gradient(call, context, call.grad_target, [eps](auto d, auto input, auto target) HWY_ATTR {
-    using T = hn::TFromD<decltype(d)>;
-    const auto t = probability_of(d, target);
-    const auto below = hn::Le(t, hn::Set(d, static_cast<T>(eps)));
-    const auto slope = hn::Sub(hn::Add(log_at_least(d, eps, t), hn::IfThenZeroElse(below, hn::Set(d, T{1}))), input);
-    const auto kept = hn::IfThenElse(hn::IsNaN(t), t, slope);
-    return hn::IfThenZeroElse(hn::Eq(t, hn::Zero(d)), kept);
+             [slopes](auto d, auto input, auto target) HWY_ATTR { return slopes(d, input, target).first; });
+    gradient(call, context, call.grad_target,
+             [slopes](auto d, auto input, auto target) HWY_ATTR { return slopes(d, input, target).second; });
   });
 }
 
 void tvd(const CallOf<sdk::ops::Tvd>& call, const Context& context) {
-  reduce(call, context, [](auto d, auto input, auto target) HWY_ATTR {
-    const auto half = hn::Set(d, static_cast<hn::TFromD<decltype(d)>>(0.5));
-    return hn::Mul(half, hn::Abs(hn::Sub(input, target)));
-  });
+  reduce(call, context, [](auto d, auto input, auto target) HWY_ATTR { return distance_term(d, input, target); });
 }
 
 void tvd_backward(const CallOf<sdk::ops::TvdBackward>& call, const Context& context) {
-  const auto slope_of = [](double size) {
-    return [size](auto d, auto input, auto target) HWY_ATTR {
-      const auto half = hn::Set(d, static_cast<hn::TFromD<decltype(d)>>(size));
-      const auto difference = hn::Sub(input, target);
-      const auto slope = hn::IfThenElse(hn::Gt(input, target), half, hn::Neg(half));
-      const auto kept = hn::IfThenElse(hn::IsNaN(difference), difference, slope);
-      return hn::IfThenZeroElse(hn::Eq(input, target), kept);
-    };
-  };
-  gradient(call, context, call.grad_input, slope_of(0.5));
-  gradient(call, context, call.grad_target, slope_of(-0.5));
+  gradient(call, context, call.grad_input,
+           [](auto d, auto input, auto target) HWY_ATTR { return distance_slopes(d, input, target).first; });
+  gradient(call, context, call.grad_target,
+           [](auto d, auto input, auto target) HWY_ATTR { return distance_slopes(d, input, target).second; });
 }
 
 }  // namespace rlk::cpu::HWY_NAMESPACE

@@ -24,7 +24,7 @@ void add_rms_norm(const CallOf<sdk::ops::AddRmsNorm>& call, const Context& conte
       map_lines<TC>(to(line_of(call.y, n), line_of(call.sum, n)), from(x, residual, line_of(weight)), call.H,
                     [=](auto d, auto a, auto b, auto w, auto& y, auto& sum) HWY_ATTR {
                       sum = hn::Add(a, b);
-                      y = hn::Mul(hn::Mul(hn::Mul(sum, hn::Set(d, scale)), hn::Set(d, rstd)), w);
+                      y = rms_of(d, sum, scale, rstd, w);
                     });
     });
   });

@@ -9,7 +9,11 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "core/cpu/simd/formulas-inl.hpp"
 #include "core/cpu/simd/skeleton-inl.hpp"
+
+// After the words that they are written in.
+#include <rlk/formula/norm.hpp>
 
 HWY_BEFORE_NAMESPACE();
 namespace rlk::cpu::HWY_NAMESPACE {
@@ -23,9 +27,8 @@ void log_softmax(const CallOf<sdk::ops::LogSoftmax>& call, const Context& contex
       const double sum = sum_of_lines<TC>(
           x, call.D, [largest](auto d, auto v) HWY_ATTR { return exp(d, hn::Sub(v, hn::Set(d, largest))); });
       const auto log_sum = static_cast<TC>(std::log(sum));
-      map_lines<TC>(to(line_of(call.y, n)), x, call.D, [=](auto d, auto v) HWY_ATTR {
-        return hn::Sub(hn::Sub(v, hn::Set(d, largest)), hn::Set(d, log_sum));
-      });
+      map_lines<TC>(to(line_of(call.y, n)), x, call.D,
+                    [=](auto d, auto v) HWY_ATTR { return log_softmax_of(d, v, largest, log_sum); });
     });
   });
 }
@@ -38,7 +41,7 @@ void log_softmax_backward(const CallOf<sdk::ops::LogSoftmaxBackward>& call, cons
       const double total = sum_of_lines<TC>(from(grad), call.D, [](auto, auto g) HWY_ATTR { return g; });
       const auto sum = static_cast<TC>(total);
       map_lines<TC>(to(line_of(call.grad_x, n)), from(grad, line_of(call.y, n)), call.D,
-                    [=](auto d, auto g, auto y) HWY_ATTR { return hn::NegMulAdd(exp(d, y), hn::Set(d, sum), g); });
+                    [=](auto d, auto g, auto y) HWY_ATTR { return log_softmax_gradient(d, g, y, sum); });
     });
   });
 }

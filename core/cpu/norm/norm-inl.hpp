@@ -9,7 +9,11 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/cpu/simd/formulas-inl.hpp"
 #include "core/cpu/simd/skeleton-inl.hpp"
+
+// After the words that they are written in.
+#include <rlk/formula/norm.hpp>
 
 #ifndef RLK_CPU_NORM_ONCE
 #define RLK_CPU_NORM_ONCE
@@ -96,15 +100,12 @@ HWY_INLINE void rms_gradients(const Call& call, const Context& context, const Ar
   for_each_row(context, call.N, call.H, [&](int64_t n) HWY_ATTR {
     const auto in = from(line_of(call.grad_y, n), line_of(x, n), line_of(weight));
     const double r = rstd[n] = root_of_row<double>(in[1], call.H, call.params.eps).root();
-    const double product = sum_of_lines<double>(in, call.H, [r](auto d, auto grad, auto v, auto w) HWY_ATTR {
-      return hn::Mul(hn::Mul(grad, w), hn::Mul(v, hn::Set(d, r)));
-    });
+    const double product = sum_of_lines<double>(
+        in, call.H, [r](auto d, auto grad, auto v, auto w) HWY_ATTR { return rms_gradient_along(d, grad, v, w, r); });
     const double mean = product / columns;
     map_lines<double>(to(line_of(call.grad_x, n)), from(in[0], in[1], in[2], line_of(more, n)), call.H,
-                      [=](auto d, auto grad, auto v, auto w, auto added) HWY_ATTR {
-                        const auto along = hn::Mul(hn::Mul(v, hn::Set(d, r)), hn::Set(d, mean));
-                        return hn::MulAdd(hn::Set(d, r), hn::Sub(hn::Mul(grad, w), along), added);
-                      });
+                      [=](auto d, auto grad, auto v, auto w, auto added)
+                          HWY_ATTR { return rms_gradient(d, grad, v, w, r, mean, added); });
   });
   if (!call.grad_weight.present()) return;
   sum_of_rows(context, call.N, call.H, call.grad_y, x, call.grad_weight, [rstd](int64_t n) HWY_ATTR {
@@ -112,7 +113,7 @@ HWY_INLINE void rms_gradients(const Call& call, const Context& context, const Ar
   });
 }
 
-// (x - mean) rstd
+// (x - mean) rstd, the mean in one part: rows in which fp32 has too few digits of it are computed in fp64.
 template <class D>
 HWY_INLINE hn::VFromD<D> normal(D d, const RowMoments& m, hn::VFromD<D> x) {
   using T = hn::TFromD<D>;
@@ -158,8 +159,7 @@ HWY_INLINE std::array<double, 2> gradient_sums(const RowMoments& m, const std::a
 HWY_INLINE void gradient_of_row(const RowMoments& m, double mean, double mean_along, const Line& grad_x,
                                 const std::array<Line, 3>& in, int64_t columns) {
   map_lines<double>(to(grad_x), in, columns, [=](auto d, auto grad, auto x, auto w) HWY_ATTR {
-    const auto centred = hn::Sub(hn::Mul(grad, w), hn::Set(d, mean));
-    return hn::Mul(hn::Set(d, m.rstd), hn::NegMulAdd(normal(d, m, x), hn::Set(d, mean_along), centred));
+    return normal_gradient(d, grad, normal(d, m, x), w, m.rstd, mean, mean_along);
   });
 }
 

@@ -20,9 +20,8 @@ void rms_norm(const CallOf<sdk::ops::RmsNorm>& call, const Context& context) {
       const Line x = line_of(call.x, n);
       const RowRoot root = root_of_row<TC>(x, call.H, call.params.eps);
       const auto scale = static_cast<TC>(root.scale), rstd = static_cast<TC>(root.of_scaled);
-      map_lines<TC>(to(line_of(call.y, n)), from(x, line_of(weight)), call.H, [=](auto d, auto v, auto w) HWY_ATTR {
-        return hn::Mul(hn::Mul(hn::Mul(v, hn::Set(d, scale)), hn::Set(d, rstd)), w);
-      });
+      map_lines<TC>(to(line_of(call.y, n)), from(x, line_of(weight)), call.H,
+                    [=](auto d, auto v, auto w) HWY_ATTR { return rms_of(d, v, scale, rstd, w); });
       if (call.rstd.present()) call.rstd.put(n, root.root());
     });
   });

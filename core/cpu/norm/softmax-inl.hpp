@@ -6,8 +6,12 @@
 #define RLK_CPU_SOFTMAX_INL
 #endif
 
+#include "core/cpu/simd/formulas-inl.hpp"
 #include "core/cpu/simd/scratch.hpp"
 #include "core/cpu/simd/skeleton-inl.hpp"
+
+// After the words that they are written in.
+#include <rlk/formula/norm.hpp>
 
 HWY_BEFORE_NAMESPACE();
 namespace rlk::cpu::HWY_NAMESPACE {
@@ -38,7 +42,8 @@ HWY_INLINE void softmax_row(const Line& y, const Line& x, int64_t count, int64_t
                   [share](auto d, auto v) HWY_ATTR { return hn::Mul(v, hn::Set(d, share)); });
   } else {
     const TC share = static_cast<TC>(1 / sum_of_lines<TC>(in, count, power));
-    map_lines<TC>(to(y), in, count, [=](auto d, auto v) HWY_ATTR { return hn::Mul(power(d, v), hn::Set(d, share)); });
+    map_lines<TC>(to(y), in, count,
+                  [=](auto d, auto v) HWY_ATTR { return softmax_of(d, score(d, v), largest, share); });
   }
   for (int64_t k = count; k < columns; ++k) store_element(y.data, y.dtype, k * y.stride, 0);
 }
@@ -55,7 +60,7 @@ HWY_INLINE void softmax_gradient_row(const Line& grad_x, const Line& grad_y, con
   const auto product = [](auto, auto grad, auto p) HWY_ATTR { return hn::Mul(grad, p); };
   const auto sum = static_cast<TC>(sum_of_lines<TC>(in, count, product));
   map_lines<TC>(to(grad_x), in, count, [=](auto d, auto grad, auto p) HWY_ATTR {
-    return hn::Mul(hn::Mul(p, hn::Sub(grad, hn::Set(d, sum))), hn::Set(d, scale));
+    return hn::Mul(softmax_gradient(d, grad, p, sum), hn::Set(d, scale));
   });
   for (int64_t k = count; k < columns; ++k) store_element(grad_x.data, grad_x.dtype, k * grad_x.stride, 0);
 }

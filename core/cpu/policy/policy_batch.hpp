@@ -2,11 +2,12 @@
 // sequences, and what tokens take from their sequence and from the whole batch.
 #pragma once
 
+#include <rlk/formula/policy_sequences.hpp>
+
 #include <algorithm>
 #include <array>
 
 #include "core/cpu/policy/clamp_gradient.hpp"
-#include "core/cpu/policy/loss_weights.hpp"
 #include "core/cpu/policy/policy_covariance.hpp"
 #include "core/cpu/simd/operator.hpp"
 #include "core/cpu/simd/sequences.hpp"
@@ -15,49 +16,15 @@ namespace rlk::cpu {
 
 using PolicyCall = CallOf<sdk::ops::PolicyLoss>;
 
-// What a token or a sequence must pass to stay in the mask, of the estimates k1, k2 and k3 between trainer and sampler.
-struct RejectionBounds {
-  double k1_low, k1_high, k2_high, k3_high;  // 0: off; those of k1 bound exp(k1)
-
-  bool any() const { return k1_low > 0 || k1_high > 0 || k2_high > 0 || k3_high > 0; }
-};
-
-// Options as the formulas use them.
-struct PolicyRules {
-  PolicyRules(const PolicyParams& params, double gradient_at_bounds);
-
-  double ratio_low, ratio_high;  // the clip
-  double x_low, x_high;          // of the log ratio
-  double exp_low, exp_high;      // the same, or where the ratio is 0 and infinite
-  double delta, d_bound, kl_bound, r_bound;
-  bool clamps_log_ratio, has_dual_clip;
-  double at_bound;  // what clamps pass of the gradient at their bounds; the forward has none
-  RejectionBounds token, sequence_sum, sequence_mean, sequence_max;  // the maximum has no k1
-  bool rejects_tokens, rejects_sequences;
-};
+using formula::LossWeights;
+using formula::PolicyRules;
+using formula::PolicySequence;
+using formula::RejectionBounds;
 
 // What tokens take from the whole batch; see policy_terms.cpp.
 struct PolicyTerms {
   double weight_divisor = 1;
-  bool selects = false;  // tokens by their entropy: those of at least this
-  double least_entropy = 0;
   CovarianceTerms covariance;
-};
-
-// What tokens take from their sequence.
-struct PolicySequence {
-  // Of the corrections, from the unmasked tokens.
-  bool rejected = false;
-  bool keeps_weights = true;  // geometric_mask
-  double weight = 1;          // of every token, where rollout_is is of sequences
-  // From the active tokens.
-  double active = 0, selected = 0;
-  double log_ratio = 0, log_ratio_slope = 0;  // sum x / n, or sum x, clamped
-  double off_policy = 0;                      // opsm: mean(l - logp)
-  double phi_positive = 0, phi_negative = 0;  // vespo: by the sign of the advantage
-  double geometric = 0;                       // gmpo: -(sum A / n) exp(sum L / n)
-  double geometric_weight = 1;
-  double meant = 1;  // gmpo: tokens of the mean of log ratios, at least 1
 };
 
 // Stretches of sequences, numbered through. What a pass sums is kept by chunk and added in their order: the bits of a
@@ -70,9 +37,9 @@ struct PolicyBatch {
   const PolicyCall& call;
   const PolicyParams& params;
   const Sequences sequences;
-  const PolicyRules rules;
-  const bool has_rollout;
-  Array grad_per_token;  // of the backward
+  PolicyRules rules;               // those of the entropy may be found in the batch
+  const double exp_low, exp_high;  // the log ratio's clamp, or where the ratio is 0 and infinite
+  Array grad_per_token;            // of the backward
   PolicyTerms terms;
   PolicySequence* own = nullptr;  // [sequences], where tokens take something from theirs
   int64_t* chunks = nullptr;      // [sequences + 1]: the number of each sequence's first
@@ -86,20 +53,12 @@ struct PolicyBatch {
   double sequence_advantage(int64_t b) const {
     return call.sequence_advantages.present() ? call.sequence_advantages.get(b) : 0.0;
   }
-  // Whether weights are of sequences; each counts once in their mean then.
-  bool has_sequence_weights() const {
-    using sdk::ops::policy_loss::RolloutIs;
-    return params.rollout_is == RolloutIs::sequence_truncate || params.rollout_is == RolloutIs::sequence_mask;
-  }
   // PPO's loss of tokens by themselves, as it is without options: what passes leave out then is most of what they do.
   bool is_plain() const {
-    using namespace sdk::ops::policy_loss;  // NOLINT(google-build-using-namespace): its enumerations
-    return params.kind == Kind::ppo && params.importance_ratio == ImportanceRatio::token && params.opsm == Opsm::off &&
-           params.entropy_coefficient == 0 && !has_rollout && !terms.selects && !call.weight.present();
+    return rules.kind == PolicyRules::Kind::ppo && rules.importance_ratio == PolicyRules::Ratio::token &&
+           rules.opsm == PolicyRules::Opsm::off && rules.entropy_coefficient == 0 && !rules.has_rollout &&
+           !rules.selects && !rules.has_weight;
   }
-  // Whether corrections, or losses, need something of the whole sequence first.
-  bool has_sequence_corrections() const;
-  bool has_sequence_terms() const;
 
   static int64_t most_chunks(const Sequences& sequences) {
     return sequences.elements() / kPolicyChunk + sequences.count;
@@ -122,12 +81,5 @@ struct PolicyBatch {
     });
   }
 };
-
-// Whether the ratio is that of the sequence and passes its gradient to all of its tokens.
-inline bool has_shared_ratio(const PolicyParams& params) {
-  using sdk::ops::policy_loss::ImportanceRatio;
-  return params.importance_ratio == ImportanceRatio::sequence ||
-         params.importance_ratio == ImportanceRatio::sequence_sum;
-}
 
 }  // namespace rlk::cpu

@@ -14,7 +14,6 @@
 #include "core/cpu/simd/registration.hpp"
 
 namespace rlk::cpu {
-using namespace sdk::ops::policy_loss;  // NOLINT(google-build-using-namespace): its enumerations
 
 namespace {
 
@@ -23,10 +22,6 @@ using Backward = CallOf<sdk::ops::PolicyLossBackward>;
 
 constexpr int kMetrics = RLK_POLICY_LOSS_N_METRICS;
 constexpr int kMeans = kPolicyMeans;  // metrics that are sums or means over active tokens; those after them are not
-
-bool has_own_bonus(const PolicyParams& params) {
-  return params.entropy_coefficient != 0 && params.entropy_aggregation == EntropyAggregation::token_mean;
-}
 
 PolicySums sums_of_sequence(const PolicyBatch& batch, const PolicyChunkSums* chunks, int64_t b) {
   PolicySums sums{};
@@ -74,7 +69,6 @@ int64_t workspace_bytes(const Call& call) {
 }
 
 DataError policy_loss(const Forward& call, const Context& context) {
-  const PolicyParams& params = call.params;
   PolicyBatch batch(call, 0);
   const Sequences& sequences = batch.sequences;
   if (const DataError error = sequences.error(); error.kind != kNoDataError) return all_nan(call, error);
@@ -84,12 +78,12 @@ DataError policy_loss(const Forward& call, const Context& context) {
 
   PolicySums all{};
   double weight = 0, weights = 0;
-  LossWeights loss_weights(params);
+  LossWeights loss_weights = batch.rules.weights;
   for (int64_t b = 0; b < sequences.count; ++b) {
     const PolicySums own = sums_of_sequence(batch, chunks, b);
     put_sequence_metrics(call.sequence_metrics, b, own);
     loss_weights.add_sequence(own[kSumActive]);
-    const bool once = batch.has_sequence_weights() && own[kSumUnmasked] > 0;
+    const bool once = batch.rules.has_sequence_weights() && own[kSumUnmasked] > 0;
     weight += once ? batch.own_of(b).weight : own[kSumRawWeight];
     weights += once ? 1 : own[kSumUnmasked];
     for (size_t i = 0; i < all.size(); ++i) all[i] += own[i];
@@ -99,8 +93,8 @@ DataError policy_loss(const Forward& call, const Context& context) {
     const PolicySums own = sums_of_sequence(batch, chunks, b);
     loss += loss_weights.weighted(own[kSumLoss], own[kSumActive]);
   }
-  if (has_own_bonus(params)) {
-    loss -= params.entropy_coefficient * all[kSumBonus] / entropy_divisor(params, all[kSumSelected]);
+  if (batch.rules.has_own_bonus) {
+    loss -= batch.rules.entropy_coefficient * all[kSumBonus] / batch.rules.entropy_divisor(all[kSumSelected]);
   }
   call.loss.put(0, loss);
   if (call.metrics.present()) put_batch_metrics(call.metrics, all, weight, weights);
@@ -109,13 +103,12 @@ DataError policy_loss(const Forward& call, const Context& context) {
 
 DataError policy_loss_backward(const Backward& call, const Context& context) {
   const Forward forward = sdk::forward_of<Forward>(call);
-  const PolicyParams& params = forward.params;
   PolicyBatch batch(forward, gradient_at_bound(call.params.clamp_gradient));
   batch.grad_per_token = call.grad_per_token;
   const Sequences& sequences = batch.sequences;
   if (const DataError error = sequences.error(); error.kind != kNoDataError) return all_nan(call, error);
-  const bool own_bonus = has_own_bonus(params) && call.grad_entropy.present();
-  LossWeights loss_weights(params);
+  const bool own_bonus = batch.rules.has_own_bonus && call.grad_entropy.present();
+  LossWeights loss_weights = batch.rules.weights;
   const bool needs_counts = loss_weights.needs_counts() || own_bonus;
   PolicyChunkSums* const chunks = find_policy_terms(batch, needs_counts, context);
   double selected = 0;
@@ -124,7 +117,7 @@ DataError policy_loss_backward(const Backward& call, const Context& context) {
     loss_weights.add_sequence(batch.own[b].active);
   }
   const double grad_loss = call.grad_loss.get(0);
-  const double of_bonus = grad_loss / entropy_divisor(params, selected);
+  const double of_bonus = grad_loss / batch.rules.entropy_divisor(selected);
   policy_gradients(batch, {call.grad_logp, call.grad_entropy, grad_loss, loss_weights, own_bonus, of_bonus}, chunks,
                    context.parallel);
   return {};

@@ -94,9 +94,12 @@ HWY_INLINE void for_each_key(const PolicyBatch& batch, int64_t b, int64_t begin,
   PolicyRatios ratios;
   ratios.read(batch, own, block, n);
   const auto of_vector = [&](const PolicyTokens& token, PolicyMask given, int64_t i) HWY_ATTR {
-    const PolicyInput<PolicyDoubles> input = input_of(batch, own, token, ratios.at(i), given);
-    const auto is_clipped = hn::Or(ppo(d, batch, input).clipped, hn::IsNaN(input.log_ratio));
-    hn::StoreU(hn::IfThenElseZero(count_tokens(batch, own, token, given).active, one), d, active + i);
+    const PolicyVector log_ratio = log_ratio_of(d, batch.rules, own, token);
+    const PolicyInput<PolicyVector> input{token.logp, token.old_logp, token.advantage, log_ratio, ratios.at(i), given};
+    const auto is_clipped = hn::Or(ppo(d, batch.rules, input).clipped, hn::IsNaN(log_ratio));
+    hn::StoreU(
+        hn::IfThenElseZero(count_token(d, batch.rules, batch.terms.weight_divisor, own, token, given).active, one), d,
+        active + i);
     hn::StoreU(hn::IfThenElseZero(is_clipped, one), d, clipped + i);
     hn::StoreU(token.advantage, d, advantage + i);
     hn::StoreU(token.logp, d, logp + i);

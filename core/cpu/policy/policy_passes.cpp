@@ -34,16 +34,6 @@ private:
   HWY_ALIGN double taken_[kLineBlock];
 };
 
-// Tells the compiler, at every vector, what a plain batch has not got: it makes a pass of its own without all that.
-template <bool kPlain>
-HWY_INLINE PolicyTokens assume_plain(const PolicyBatch& batch, const PolicySequence& own, PolicyTokens token) {
-  if constexpr (kPlain) {
-    if (!batch.is_plain() || own.rejected) __builtin_unreachable();
-    token.weight = hn::Set(PolicyDoubles(), 1.0);
-  }
-  return token;
-}
-
 template <bool kMetrics, bool kPlain, bool kSingle>
 HWY_INLINE void losses_of_chunks(const PolicyBatch& batch, PolicyChunkSums* sums, const ParallelFor& hook) {
   batch.for_each_chunk(hook, [&](int64_t chunk, int64_t b, int64_t begin, int64_t count) HWY_ATTR {
@@ -59,13 +49,14 @@ HWY_INLINE void losses_of_chunks(const PolicyBatch& batch, PolicyChunkSums* sums
       HWY_ALIGN double values[kLineBlock];
       if constexpr (!kPlain) taken.read(batch, b, at, n, block);
       ratios.read(batch, own, block, n);
+      const PolicyState<kPlain> state(batch, own);
       const bool stores = per_token.present();
       PolicyVector summed = loss_sum, counted = active_sum;
       const auto of_vector = [&](const PolicyTokens& all, PolicyMask given, int64_t i) RLK_CPU_INLINE {
-        const PolicyTokens token = assume_plain<kPlain>(batch, own, all);
         const PolicyDoubles d;
-        const PolicyCounts counts = count_tokens(batch, own, token, given);
-        const PolicyLosses loss = losses_of(batch, own, token, counts, ratios.at(i), kPlain ? given : taken.at(i));
+        const PolicyTokens token = state.token(all);
+        const auto counts = state.counts(token, given);
+        const auto loss = state.loss(token, counts, ratios.at(i), kPlain ? given : taken.at(i));
         const auto active = counts.active;
         if (stores) hn::StoreU(hn::IfThenElseZero(active, loss.value), d, values + i);
         summed = hn::IfThenElse(active, hn::Add(summed, loss.value), summed);
@@ -117,12 +108,11 @@ void losses(const PolicyBatch& batch, bool metrics, PolicyChunkSums* sums, const
 template <bool kPlain>
 HWY_INLINE void gradients_of_chunks(const PolicyBatch& batch, const PolicyGradients& out, PolicyChunkSums* sums,
                                     const ParallelFor& hook) {
-  const PolicyParams& params = batch.params;
   const auto gradient_of = [&](int64_t b) {
     return out.weights.weighted(out.grad_loss, out.weights.needs_counts() ? batch.own_of(b).active : 1);
   };
   // What flows through the quantity of the sequence is collected from all tokens before it is shared out.
-  const bool shares = !kPlain && (has_shared_ratio(params) || params.kind == Kind::gmpo);
+  const bool shares = !kPlain && batch.rules.shares;
   if (shares) {
     batch.for_each_chunk(hook, [&](int64_t chunk, int64_t b, int64_t begin, int64_t count) HWY_ATTR {
       const PolicySequence& own = batch.own_of(b);
@@ -131,11 +121,12 @@ HWY_INLINE void gradients_of_chunks(const PolicyBatch& batch, const PolicyGradie
       PolicyRatios ratios;
       const auto of_block = [&](int64_t, int64_t n, const auto& block) HWY_ATTR {
         ratios.read(batch, own, block, n);
+        const PolicyState<false> state(batch, own);
         const auto of_vector = [&](const PolicyTokens& token, PolicyMask given, int64_t i) HWY_ATTR {
-          const PolicyCounts counts = count_tokens(batch, own, token, given);
+          const auto counts = state.counts(token, given);
           const PolicyVector g = hn::Add(hn::Set(PolicyDoubles(), of_loss), token.grad_per_token);
           // No kind that takes tokens by covariance shares.
-          const PolicyLosses loss = losses_of(batch, own, token, counts, ratios.at(i), given);
+          const auto loss = state.loss(token, counts, ratios.at(i), given);
           through.add(0, counts.active, weighted(PolicyDoubles(), g, loss.d_sequence));
         };
         for_each_policy_vector(block, n, sequence_advantage, of_vector);
@@ -158,17 +149,21 @@ HWY_INLINE void gradients_of_chunks(const PolicyBatch& batch, const PolicyGradie
       HWY_ALIGN double entropy[kLineBlock];
       if constexpr (!kPlain) taken.read(batch, b, at, n, block);
       ratios.read(batch, own, block, n);
+      const PolicyState<kPlain> state(batch, own);
       output.begin(at - begin, n);
       const auto of_vector = [&](const PolicyTokens& all, PolicyMask given, int64_t i) RLK_CPU_INLINE {
-        const PolicyTokens token = assume_plain<kPlain>(batch, own, all);
         const PolicyDoubles d;
-        const PolicyCounts counts = count_tokens(batch, own, token, given);
+        const PolicyTokens token = state.token(all);
+        const auto counts = state.counts(token, given);
         const PolicyVector g = hn::Add(hn::Set(d, of_loss), token.grad_per_token);
-        PolicyVector grad =
-            weighted(d, g, losses_of(batch, own, token, counts, ratios.at(i), kPlain ? given : taken.at(i)).d_own);
-        if (shares) grad = hn::Add(times(d, hn::Set(d, through), share_of(batch, own, token, counts)), grad);
+        const auto loss = state.loss(token, counts, ratios.at(i), kPlain ? given : taken.at(i));
+        PolicyVector grad = weighted(d, g, loss.d_own);
+        if (shares) {
+          const PolicyVector share = share_of(d, batch.rules, own, token, counts);
+          grad = hn::Add(times(d, hn::Set(d, through), share), grad);
+        }
         const PolicyVector of_bonus =
-            hn::Mul(hn::Set(d, -params.entropy_coefficient), out.own_bonus ? hn::Set(d, out.of_bonus) : g);
+            hn::Mul(hn::Set(d, -batch.rules.entropy_coefficient), out.own_bonus ? hn::Set(d, out.of_bonus) : g);
         output.put(d, i, hn::IfThenElseZero(counts.active, grad));
         if (grad_entropy.present()) hn::StoreU(hn::IfThenElseZero(counts.selected, of_bonus), d, entropy + i);
       };

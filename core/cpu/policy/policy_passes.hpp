@@ -58,7 +58,7 @@ void policy_losses(const PolicyBatch& batch, bool metrics, PolicyChunkSums* sums
 struct PolicyGradients {
   Array grad_logp, grad_entropy;
   double grad_loss;
-  const LossWeights<PolicyParams>& weights;
+  const LossWeights& weights;
   bool own_bonus;   // the bonus is not part of the losses
   double of_bonus;  // its gradient then
 };

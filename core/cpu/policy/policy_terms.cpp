@@ -68,8 +68,8 @@ void find_batch_terms(PolicyBatch& batch, PolicyBatchSums* own, const ParallelFo
     }
     if (needs_mean(params)) mean = weight / weights;  // of no weights NaN, which divides nothing
     if (by_quantile) {
-      batch.terms.selects = true;
-      batch.terms.least_entropy = quantile(params.top_entropy_quantile, entropies, entropies + active);
+      batch.rules.selects = true;
+      batch.rules.least_entropy = quantile(params.top_entropy_quantile, entropies, entropies + active);
     }
     // The keys may lie over the entropies, which are not needed any more.
     if (by_covariance) choose_by_covariance(batch, own, reinterpret_cast<CovarianceKey*>(entropies), hook);
@@ -103,21 +103,15 @@ int64_t policy_workspace_bytes(const PolicyParams& params, const Sequences& sequ
          bytes(sequences.count, sizeof(PolicyBatchSums)) + bytes(sequences.elements(), of_token);
 }
 
-double entropy_divisor(const PolicyParams& params, double selected) {
-  return params.entropy_denominator > 0 ? params.entropy_denominator : std::max(selected, 1.0);
-}
-
 PolicyChunkSums* find_policy_terms(PolicyBatch& batch, bool counts, const Context& context) {
   const PolicyWorkspace workspace(context.workspace, batch.sequences);
   batch.number_chunks(workspace.chunks);
-  batch.terms.selects = batch.params.least_entropy > 0;
-  batch.terms.least_entropy = batch.params.least_entropy;
-  const bool sequence_terms = counts || batch.has_sequence_terms();
-  if (sequence_terms || batch.has_sequence_corrections()) {
+  const bool sequence_terms = counts || batch.rules.has_terms;
+  if (sequence_terms || batch.rules.has_corrections) {
     batch.own = workspace.own;
     std::fill_n(batch.own, batch.sequences.count, PolicySequence());
   }
-  if (batch.has_sequence_corrections()) policy_corrections(batch, workspace.sums, context.parallel);
+  if (batch.rules.has_corrections) policy_corrections(batch, workspace.sums, context.parallel);
   find_batch_terms(batch, workspace.of_batch, context.parallel);
   if (sequence_terms) policy_sequence_terms(batch, workspace.sums, context.parallel);
   return workspace.sums;

@@ -12,7 +12,4 @@ int64_t policy_workspace_bytes(const PolicyParams& params, const Sequences& sequ
 // sequence, where no token needs them. Returns where the sums of chunks are kept.
 PolicyChunkSums* find_policy_terms(PolicyBatch& batch, bool counts, const Context& context);
 
-// What divides the bonus of entropy_aggregation token_mean.
-double entropy_divisor(const PolicyParams& params, double selected);
-
 }  // namespace rlk::cpu

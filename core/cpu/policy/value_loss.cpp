@@ -14,13 +14,16 @@
 #include <hwy/highway.h>
 
 #include "core/cpu/policy/estimates-inl.hpp"
-#include "core/cpu/policy/loss_weights.hpp"
 #include "core/cpu/simd/data_error.hpp"
 #include "core/cpu/simd/sequences.hpp"
 #include "core/cpu/simd/skeleton-inl.hpp"
 
+#include <rlk/formula/loss_weights.hpp>
+#include <rlk/formula/value_loss.hpp>
+
 HWY_BEFORE_NAMESPACE();
 namespace rlk::cpu::HWY_NAMESPACE {
+using formula::LossWeights;
 using ValueForward = CallOf<sdk::ops::ValueLoss>;
 using ValueBackward = CallOf<sdk::ops::ValueLossBackward>;
 
@@ -42,47 +45,13 @@ std::array<Line, 4> tokens_of(const Call& call, const Sequences& sequences, int6
               or_zero(line_of(sequences, call.old_values, b)), or_one(line_of(sequences, call.mask, b)));
 }
 
-template <class V>
-struct ValueClip {
-  V error, clipped_error, plain, clip, low, high;
-};
-
-// What both directions take of a token.
-template <class D, class V = hn::VFromD<D>>
-HWY_INLINE ValueClip<V> clip_value(D d, V value, V target, V old_value, double clip_eps) {
-  const V eps = hn::Set(d, clip_eps), low = hn::Sub(old_value, eps), high = hn::Add(old_value, eps);
-  const auto inside = hn::And(hn::Ge(value, low), hn::Le(value, high));
-  const V clipped = hn::IfThenElse(inside, value, hn::IfThenElse(hn::Lt(value, low), low, high));
-  const V error = hn::Sub(value, target), clipped_error = hn::Sub(clipped, target);
-  const V plain = hn::Mul(error, error), clip = hn::Mul(clipped_error, clipped_error);
-  return {error, clipped_error, plain, clip, low, high};
-}
-
-// With what the clip passes of the gradient at its bounds.
-template <class D, class V = hn::VFromD<D>>
-HWY_INLINE V value_slope_of(D d, V value, V target, V old_value, double clip_eps, double at_bound) {
-  const auto token = clip_value(d, value, target, old_value, clip_eps);
-  const V one = hn::Set(d, 1.0), zero = hn::Zero(d);
-  const V passed = clamp_gradient(d, value, token.low, token.high, at_bound);
-  // The gradient of torch.max: all of it to the larger side, half to each at equality.
-  const V share = hn::IfThenElse(hn::Gt(token.plain, token.clip), one,
-                                 hn::IfThenElse(hn::Gt(token.clip, token.plain), zero, hn::Set(d, 0.5)));
-  const V through_clip = hn::Mul(hn::Mul(passed, hn::Sub(one, share)), token.clipped_error);
-  const V slope = hn::MulAdd(share, token.error, hn::IfThenElse(hn::Gt(passed, zero), through_clip, zero));
-  // torch.max with a NaN gives its gradient to both sides
-  return hn::IfThenElse(hn::IsNaN(token.clip), token.clip, slope);
-}
-
 DataError value_loss(const ValueForward& call, const Context& context) {
   const Sequences sequences = sequences_of(call.values, call.cu_seqlens);
   if (const DataError error = sequences.error(); error.kind != kNoDataError) return all_nan(call, error);
   auto* sums = static_cast<ValueSums*>(context.workspace);
   const double eps = clip_of(call);
   const auto loss_of = [eps](auto d, auto value, auto target, auto old_value, auto mask) HWY_ATTR {
-    const auto token = clip_value(d, value, target, old_value, eps);
-    // The larger of both errors; NaN where the plain one is.
-    const auto takes_plain = hn::Or(hn::IsNaN(token.plain), hn::Gt(token.plain, token.clip));
-    return if_kept(d, mask, hn::Mul(hn::Set(d, 0.5), hn::IfThenElse(takes_plain, token.plain, token.clip)));
+    return if_kept(d, mask, value_loss_of(d, clip_value(d, value, target, old_value, eps)));
   };
   const auto is_active = [](auto d, auto, auto, auto, auto mask) HWY_ATTR { return if_kept(d, mask, hn::Set(d, 1.0)); };
   const auto is_clipped = [eps](auto d, auto value, auto target, auto old_value, auto mask) HWY_ATTR {
@@ -97,7 +66,7 @@ DataError value_loss(const ValueForward& call, const Context& context) {
     if (!call.token_loss.present()) return;
     map_lines<double>(to(line_of(sequences, call.token_loss, b)), tokens, length, loss_of);
   });
-  LossWeights weights(call.params);
+  LossWeights weights = formula::loss_weights(call.params);
   LongSum loss;
   double clipped = 0;
   for (int64_t b = 0; b < sequences.count; ++b) weights.add_sequence(sums[b].active);
@@ -106,7 +75,7 @@ DataError value_loss(const ValueForward& call, const Context& context) {
     clipped += sums[b].clipped;
   }
   call.loss.put(0, loss.value());
-  if (call.clip_fraction.present()) call.clip_fraction.put(0, clipped / std::max(weights.tokens(), 1.0));
+  if (call.clip_fraction.present()) call.clip_fraction.put(0, clipped / std::max(weights.tokens, 1.0));
   return {};
 }
 
@@ -120,7 +89,7 @@ DataError value_loss_backward(const ValueBackward& call, const Context& context)
     const auto is_active = [](auto d, auto kept) HWY_ATTR { return if_kept(d, kept, hn::Set(d, 1.0)); };
     active[b] = mask.present() ? sum_of_lines<double>(from(mask), length, is_active) : static_cast<double>(length);
   });
-  LossWeights weights(call.params);
+  LossWeights weights = formula::loss_weights(call.params);
   for (int64_t b = 0; b < sequences.count; ++b) weights.add_sequence(active[b]);
   const double eps = clip_of(call), at_bound = gradient_at_bound(call.params.clamp_gradient);
   for_each_sequence(sequences, context.parallel, [&](int64_t b) HWY_ATTR {

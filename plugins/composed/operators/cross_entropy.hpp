@@ -7,6 +7,9 @@
 #include <rlk/formula/cross_entropy.hpp>
 
 namespace rlk::composed {
+using formula::counts_rows;
+using formula::cross_entropy_terms;
+using formula::CrossEntropyTerms;
 
 template <class Call>
 CrossEntropyTerms terms_of_entropy(const Call& call) {

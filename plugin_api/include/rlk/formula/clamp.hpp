@@ -23,4 +23,12 @@ RLK_FORMULA_OF_A_CLAMP double gradient_at_bound(ClampGradient rule) {
   return rule == ClampGradient::zero ? 0.0 : rule == ClampGradient::half ? 0.5 : 1.0;
 }
 
+// What a clamp of x to [low, high] passes of the gradient; a number that is both bounds passes both. A NaN passes all
+// of it: it is not outside. A bound of infinity is none.
+RLK_FORMULA_OF_A_CLAMP double clamp_gradient(double x, double low, double high, double at_bound) {
+  if (x < low || x > high) return 0;
+  if (x == __builtin_huge_val() || x == -__builtin_huge_val()) return 1;
+  return (x == low ? at_bound : 1.0) * (x == high ? at_bound : 1.0);
+}
+
 }  // namespace rlk::formula

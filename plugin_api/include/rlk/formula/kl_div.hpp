@@ -1,52 +1,13 @@
 // Divergence and distance of distributions, element by element, and their slopes.
-#pragma once
+#if defined(RLK_FORMULA_KL_DIV) == defined(HWY_TARGET_TOGGLE)  // once, with Highway once for each instruction set
+#ifdef RLK_FORMULA_KL_DIV
+#undef RLK_FORMULA_KL_DIV
+#else
+#define RLK_FORMULA_KL_DIV
+#endif
 
+#include <rlk/formula/divergence_terms.hpp>
 #include <rlk/formula/vocabulary.hpp>
-
-namespace rlk::formula {
-
-RLK_FORMULA float natural_log(float x) {
-  return ::logf(x);
-}
-RLK_FORMULA double natural_log(double x) {
-  return ::log(x);
-}
-
-// What the parameters of a call say.
-struct DivergenceTerms {
-  enum class Reduction { batchmean, mean, sum, none };
-  double denominator, eps;
-  Reduction reduction;
-  bool is_log;
-
-  static bool asks_f64() { return false; }
-};
-template <class Params>
-inline DivergenceTerms distance_terms(const Params& params) {
-  DivergenceTerms terms{};
-  terms.denominator = params.denominator;
-  terms.reduction = static_cast<DivergenceTerms::Reduction>(params.reduction);
-  return terms;
-}
-template <class Params>
-inline DivergenceTerms kl_div_terms(const Params& params) {
-  DivergenceTerms terms = distance_terms(params);
-  terms.eps = params.eps;
-  terms.is_log = params.log_target == decltype(params.log_target)::on;
-  return terms;
-}
-
-// What the sum is multiplied by; 0: nothing is summed.
-RLK_FORMULA double reduction_factor(const DivergenceTerms& terms, double rows, double columns) {
-  using Reduction = DivergenceTerms::Reduction;
-  if (terms.reduction == Reduction::none) return 0;
-  if (terms.denominator > 0) return 1 / terms.denominator;
-  if (terms.reduction == Reduction::sum) return 1;
-  const double natural = terms.reduction == Reduction::mean ? rows * columns : rows;
-  return 1 / (natural > 1 ? natural : 1);
-}
-
-}  // namespace rlk::formula
 
 RLK_FORMULA_BEGIN
 
@@ -94,3 +55,4 @@ RLK_FORMULA Two<V> distance_slopes(D d, V input, V target) {
 }
 
 RLK_FORMULA_END
+#endif

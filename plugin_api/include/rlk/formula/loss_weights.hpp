@@ -15,7 +15,7 @@ struct LossWeights {
   Aggregation aggregation;
   bool leaves_empty_out;
   double denominator, floor;  // 0: the natural denominator
-  // Of the batch; see sequences_of.
+  // Of the batch; see add_sequence.
   double tokens, sequences;
 
   // Whether weights depend on how many tokens there are.
@@ -25,6 +25,11 @@ struct LossWeights {
   }
   // As how many sequences one with so many active tokens counts.
   RLK_FORMULA_OF_WEIGHTS double sequences_of(double active) const { return active > 0 || !leaves_empty_out ? 1 : 0; }
+  // Counts that sequence; all of them before the first weight.
+  RLK_FORMULA_OF_WEIGHTS void add_sequence(double active) {
+    tokens += active;
+    sequences += sequences_of(active);
+  }
   RLK_FORMULA_OF_WEIGHTS double divisor() const {
     if (denominator > 0) return denominator;
     if (aggregation == Aggregation::token_mean) return tokens;

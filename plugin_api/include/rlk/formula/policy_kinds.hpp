@@ -63,14 +63,14 @@ RLK_FORMULA PolicyTerm<V> ppo(D d, const PolicyRules& rules, const PolicyInput<V
   const V loss1 = Mul(minus_a, at_most(d, rules.delta, ratio));
   const V loss2 = Mul(minus_a, clamped(d, ratio, rules.ratio_low, rules.ratio_high));
   term.clipped = Gt(loss2, loss1);
-  term.value = IfThenElse(term.clipped, loss2, loss1);
+  term.value = at_least(loss2, loss1);
   // The derivative of a ratio by the log ratio is the ratio itself.
   const V slope1 = clamped_slope(d, ratio, ratio, -__builtin_huge_val(), rules.delta, rules.at_bound);
   const V slope2 = clamped_slope(d, ratio, ratio, rules.ratio_low, rules.ratio_high, rules.at_bound);
   const V slope =
       IfThenElse(Eq(loss1, loss2), Mul(half, Add(slope1, slope2)), IfThenElse(term.clipped, slope2, slope1));
   term.d_log_ratio = Mul(minus_a, slope);
-  if (!(rules.dual_clip > 0)) return term;
+  if (!rules.has_dual_clip) return term;
 
   const V loss3 = Mul(number(d, rules.dual_clip), minus_a);
   const auto is_negative = Lt(token.advantage, zero);

@@ -120,19 +120,34 @@ struct PolicyLoss {
   PolicyTerm<V> term;
 };
 
-// Of active tokens; what the others get is anything. taken: by covariance.
+// The log ratio that a kind looks at: clamped, the token's own or that of its sequence.
+template <class D, class Own, class V>
+RLK_FORMULA V log_ratio_of(D d, const PolicyRules& rules, const Own& own, const PolicyToken<V>& token) {
+  const bool of_token = rules.importance_ratio == PolicyRules::Ratio::token;
+  return of_token ? clamped(d, Sub(token.logp, token.old_logp), rules.x_low, rules.x_high) : number(d, own.log_ratio);
+}
+
+// A loss or a slope with its weights, of the tokens that keep it. A correction of 0 leaves nothing of a ratio that
+// overflows.
+template <class D, class V>
+RLK_FORMULA V weighed(D d, const PolicyRules& rules, MaskOf<V> keeps, V factor, V of) {
+  return IfThenElseZero(keeps, rules.has_rollout ? times(d, factor, of) : Mul(factor, of));
+}
+
+// Of active tokens; what the others get is anything. log_ratio: log_ratio_of, whose exponential is ratio. taken: by
+// covariance.
 template <class D, class Own, class V>
 RLK_FORMULA PolicyLoss<V> loss_of(D d, const PolicyRules& rules, const Own& own, const PolicyToken<V>& token,
-                                  const PolicyCounts<V>& counts, MaskOf<V> taken) {
+                                  const PolicyCounts<V>& counts, V log_ratio, V own_ratio, MaskOf<V> taken) {
   using Kind = PolicyRules::Kind;
-  const V zero = Zero(d), x = Sub(token.logp, token.old_logp);
+  const V zero = Zero(d);
   const bool of_token = rules.importance_ratio == PolicyRules::Ratio::token;
-  const V log_ratio = of_token ? clamped(d, x, rules.x_low, rules.x_high) : number(d, own.log_ratio);
-  const PolicyInput<V> input = {token.logp, token.old_logp, token.advantage, log_ratio, exp(d, log_ratio), taken};
+  const PolicyInput<V> input = {token.logp, token.old_logp, token.advantage, log_ratio, own_ratio, taken};
   PolicyLoss<V> loss{zero, zero, zero, zero, input.ratio, policy_term(d, rules, own, input)};
 
   // Selected, not multiplied by 0: a dropped token must not turn an overflow into NaN.
-  auto keeps = rules.kind == Kind::gmpo && rules.means_selected ? counts.active : counts.selected;
+  auto keeps = counts.selected;  // the values: of a choice between two places g++ would keep both in memory
+  if (rules.kind == Kind::gmpo && rules.means_selected) keeps = counts.active;
   if (rules.opsm != PolicyRules::Opsm::off && own.off_policy > rules.opsm_threshold) {
     keeps = AndNot(Lt(token.advantage, zero), keeps);
   }
@@ -143,15 +158,16 @@ RLK_FORMULA PolicyLoss<V> loss_of(D d, const PolicyRules& rules, const Own& own,
     factor = Mul(factor, counts.weight);
   }
   if (rules.has_weight) keeps = AndNot(Eq(token.weight, zero), keeps);
-  const auto weighed = [&](V of) {  // a correction of 0 leaves nothing of a ratio that overflows
-    return IfThenElseZero(keeps, rules.has_rollout ? times(d, factor, of) : Mul(factor, of));
-  };
-  loss.value = weighed(loss.term.value);
-  loss.d_sequence = weighed(loss.term.d_sequence);
-  V d_logp = weighed(loss.term.d_logp), d_log_ratio = weighed(loss.term.d_log_ratio);
+  loss.value = weighed(d, rules, keeps, factor, loss.term.value);
+  loss.d_sequence = weighed(d, rules, keeps, factor, loss.term.d_sequence);
+  V d_logp = weighed(d, rules, keeps, factor, loss.term.d_logp);
+  V d_log_ratio = weighed(d, rules, keeps, factor, loss.term.d_log_ratio);
   if (rules.has_reference) {
     const bool of_own = rules.kl_bias == PolicyRules::KlBias::token;
-    const V ratio = of_own && !of_token ? exp(d, clamped(d, x, rules.x_low, rules.x_high)) : input.ratio;
+    V ratio = input.ratio;
+    if (of_own && !of_token) {
+      ratio = exp(d, clamped(d, Sub(token.logp, token.old_logp), rules.x_low, rules.x_high));
+    }
     const auto kl = kl_term(d, rules, token.logp, token.old_logp, token.ref_logp, ratio);
     loss.kl = kl.first;
     if (rules.beta != 0) {
@@ -177,6 +193,12 @@ RLK_FORMULA PolicyLoss<V> loss_of(D d, const PolicyRules& rules, const Own& own,
     loss.d_own = Add(loss.d_own, Mul(d_log_ratio, slope));
   }
   return loss;
+}
+template <class D, class Own, class V>
+RLK_FORMULA PolicyLoss<V> loss_of(D d, const PolicyRules& rules, const Own& own, const PolicyToken<V>& token,
+                                  const PolicyCounts<V>& counts, MaskOf<V> taken) {
+  const V log_ratio = log_ratio_of(d, rules, own, token);
+  return loss_of(d, rules, own, token, counts, log_ratio, exp(d, log_ratio), taken);
 }
 
 // The derivative of the sequence's quantity by the token's logp.

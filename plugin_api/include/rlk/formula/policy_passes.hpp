@@ -3,6 +3,7 @@
 #pragma once
 
 #include <rlk/formula/policy_loss.hpp>
+#include <rlk/formula/policy_sequences.hpp>
 
 namespace rlk::formula {
 
@@ -14,16 +15,6 @@ struct PolicyPlace {
   enum { sequence_advantages = 13 };
 };
 
-// Tells the compiler what a plain batch has not got: it makes a pass of its own without all that.
-RLK_FORMULA PolicyRules plain_rules(const PolicyRules& given) {
-  PolicyRules rules = given;
-  rules.kind = PolicyRules::Kind::ppo;
-  rules.importance_ratio = PolicyRules::Ratio::token;
-  rules.opsm = PolicyRules::Opsm::off;
-  rules.entropy_coefficient = 0;
-  rules.has_own_bonus = rules.has_rollout = rules.selects = rules.has_weight = rules.shares = false;
-  return rules;
-}
 template <bool plain>
 struct PolicyState {
   const PolicyRules& rules;
@@ -75,8 +66,7 @@ struct PolicyPass {
 };
 
 // What sequences take from the sampler.
-struct PolicyCorrections : PolicyPass {
-  enum { kTokens, kR, kDivergence, kK1, kK2, kK3, kLargestK2, kLargestK3, kAll };
+struct PolicyCorrections : PolicyPass, CorrectionSum {
   static constexpr int kSums = kAll, kLargest = kLargestK2;
 
   static bool is_wanted(const PolicyRules& rules) { return rules.has_corrections; }
@@ -102,28 +92,10 @@ struct PolicyCorrections : PolicyPass {
   }
   template <class View>
   static RLK_FORMULA void sequence(const PolicyRules& rules, const View& view, int64_t b, const double* sums, double*) {
-    using RolloutIs = PolicyRules::RolloutIs;
-    const Lane<double> d;
-    PolicySequence own;
-    const double tokens = sums[kTokens];
-    if (tokens > 0) {
-      const Three<double> sum{sums[kK1], sums[kK2], sums[kK3]};
-      const Three<double> mean{sums[kK1] / tokens, sums[kK2] / tokens, sums[kK3] / tokens};
-      const Three<double> largest{0, sums[kLargestK2], sums[kLargestK3]};
-      own.rejected =
-          rules.rejects_sequences && !(is_kept(d, rules.sequence_sum, sum) && is_kept(d, rules.sequence_mean, mean) &&
-                                       is_kept(d, rules.sequence_max, largest));
-      const double low = rules.rollout_low, high = rules.rollout_high;
-      const double ratio =
-          exp(d, clamped(d, rules.means_rollout ? sums[kR] / tokens : sums[kR], -rules.r_bound, rules.r_bound));
-      if (rules.rollout_is == RolloutIs::sequence_truncate) own.weight = clamped(d, ratio, low, high);
-      if (rules.rollout_is == RolloutIs::sequence_mask) own.weight = ratio >= low && ratio <= high ? ratio : 0.0;
-      const double gate = rules.gate == PolicyRules::Gate::ratio
-                              ? exp(d, clamped(d, sums[kR] / tokens, -rules.r_bound, rules.r_bound))
-                              : sums[kDivergence] / tokens;
-      own.keeps_weights = gate >= low && gate <= high;
-    }
-    view.template own<PolicySequence>(b) = own;
+    const auto keeps = [](const RejectionBounds& bounds, double k1, double k2, double k3) {
+      return is_kept(Lane<double>(), bounds, Three<double>{k1, k2, k3});
+    };
+    view.template own<PolicySequence>(b) = corrected_sequence(rules, sums, keeps);
   }
 
 private:
@@ -235,10 +207,8 @@ struct PolicyMaskCounts : PolicyCountsPass {
 };
 
 // What the losses of a sequence's tokens share: its ratio, and what opsm, gmpo and vespo take of it.
-struct PolicyTerms : PolicyPass {
-  enum { kActive, kSelected, kX, kOff, kL, kMeant, kAdvantage, kLogWeight, kU, kAll };
+struct PolicyTerms : PolicyPass, TermSum {
   static constexpr int kSums = kAll, kLargest = kAll, kTotals = 3;
-  static constexpr double kLeastLog = -18.420680743952367;  // log(1e-8), of vespo: of log w and of their sum
 
   static bool is_wanted(const PolicyRules& rules) { return rules.has_terms; }
   template <class View>
@@ -278,38 +248,15 @@ struct PolicyTerms : PolicyPass {
   template <class View>
   static RLK_FORMULA void sequence(const PolicyRules& rules, const View& view, int64_t b, const double* sums,
                                    double* totals) {
-    const Lane<double> d;
     PolicySequence own;
     if (rules.has_corrections) own = view.template own<PolicySequence>(b);
-    own.active = sums[kActive];
-    own.selected = sums[kSelected];
+    put_terms(rules, sums, own);
     PolicyMaskCounts::count(rules, own, totals);
-    const double n = own.active;
-    if (n > 0) {
-      const double x = rules.importance_ratio == PolicyRules::Ratio::sequence_sum ? sums[kX] : sums[kX] / n;
-      own.log_ratio = clamped(d, x, rules.x_low, rules.x_high);
-      own.log_ratio_slope = clamp_gradient(d, x, rules.x_low, rules.x_high, rules.at_bound);
-      own.off_policy = sums[kOff] / n;
-      own.meant = sums[kMeant] < 1 ? 1 : sums[kMeant];
-      const double power = exp(d, sums[kL] / own.meant), advantage = sums[kAdvantage] / n;
-      own.geometric = advantage == 0 && IsInf(power) ? 0 : -advantage * power;
-      own.geometric_weight = exp(d, sums[kLogWeight] / n);
-      const double u = clamped(d, sums[kU], kLeastLog, 20);
-      own.phi_positive = phi_of(u, rules.k_positive, rules.lambda_positive);
-      own.phi_negative = phi_of(u, rules.k_negative, rules.lambda_negative);
-    }
     view.template own<PolicySequence>(b) = own;
   }
   template <class View>
   static RLK_FORMULA void batch(const PolicyRules&, const View& view, const double* totals) {
     PolicyMaskCounts::put(view, totals);
-  }
-
-private:
-  static RLK_FORMULA double phi_of(double u, double k, double given) {
-    const Lane<double> d;
-    const double lambda = given < 1e-4 ? 1e-4 : given, phi = exp(d, lambda + k * u - lambda * exp(d, u));
-    return IsFinite(phi) ? phi : 0.0;
   }
 };
 

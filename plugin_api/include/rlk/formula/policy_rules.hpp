@@ -31,7 +31,7 @@ struct PolicyRules {
   double clip_low, clip_high;    // as they were given
   double x_low, x_high;          // of the log ratio
   double delta, dual_clip;
-  bool clamps_log_ratio;
+  bool clamps_log_ratio, has_dual_clip;
   double at_bound;  // what clamps pass of the gradient at their bounds; the forward has none
   double tau_positive, tau_negative, k_positive, lambda_positive, k_negative, lambda_negative, dro_beta;
   double cov_coefficient;
@@ -100,7 +100,7 @@ struct PolicyTotals {
 
 constexpr double kLeastMean = 1e-8;  // weights of a smaller mean are not divided by it
 
-// Without the parts that the call's tensors decide (policy_rules_of).
+// Without the parts that the call's tensors decide (policy_rules_with).
 template <class Params>
 inline PolicyRules policy_rules(const Params& params, double at_bound) {
   const auto is_on = [](auto option) { return option == decltype(option)::on; };
@@ -121,6 +121,7 @@ inline PolicyRules policy_rules(const Params& params, double at_bound) {
   rules.x_high = bound_or_none(params.log_ratio_clamp_high);
   rules.delta = bound_or_none(params.delta);
   rules.dual_clip = params.dual_clip;
+  rules.has_dual_clip = params.dual_clip > 0;
   // is_no_bound may be a device's function, and this is the host's.
   const auto is_bound = [](double bound) { return bound > 0 && bound < __builtin_huge_val(); };
   rules.clamps_log_ratio = is_bound(params.log_ratio_clamp_low) || is_bound(params.log_ratio_clamp_high);
@@ -174,15 +175,16 @@ inline PolicyRules policy_rules(const Params& params, double at_bound) {
   return rules;
 }
 
-// Call: the arguments by name, as pointers.
-template <class Call>
-inline PolicyRules policy_rules_of(const Call& call, double at_bound) {
-  PolicyRules rules = policy_rules(call.params, at_bound);
+// With what the optional inputs of a call decide: rollout_logp, ref_logp and weight.
+template <class Params>
+inline PolicyRules policy_rules_with(const Params& params, double at_bound, bool has_rollout, bool has_reference,
+                                     bool has_weight) {
+  PolicyRules rules = policy_rules(params, at_bound);
   using Kind = PolicyRules::Kind;
   using Ratio = PolicyRules::Ratio;
-  rules.has_rollout = call.rollout_logp != nullptr;
-  rules.has_reference = call.ref_logp != nullptr;
-  rules.has_weight = call.weight != nullptr;
+  rules.has_rollout = has_rollout;
+  rules.has_reference = has_reference;
+  rules.has_weight = has_weight;
   const bool by_token = rules.importance_ratio == Ratio::token;
   rules.has_corrections = rules.has_rollout && (rules.rejects_sequences || rules.has_sequence_weights() ||
                                                 rules.rollout_is == PolicyRules::RolloutIs::geometric_mask);
@@ -192,9 +194,14 @@ inline PolicyRules policy_rules_of(const Call& call, double at_bound) {
                  rules.kind == Kind::gmpo;
   rules.is_plain = rules.kind == Kind::ppo && by_token && rules.opsm == PolicyRules::Opsm::off &&
                    rules.entropy_coefficient == 0 && !rules.has_rollout && !rules.selects && !rules.has_weight;
-  rules.takes_by_batch =
-      rules.kind == Kind::clip_cov || rules.kind == Kind::kl_cov || call.params.top_entropy_quantile < 1;
+  rules.takes_by_batch = rules.kind == Kind::clip_cov || rules.kind == Kind::kl_cov || params.top_entropy_quantile < 1;
   return rules;
+}
+// Call: the arguments by name, as pointers.
+template <class Call>
+inline PolicyRules policy_rules_of(const Call& call, double at_bound) {
+  return policy_rules_with(call.params, at_bound, call.rollout_logp != nullptr, call.ref_logp != nullptr,
+                           call.weight != nullptr);
 }
 template <class Call>
 inline PolicyRules policy_loss_rules(const Call& call) {
@@ -216,6 +223,17 @@ inline PolicyRules policy_gradient_rules(const Call& call) {
     rules.weights.tokens = sequences * rules.length;
     rules.weights.sequences = sequences * rules.weights.sequences_of(rules.length);
   }
+  return rules;
+}
+
+// Tells the compiler what a plain batch has not got: it makes a pass of its own without all that.
+RLK_FORMULA_OF_A_CLAMP PolicyRules plain_rules(const PolicyRules& given) {
+  PolicyRules rules = given;
+  rules.kind = PolicyRules::Kind::ppo;
+  rules.importance_ratio = PolicyRules::Ratio::token;
+  rules.opsm = PolicyRules::Opsm::off;
+  rules.entropy_coefficient = 0;
+  rules.has_own_bonus = rules.has_rollout = rules.selects = rules.has_weight = rules.shares = false;
   return rules;
 }
 

@@ -20,10 +20,12 @@
 //   IfThenElse(m, a, b)                         what the mask does not choose may be anything, NaN too
 //   IfThenElseZero(m, a)  IfThenZeroElse(m, b)
 //   at_least(d, low, x)  at_most(d, high, x)    NaN stays NaN
+//   at_least(low, x)                            the same of two values
 //   quotient(d, a, b)                           a / b, for results of 16 bits good to a few ulp of fp32; b far from
 //                                               the smallest and the largest numbers
 //   kIsBrief<D>                                 only results of 16 bits are made of the numbers: a few ulp of fp32 do
 //   exp exp2 exp_minus_one sigmoid (d, x)       good to a few ulp everywhere; 0 below the normal numbers, or right
+//   natural_log(x)                              the logarithm of a normal number above 0
 //   log_of log_one_plus (d, x)                  the natural logarithm of x, 1 + x; of lanes, log_of only of fp64
 //   horner(d, x, c0, c1, ...)                   the polynomial with these coefficients, highest power first
 //   Two<V>{a, b}  Three<V>{a, b, c}             several results
@@ -239,6 +241,10 @@ template <class D, class V>
 RLK_FORMULA V at_least(D, TFromD<D> low, V x) {
   return x < low ? low : x;
 }
+template <class V>
+RLK_FORMULA V at_least(V low, V x) {
+  return low > x ? low : x;
+}
 template <class D, class V>
 RLK_FORMULA V at_most(D, TFromD<D> high, V x) {
   return x > high ? high : x;
@@ -290,6 +296,12 @@ RLK_FORMULA float exp(BriefLane, float x) {
 #else
   return ::expf(x);
 #endif
+}
+RLK_FORMULA float natural_log(float x) {
+  return ::logf(x);
+}
+RLK_FORMULA double natural_log(double x) {
+  return ::log(x);
 }
 // log(x), -inf at 0; NaN for what is below 0, and for a NaN.
 RLK_FORMULA double log_of(Lane<double>, double x) {
