@@ -110,7 +110,6 @@
 #define RLK_SIMT_ROWS_BLOCKS_KERNEL(OP, suffix, T)                                                        \
   RLK_SIMT_KERNEL(rlk::simt::kRowThreads, (rlk::simt::row_blocks_of_blocks<rlk::formula::OP##Rows, T>())) \
   RLK_SIMT_CAT(RLK_SIMT_IMAGE, _rows_##OP##_##suffix)(RLK_SIMT_ARGUMENT(rlk::simt::RowArgs) args) {       \
-    rlk::simt::wait_for_earlier();                                                                        \
     rlk::simt::row_of_block<rlk::formula::OP##Rows, T>(args);                                             \
   }
 #define RLK_SIMT_ROWS(OP, arguments, ...) RLK_SIMT_ROWS_DEFINE(OP, arguments, (), false, (), __VA_ARGS__)
