@@ -101,6 +101,33 @@ Result pointer_attribute(void* value, int attribute, const void* pointer) {
   return pointer_attributes(1, &attribute, &value, pointer);
 }
 
+// CUlaunchConfig with CUlaunchAttribute, as CUDA 12 and 13 have them.
+struct LaunchAttribute {
+  int id, reserved;
+  union {
+    int value;
+    char room[64];
+  };
+};
+struct LaunchConfig {
+  unsigned grid[3], block[3], shared_bytes;
+  StreamHandle stream;
+  LaunchAttribute* attributes;
+  unsigned count;
+};
+static_assert(sizeof(LaunchAttribute) == 72 && sizeof(LaunchConfig) == 56);
+constexpr int kProgrammaticStreamSerialization = 6;
+Result (*launch_with_config)(const LaunchConfig* config, FunctionHandle function, void** parameters, void** extra);
+
+Result launch_early(FunctionHandle function, unsigned blocks, unsigned threads, unsigned shared_bytes,
+                    StreamHandle stream, void** parameters) {
+  LaunchAttribute early{};
+  early.id = kProgrammaticStreamSerialization;
+  early.value = 1;
+  const LaunchConfig config = {{blocks, 1, 1}, {threads, 1, 1}, shared_bytes, stream, &early, 1};
+  return launch_with_config(&config, function, parameters, nullptr);
+}
+
 constexpr int kAttributeMajor = 75, kAttributeMinor = 76;
 
 Profile profile_of(int device) {
@@ -113,6 +140,7 @@ Profile profile_of(int device) {
   profile.runtime_version = cuda_version();
   // Dense 16-bit tensor core rate per multiprocessor and us, as the mma.sync instructions reach it.
   profile.matrix_per_us = major >= 9 ? 2.4e6 : 1.8e6;
+  profile.waits_in_kernels = first_waiting_architecture() != 0 && arch >= first_waiting_architecture();
   if (!images_built()) {
     profile.refusal = sdk::Support::no("KERNELS_NOT_BUILT",
                                        "this plugin was built without nvcc and holds no kernels; rebuild it with nvcc");
@@ -135,6 +163,8 @@ Driver open_driver() {
 #undef RLK_CUDA_NEED
 #undef RLK_CUDA_FIND
   table.symbols.require(library, "cuPointerGetAttributes", pointer_attributes);
+  table.symbols.find(library, "cuLaunchKernelEx", launch_with_config);
+  if (launch_with_config != nullptr) table.launch_early = &launch_early;
   table.pointer_attribute = &pointer_attribute;
   table.path = sdk::Symbols::path_of(table.init);
   table.name = "CUDA";

@@ -33,6 +33,14 @@ bool images_built() noexcept {
 #endif
 }
 
+int first_waiting_architecture() noexcept {
+#ifdef RLK_CUDA_FIRST_WAITING
+  return RLK_CUDA_FIRST_WAITING;
+#else
+  return 0;
+#endif
+}
+
 const void* image_of([[maybe_unused]] const char* name, int) {
 #ifdef RLK_CUDA_IMAGE_FOLDER
 #define RLK_CUDA_IMAGE(image) \

@@ -26,6 +26,13 @@ __device__ __forceinline__ T wave_read(T value, int lane) {
   return __shfl_sync(0xffffffffu, value, lane);
 }
 
+__device__ __forceinline__ void wait_for_earlier() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+  asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+
 __device__ __forceinline__ uint64_t wave_ballot(bool flag) {
   return __ballot_sync(0xffffffffu, flag);
 }

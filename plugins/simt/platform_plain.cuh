@@ -31,6 +31,8 @@ __device__ __forceinline__ int __float_as_int(float x) {
   return bits_as<int>(x);
 }
 
+__device__ __forceinline__ void wait_for_earlier() {}
+
 __device__ __forceinline__ float __bfloat162float(bf16 x) {
   return bits_as<float>(static_cast<uint32_t>(x.bits) << 16);
 }

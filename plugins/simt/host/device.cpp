@@ -77,6 +77,7 @@ Device::Device(int ordinal) : ordinal_(ordinal), device_(device_of(ordinal)) {
   const Profile profile = table.profile(device_);
   refusal_ = profile.refusal;
   arch_ = profile.arch;
+  if (profile.waits_in_kernels && table.launch_early != nullptr) start_ = Start::early;
   simt_width_ = needed_attribute(device_, at.warp_size, "asking for the device's SIMT width");
   if (!refusal_ && simt_width_ != 32 && simt_width_ != 64) {
     refusal_ = sdk::Support::no("SIMT_WIDTH", sdk::format("the device executes %d threads together; the kernels know "

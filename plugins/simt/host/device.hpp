@@ -32,6 +32,9 @@ public:
   // image: a file of kernels. dynamic_shared: the most that any launch of this kernel will ask for.
   FunctionHandle kernel(const char* image, const std::string& name, int dynamic_shared = 0);
 
+  // Of kernels that wait for those ahead of them.
+  Start start() const noexcept { return start_; }
+
   // What a part of the plugin keeps as long as the device is open: made, with the device current, when it is first
   // asked for. [thread-safe]
   std::shared_ptr<void> kept(const void* key, const std::function<std::shared_ptr<void>()>& make);
@@ -56,6 +59,7 @@ private:
   int simt_width_ = 0, shared_limit_ = 0;
   int64_t multiprocessors_ = 1;
   bool memory_pools_ = false;
+  Start start_ = Start::after;
   double bytes_per_us_ = 1e6, matrix_per_us_ = 1e8;
   std::unique_ptr<Kernels> kernels_;
   std::mutex kept_mutex_;

@@ -103,6 +103,10 @@ constexpr int kPointerIsManaged = 8;
   X(Result, launch_kernel,                                                                                           \
     (FunctionHandle function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y, \
      unsigned block_z, unsigned shared_bytes, StreamHandle stream, void** parameters, void** extra))                 \
+  /* Before the kernels ahead of it are done, which it waits for itself. */                                          \
+  X(Result, launch_early,                                                                                            \
+    (FunctionHandle function, unsigned blocks, unsigned threads, unsigned shared_bytes, StreamHandle stream,         \
+     void** parameters))                                                                                             \
   X(Result, exchange_capture_mode, (int* mode))                                                                      \
   X(Result, capture_info, (StreamHandle stream, int* status, uint64_t* id))                                          \
   X(Result, capture_info_v2,                                                                                         \
@@ -141,11 +145,12 @@ struct Attributes {
 
 // What only the vendor can say of a device; asked without opening it.
 struct Profile {
-  std::string arch;             // "sm_90"
-  std::string driver_version;   // of the kernel's module, empty when it cannot be read
-  std::string runtime_version;  // "13.0"
-  double matrix_per_us = 1e6;   // 16-bit matrix operations of one multiprocessor, for estimates
-  sdk::Refusal refusal;         // why no operator runs on the device
+  std::string arch;               // "sm_90"
+  std::string driver_version;     // of the kernel's module, empty when it cannot be read
+  std::string runtime_version;    // "13.0"
+  double matrix_per_us = 1e6;     // 16-bit matrix operations of one multiprocessor, for estimates
+  sdk::Refusal refusal;           // why no operator runs on the device
+  bool waits_in_kernels = false;  // wait_for_earlier() of ../simt.cuh waits on it: kernels may be launched early
 };
 
 // What a code means by CUDA's numbering, which HIP and MACA share.

@@ -101,7 +101,7 @@ int32_t small_pack(const GroupsCall& call, const simt::GroupArgs& args, int wave
   }
   const bool fits =
       args.group_samples % 4 == 0 && args.mask.data == nullptr && in_packs(args.x, 4) && in_packs(args.out, 4);
-  return fits ? 4 : 1;
+  return !fits ? 1 : args.group_samples % 8 == 0 ? 8 : 4;
 }
 
 }  // namespace
@@ -169,6 +169,9 @@ simt::GroupArgs arguments_of_groups(const GroupsCall& call, int wave) {
     args.group_samples = call.samples_per_prompt > 0 ? call.samples_per_prompt : args.samples;
     args.groups = args.samples > 0 ? args.samples / args.group_samples : 0;
     args.pack = small_pack(call, args, wave);
+    const int64_t free = args.std == simt::kStdUnbiased ? args.group_samples - 1 : args.group_samples;
+    args.share = 1 / static_cast<double>(std::max<int64_t>(args.group_samples, 1));
+    args.free_share = 1 / static_cast<double>(std::max<int64_t>(free, 1));
     args.team = team_of(args.group_samples / std::max(args.pack, 1), wave);
   }
   return args;
@@ -219,7 +222,7 @@ void GroupsPlan::launch(sdk::Stream& stream, const GroupsCall& call, const sdk::
   const PlaceScope scope(place_);
   const StreamHandle handle = own(stream).handle();
   const auto run_kernel = [&](FunctionHandle kernel, int64_t blocks) {
-    launch_walking(kernel, std::max<int64_t>(blocks, 1), simt::kGroupThreads, 0, handle, args);
+    launch_walking(kernel, std::max<int64_t>(blocks, 1), simt::kGroupThreads, 0, handle, args, start_);
   };
   if (call.boundaries != nullptr && args.groups > simt::kGroupOwnCheck) run_kernel(check_, 1);
   const bool is_packed = packed_ != nullptr && args.in_packs != 0;

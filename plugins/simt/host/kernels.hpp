@@ -40,11 +40,21 @@ inline int64_t grid_limit(int threads) noexcept {
   return std::clamp<int64_t>(driver().grid_threads / threads, 1, kMostBlocks);
 }
 
+// When the blocks of a kernel begin: when the kernels ahead of it in its stream are done; or before that, if it waits
+// for them itself, with its first statement (wait_for_earlier() of ../simt.cuh).
+enum class Start { after, early };
+
 // One argument struct, a one-dimensional grid within its limit.
 template <class Args>
 void launch_grid(FunctionHandle function, int64_t blocks, int threads, int shared_bytes, StreamHandle stream,
-                 const Args& args) {
+                 const Args& args, Start start = Start::after) {
   void* parameters[] = {const_cast<Args*>(&args)};
+  if (start == Start::early) {
+    check(driver().launch_early(function, static_cast<unsigned>(blocks), static_cast<unsigned>(threads),
+                                static_cast<unsigned>(shared_bytes), stream, parameters),
+          "launching a kernel");
+    return;
+  }
   check(driver().launch_kernel(function, static_cast<unsigned>(blocks), 1, 1, static_cast<unsigned>(threads), 1, 1,
                                static_cast<unsigned>(shared_bytes), stream, parameters, nullptr),
         "launching a kernel");
@@ -53,18 +63,20 @@ void launch_grid(FunctionHandle function, int64_t blocks, int threads, int share
 // A kernel whose blocks walk on by the size of the grid until nothing is left: any number of blocks will do.
 template <class Args>
 void launch_walking(FunctionHandle function, int64_t blocks, int threads, int shared_bytes, StreamHandle stream,
-                    const Args& args) {
-  if (blocks > 0) launch_grid(function, std::min(blocks, grid_limit(threads)), threads, shared_bytes, stream, args);
+                    const Args& args, Start start = Start::after) {
+  if (blocks <= 0) return;
+  launch_grid(function, std::min(blocks, grid_limit(threads)), threads, shared_bytes, stream, args, start);
 }
 
 // A kernel whose blocks do one piece each. What one grid cannot hold is launched in parts; args.first_block tells the
 // kernel which one it is.
 template <class Args>
-void launch(FunctionHandle function, int64_t blocks, int threads, int shared_bytes, StreamHandle stream, Args args) {
+void launch(FunctionHandle function, int64_t blocks, int threads, int shared_bytes, StreamHandle stream, Args args,
+            Start start = Start::after) {
   const int64_t limit = grid_limit(threads);
   for (int64_t first = 0; first < blocks; first += limit) {
     args.first_block = first;
-    launch_grid(function, std::min(blocks - first, limit), threads, shared_bytes, stream, args);
+    launch_grid(function, std::min(blocks - first, limit), threads, shared_bytes, stream, args, start);
   }
 }
 

@@ -75,6 +75,15 @@ bool fits_packs(const simt::MapArgs& args, int count, int64_t size) {
   return true;
 }
 
+// Whether a formula of fp64 has nothing but fp32 and masks to read and write, fp32 first.
+bool has_long_lines(const MapCall& call) {
+  return std::all_of(call.tensors, call.tensors + call.count, [&](const MapView& view) {
+    const auto t = &view - call.tensors;
+    const bool is_mask = t >= call.outputs && (view.dtype == sdk::Dtype::u8 || view.dtype == sdk::Dtype::boolean);
+    return !view.is_present() || view.dtype == sdk::Dtype::f32 || is_mask;
+  });
+}
+
 // Whether every tensor is a line of whole packs of `size` elements. is_long: or a number.
 bool is_line(const simt::MapArgs& args, int count, int outputs, int64_t size, bool is_long) {
   if (args.dims != 1 || args.elements % size != 0) return false;
@@ -85,14 +94,27 @@ bool is_line(const simt::MapArgs& args, int count, int outputs, int64_t size, bo
   }
   return true;
 }
-
-// Whether a formula of fp64 has nothing but fp32 and masks to read and write, fp32 first.
-bool has_long_lines(const MapCall& call) {
-  return std::all_of(call.tensors, call.tensors + call.count, [&](const MapView& view) {
-    const auto t = &view - call.tensors;
-    const bool is_mask = t >= call.outputs && (view.dtype == sdk::Dtype::u8 || view.dtype == sdk::Dtype::boolean);
-    return !view.is_present() || view.dtype == sdk::Dtype::f32 || is_mask;
-  });
+// Or rows of them, all of the same length. What fits packs has its rows where packs may be.
+bool is_rows(const simt::MapArgs& args, int count, int outputs, int64_t size) {
+  constexpr int64_t kMost = INT32_MAX;
+  if (args.dims != 2 || args.elements / size > kMost) return false;
+  for (int t = 0; t < count; ++t) {
+    const simt::MapTensor& tensor = args.tensor[t];
+    const bool may_be_absent = t > 0 && t < outputs;
+    if (tensor.data == nullptr ? !may_be_absent : tensor.stride[1] != 1 || std::abs(tensor.stride[0] / size) > kMost) {
+      return false;
+    }
+  }
+  return true;
+}
+int32_t line_of(const MapCall& call, const simt::MapArgs& args, int64_t size) {
+  const bool is_long = args.form == simt::kMapMixed && call.kind == MapKind::f64 && has_long_lines(call);
+  if (!is_long && (args.form != simt::kMapOneDtype || call.line_kernel() == nullptr)) return simt::kMapNoLine;
+  if (is_line(args, call.count, call.outputs, size, is_long)) {
+    const bool is_much = call.kind == MapKind::heavy && size == 8 && args.elements >= size * simt::kMapManyPacks;
+    return is_much ? simt::kMapPairs : simt::kMapLine;
+  }
+  return !is_long && is_rows(args, call.count, call.outputs, size) ? simt::kMapRows : simt::kMapNoLine;
 }
 
 }  // namespace
@@ -279,24 +301,30 @@ simt::MapArgs arguments_of_map(const MapCall& call) {
     size = 1;
     args.form = simt::kMapAny;
   }
-  const bool is_long_line = args.form == simt::kMapMixed && is_long && has_long_lines(call);
-  const bool has_lines = is_long_line || (args.form == simt::kMapOneDtype && call.line_kernel() != nullptr);
-  args.line = has_lines && is_line(args, call.count, call.outputs, size, is_long_line) ? 1 : 0;
-  const bool is_much = call.kind == MapKind::heavy && sdk::bytes_of(first) == 2;
-  if (args.line != 0 && is_much && args.elements >= size * simt::kMapManyPacks) args.line = 2;
+  args.line = line_of(call, args, size);
   args.dtype = args.tensor[0].dtype;
   const auto has_no_f64 = [](const MapView* from, const MapView* to) {
     return std::none_of(from, to, [](const MapView& view) { return view.dtype == sdk::Dtype::f64; });
   };
   const MapView* const inputs = call.tensors + call.outputs;
   args.brief = !has_no_f64(call.tensors, inputs) ? 0 : has_no_f64(inputs, call.tensors + call.count) ? 2 : 1;
-  for (int t = 0; t < call.count; ++t) args.begin[t] = args.tensor[t].data;
+  for (int t = 0; t < call.count; ++t) {
+    args.begin[t] = args.tensor[t].data;
+    args.value[t] = args.tensor[t].value;
+    if (args.line == simt::kMapRows) args.stride[t] = static_cast<int32_t>(args.tensor[t].stride[0] / size);
+    if (args.tensor[t].data != nullptr && args.tensor[t].dtype != simt::kMapF32) args.masks |= 1u << t;
+  }
   args.pieces = ceil_divide(args.elements, size);
   // A last pack that is not full there is in one dimension alone.
   args.shape[args.dims - 1] = ceil_divide(args.shape[args.dims - 1], size);
   for (int32_t d = 0; d < args.dims; ++d) {
-    args.multiplier[d] = simt::map_multiplier(args.shape[d]);
-    args.shift[d] = simt::map_shift(args.shape[d]);
+    args.multipliers[d] = simt::map_multiplier(args.shape[d]);
+    args.shifts[d] = simt::map_shift(args.shape[d]);
+  }
+  if (args.line == simt::kMapRows) {
+    args.row = static_cast<uint32_t>(args.shape[1]);
+    args.multiplier = args.multipliers[1];
+    args.shift = args.shifts[1];
   }
   return args;
 }
@@ -306,19 +334,25 @@ MapHandles map_handles(Device& device, const MapKernels& kernels, const MapCall&
   const auto kernel = [&](const char* suffix) {
     return suffix == nullptr ? nullptr : device.kernel(kernels.image, std::string(kernels.prefix) + suffix);
   };
-  return {kernel(call.kernel()), kernel(call.line_kernel())};
+  return {kernel(call.kernel()), kernel(call.line_kernel()), device.start()};
 }
 
 void launch_map(const MapHandles& kernels, sdk::Stream& stream, const MapCall& call) {
   if (!call.is_wanted()) return;
   const simt::MapArgs args = arguments_of_map(call);
   if (args.pieces == 0) return;
+  const StreamHandle handle = own(stream).handle();
+  if (args.line != simt::kMapNoLine) {
+    const int64_t pieces = simt::kMapThreads * (args.line == simt::kMapPairs ? 2 : 1);
+    // A kernel of lines takes the beginning of the arguments.
+    launch(kernels.line, ceil_divide(args.pieces, pieces), simt::kMapThreads, 0, handle, args, kernels.start);
+    return;
+  }
   const int64_t pack = args.form == simt::kMapMixed      ? simt::kMapElements
                        : args.form == simt::kMapOneDtype ? 16 / sdk::bytes_of(call.tensors[0].dtype)
                                                          : 1;
-  const int64_t pieces = args.line != 0 ? args.line : std::max<int64_t>(simt::kMapElements / pack, 1);
-  launch_walking(args.line != 0 ? kernels.line : kernels.any, ceil_divide(args.pieces, simt::kMapThreads * pieces),
-                 simt::kMapThreads, 0, own(stream).handle(), args);
+  const int64_t pieces = simt::kMapThreads * std::max<int64_t>(simt::kMapElements / pack, 1);
+  launch_walking(kernels.any, ceil_divide(args.pieces, pieces), simt::kMapThreads, 0, handle, args, kernels.start);
 }
 
 }  // namespace rlk::simt::host

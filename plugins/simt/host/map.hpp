@@ -103,6 +103,7 @@ struct MapKernels {
 // Of a map: for any call, and for one of lines, null where no call of these dtypes is one.
 struct MapHandles {
   FunctionHandle any = nullptr, line = nullptr;
+  Start start = Start::after;
 };
 
 sdk::Support support_of_maps(const Device& device, std::initializer_list<MapCall> calls);

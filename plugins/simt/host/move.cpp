@@ -331,7 +331,7 @@ void MovesPlan::launch(sdk::Stream& stream, MoveCall call, const sdk::Run& run) 
   const PlaceScope scope(place_);
   each_launch(call, [&](const MoveLaunch& one) {
     launch_walking(kernels_[static_cast<size_t>(one.kernel)], ceil_divide(one.units, one.block_units), one.threads, 0,
-                   own(stream).handle(), call.args);
+                   own(stream).handle(), call.args, start_);
   });
 }
 

@@ -58,10 +58,11 @@ inline Stream& own(sdk::Stream& stream) {
 // A plan of kernels that get their arguments with each launch: any thread may execute it, and a graph may capture it.
 class KernelPlan : public sdk::Plan {
 protected:
-  explicit KernelPlan(const Device& device) : place_(device.place()) {
+  explicit KernelPlan(const Device& device) : place_(device.place()), start_(device.start()) {
     flags = RLK_PLAN_SHAREABLE | RLK_PLAN_CAPTURABLE;
   }
   const Place place_;
+  const Start start_;  // of kernels that wait for those ahead of them
 };
 
 template <class Op>

@@ -275,7 +275,7 @@ void RowsPlan::launch(sdk::Stream& stream, const RowsCall& call, const sdk::Run&
   place_kept(call, args, wave_, run.workspace());
   const PlaceScope scope(place_);
   const StreamHandle handle = own(stream).handle();
-  if (first_ != nullptr) launch_grid(first_, 1, simt::kRowAllThreads, 0, handle, args);
+  if (first_ != nullptr) launch_grid(first_, 1, simt::kRowAllThreads, 0, handle, args, start_);
   const bool are_summed = are_summed_as_held(call, args);
   const int threads = threads_of_rows(args, wave_);
   const int64_t blocks = are_summed ? args.chunks : blocks_of_rows(args, wave_);
@@ -283,16 +283,16 @@ void RowsPlan::launch(sdk::Stream& stream, const RowsCall& call, const sdk::Run&
   const bool are_blocks = blocks_ != nullptr && are_summed == (sums_of(call) > 0) && is_of_blocks(call, args, wave_) &&
                           blocks <= grid_limit(threads);
   const int shared = are_blocks ? shared_of_blocks(call, args, wave_) : 0;
-  launch_walking(are_blocks ? blocks_ : are_summed ? summed_ : kernel_, blocks, threads, shared, handle, args);
-  if (all_ != nullptr && first_ != all_) launch_grid(all_, 1, simt::kRowAllThreads, 0, handle, args);
+  launch_walking(are_blocks ? blocks_ : are_summed ? summed_ : kernel_, blocks, threads, shared, handle, args, start_);
+  if (all_ != nullptr && first_ != all_) launch_grid(all_, 1, simt::kRowAllThreads, 0, handle, args, start_);
   if (!call.has_sums()) return;
   if (!are_summed) {
     const int64_t tiles = ceil_divide(packs_of(call), args.chunk_threads) *
                           ceil_divide(args.chunks, simt::kRowSumThreads / args.chunk_threads);
-    launch_walking(chunks_, tiles, simt::kRowSumThreads, 0, handle, args);
+    launch_walking(chunks_, tiles, simt::kRowSumThreads, 0, handle, args, start_);
   }
   launch_walking(totals_, ceil_divide(args.part_columns, simt::kRowTotalColumns) * sums_of(call), simt::kRowThreads, 0,
-                 handle, args);
+                 handle, args, start_);
 }
 
 }  // namespace rlk::simt::host

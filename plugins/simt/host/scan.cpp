@@ -177,7 +177,7 @@ void ScanPlan::launch(sdk::Stream& stream, const ScanCall& call, const sdk::Run&
   const PlaceScope scope(place_);
   const StreamHandle handle = own(stream).handle();
   const auto run_kernel = [&](FunctionHandle kernel, int64_t blocks) {
-    launch_walking(kernel, std::max<int64_t>(blocks, 1), simt::kScanThreads, 0, handle, args);
+    launch_walking(kernel, std::max<int64_t>(blocks, 1), simt::kScanThreads, 0, handle, args, start_);
   };
   if (call.is_packed() && args.rows > simt::kScanOwnCheck) run_kernel(check_, 1);
   if (plain_ != nullptr && is_plain_scan(args, wave_)) return run_kernel(plain_, args.rows);

@@ -153,9 +153,9 @@ void TokensPlan::launch(sdk::Stream& stream, const TokensCall& call, const sdk::
     // Bad cu_seqlens may leave a packed batch without chunks in which tokens get their NaN.
     const int64_t blocks = std::max<int64_t>(args.chunks, is_packed && kernels.totals == nullptr ? 1 : 0);
     const FunctionHandle chunks = is_short(kernels.pass, args) ? kernels.brief : kernels.chunks;
-    launch_walking(chunks, blocks, simt::kTokenThreads, 0, handle, args);
+    launch_walking(chunks, blocks, simt::kTokenThreads, 0, handle, args, start_);
     if (kernels.totals == nullptr) continue;
-    launch_walking(kernels.totals, 1, simt::kTokenTotalThreads, 0, handle, args);
+    launch_walking(kernels.totals, 1, simt::kTokenTotalThreads, 0, handle, args, start_);
     args.is_checked = 1;
   }
 }

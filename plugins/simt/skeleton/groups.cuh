@@ -353,6 +353,7 @@ __device__ __forceinline__ void group_check(const GroupArgs& args) {
 #define RLK_SIMT_GROUP_KERNEL(OP, suffix, blocks, ...)                                                  \
   RLK_SIMT_KERNEL(rlk::simt::kGroupThreads, blocks)                                                     \
   RLK_SIMT_CAT(RLK_SIMT_IMAGE, _groups_##OP##_##suffix)(RLK_SIMT_ARGUMENT(rlk::simt::GroupArgs) args) { \
+    rlk::simt::wait_for_earlier();                                                                      \
     rlk::simt::__VA_ARGS__(args);                                                                       \
   }
 #define RLK_SIMT_GROUPS(OP, What, ...)                                               \

@@ -42,6 +42,7 @@ struct GroupArgs {
   int64_t* bad;           // where the check of the boundaries left what it found; nullptr: every block checks
   double eps;
   double power, best_weight, other_weight;  // of resampling
+  double share, free_share;  // of groups of one size: 1 / samples, and what the squares' sum is multiplied by
   // The operators' options, as numbers of their enumerations.
   int32_t grouping, std, eps_mode, scale, baseline, singleton, rescale, combine, shift_mean, method;
   int32_t team;      // threads of a group: a power of two, at most a wave; or a block's

@@ -36,11 +36,14 @@
 
 namespace rlk::simt {
 
+// Below 2^31.
+__device__ __forceinline__ uint32_t map_divide_few(uint32_t n, uint32_t multiplier, uint32_t shift) {
+  const uint32_t high = static_cast<uint32_t>((static_cast<uint64_t>(n) * multiplier) >> 32);
+  return (high + n) >> shift;
+}
 __device__ __forceinline__ int64_t map_divide(int64_t n, int64_t size, uint32_t multiplier, uint32_t shift) {
   if (n >> 31 != 0) return n / size;
-  const uint32_t low = static_cast<uint32_t>(n);
-  const uint32_t high = static_cast<uint32_t>((static_cast<uint64_t>(low) * multiplier) >> 32);
-  return static_cast<int64_t>((high + low) >> shift);
+  return static_cast<int64_t>(map_divide_few(static_cast<uint32_t>(n), multiplier, shift));
 }
 
 // Where the piece begins in each tensor. size: elements of a piece.
@@ -53,7 +56,7 @@ __device__ __forceinline__ void map_offsets(const MapArgs& args, int64_t piece, 
   for (int d = inner; d >= 0; --d) {
     int64_t index = piece;
     if (d > 0) {
-      piece = map_divide(piece, args.shape[d], args.multiplier[d], args.shift[d]);
+      piece = map_divide(piece, args.shape[d], args.multipliers[d], args.shifts[d]);
       index -= piece * args.shape[d];
     }
     if (d == inner) index *= size;
@@ -72,7 +75,7 @@ struct MapFloats {
 };
 // An element that fp32 leaves. Rare: as a function of its own it takes no registers from the others.
 template <class F>
-RLK_SIMT_APART MapFloats<F::kOut> map_left(const MapArgs& args, MapFloats<F::kIn> in) {
+RLK_SIMT_APART MapFloats<F::kOut> map_left(const MapLineArgs& args, MapFloats<F::kIn> in) {
   double from[F::kIn], to[F::kOut];
 #pragma unroll
   for (int k = 0; k < F::kIn; ++k) from[k] = static_cast<double>(in.of[k]);
@@ -89,7 +92,7 @@ struct MapShape {
 };
 // The numbers in fp32 of several elements; a bit each of those that are not sure.
 template <class F, class Shape, int kSize>
-__device__ __forceinline__ uint32_t map_in_short(const MapArgs& args, const float (&x)[F::kIn][kSize],
+__device__ __forceinline__ uint32_t map_in_short(const MapLineArgs& args, const float (&x)[F::kIn][kSize],
                                                  float (&y)[F::kOut][kSize]) {
   uint32_t left = 0;
 #pragma unroll
@@ -106,7 +109,7 @@ __device__ __forceinline__ uint32_t map_in_short(const MapArgs& args, const floa
 // What becomes of a piece of each input, in fp32 where that leaves no doubt. Which form an element is read in makes no
 // difference to it.
 template <class F, class Form>
-__device__ __forceinline__ void map_compute_short(const MapArgs& args, const typename Form::Raw (&in)[F::kIn],
+__device__ __forceinline__ void map_compute_short(const MapLineArgs& args, const typename Form::Raw (&in)[F::kIn],
                                                   float (&y)[F::kOut][Form::kSize]) {
   float x[F::kIn][Form::kSize];
 #pragma unroll
@@ -126,7 +129,7 @@ __device__ __forceinline__ void map_compute_short(const MapArgs& args, const typ
 
 // What becomes of a piece of each input. Form: how it is read and written (map_element.cuh).
 template <class F, class A, class Form>
-__device__ __forceinline__ void map_compute(const MapArgs& args, const typename Form::Raw (&in)[F::kIn],
+__device__ __forceinline__ void map_compute(const MapLineArgs& args, const typename Form::Raw (&in)[F::kIn],
                                             A (&y)[F::kOut][Form::kSize]) {
   if constexpr (F::kKind == MapFormula::shortened && kMapSame<A, float>) {
     map_compute_short<F, Form>(args, in, y);
@@ -147,32 +150,59 @@ __device__ __forceinline__ void map_compute(const MapArgs& args, const typename 
   }
 }
 
-// Tensors without gaps, of one dtype: a pack is where its number says, in each of them.
-template <class F, class A, class Form, int kPacks>
-__device__ __forceinline__ void map_line(const MapArgs& args) {
+// Where a pack of lines is in each tensor: where its number says, or in a row.
+struct MapLinePlace {
+  int64_t piece;
+
+  __device__ __forceinline__ MapLinePlace(const MapLineArgs&, int64_t of) : piece(of) {}
+  __device__ __forceinline__ int64_t of(const MapLineArgs&, int) const { return piece; }
+};
+struct MapRowPlace {
+  int32_t row, column;
+
+  __device__ __forceinline__ MapRowPlace(const MapLineArgs& args, int64_t of) {
+    const auto piece = static_cast<uint32_t>(of);
+    const uint32_t own = map_divide_few(piece, args.multiplier, args.shift);
+    row = static_cast<int32_t>(own);
+    column = static_cast<int32_t>(piece - own * args.row);
+  }
+  __device__ __forceinline__ int64_t of(const MapLineArgs& args, int t) const {
+    return static_cast<int64_t>(row) * args.stride[t] + column;
+  }
+};
+
+// The piece of a thread, of which a block has kPacks for each of its own.
+template <int kPacks>
+__device__ __forceinline__ int64_t map_own_piece(const MapLineArgs& args) {
+  return (args.first_block + blockIdx.x) * (kPacks * kMapThreads) + threadIdx.x;
+}
+
+// Tensors of one dtype, in packs. What can be known before the kernels ahead are done is asked before they are.
+template <class F, class A, class Form, class Place, int kPacks>
+__device__ __forceinline__ void map_line(const MapLineArgs& args) {
   constexpr int kOut = F::kOut, kIn = F::kIn;
-  const int64_t step = static_cast<int64_t>(gridDim.x) * kMapThreads;
-  for (int64_t first = static_cast<int64_t>(blockIdx.x) * kMapThreads + threadIdx.x; first < args.pieces;
-       first += kPacks * step) {
-    typename Form::Raw in[kPacks][kIn];
+  const int64_t first = map_own_piece<kPacks>(args);
+  const bool is_there = first < args.pieces;
+  const Place own(args, first);
+  wait_for_earlier();
+  if (!is_there) return;
+  const auto place = [&](int p) { return p == 0 ? own : Place(args, first + p * kMapThreads); };
+  typename Form::Raw in[kPacks][kIn];
 #pragma unroll
-    for (int p = 0; p < kPacks; ++p) {
-      const int64_t piece = first + p * step;
-      if (piece >= args.pieces) continue;
+  for (int p = 0; p < kPacks; ++p) {
+    if (p > 0 && first + p * kMapThreads >= args.pieces) continue;
 #pragma unroll
-      for (int k = 0; k < kIn; ++k) in[p][k] = Form::load_line(args, kOut + k, piece);
-    }
+    for (int k = 0; k < kIn; ++k) in[p][k] = Form::load_line(args, kOut + k, place(p).of(args, kOut + k));
+  }
 #pragma unroll
-    for (int p = 0; p < kPacks; ++p) {
-      const int64_t piece = first + p * step;
-      if (piece >= args.pieces) continue;
-      A y[kOut][Form::kSize];
-      map_compute<F, A, Form>(args, in[p], y);
+  for (int p = 0; p < kPacks; ++p) {
+    if (p > 0 && first + p * kMapThreads >= args.pieces) continue;
+    A y[kOut][Form::kSize];
+    map_compute<F, A, Form>(args, in[p], y);
 #pragma unroll
-      for (int k = 0; k < kOut; ++k) {
-        if (k > 0 && args.begin[k] == nullptr) continue;
-        store_stream(static_cast<uint4*>(args.begin[k]) + piece, Form::narrow(args, y[k]).bits);
-      }
+    for (int k = 0; k < kOut; ++k) {
+      if (k > 0 && args.begin[k] == nullptr) continue;
+      store_stream(static_cast<uint4*>(args.begin[k]) + place(p).of(args, k), Form::narrow(args, y[k]).bits);
     }
   }
 }
@@ -180,44 +210,44 @@ __device__ __forceinline__ void map_line(const MapArgs& args) {
 // The same of a formula that computes in fp32 what leaves no doubt. An element that is left is read again: to keep what
 // it is made of would take registers from all others.
 template <class F>
-RLK_SIMT_APART MapFloats<F::kOut> map_left_of_line(const MapArgs& args, int64_t at) {
+RLK_SIMT_APART MapFloats<F::kOut> map_left_of_line(const MapLineArgs& args, int64_t at) {
   MapFloats<F::kIn> from;
 #pragma unroll
   for (int k = 0; k < F::kIn; ++k) from.of[k] = MapShort::element(args, F::kOut + k, at);
   return map_left<F>(args, from);
 }
 template <class F, class Shape>
-__device__ __forceinline__ void map_short_line_of(const MapArgs& args) {
+__device__ __forceinline__ void map_short_line_of(const MapLineArgs& args) {
   constexpr int kOut = F::kOut, kIn = F::kIn, kSize = MapShort::kSize;
-  const int64_t step = static_cast<int64_t>(gridDim.x) * kMapThreads;
-  for (int64_t piece = static_cast<int64_t>(blockIdx.x) * kMapThreads + threadIdx.x; piece < args.pieces;
-       piece += step) {
-    MapShort::Raw in[kIn];
+  const int64_t piece = map_own_piece<1>(args);
+  const bool is_there = piece < args.pieces;
+  wait_for_earlier();
+  if (!is_there) return;
+  MapShort::Raw in[kIn];
 #pragma unroll
-    for (int k = 0; k < kIn; ++k) in[k] = MapShort::load_line(args, kOut + k, piece);
-    float x[kIn][kSize], y[kOut][kSize];
+  for (int k = 0; k < kIn; ++k) in[k] = MapShort::load_line(args, kOut + k, piece);
+  float x[kIn][kSize], y[kOut][kSize];
 #pragma unroll
-    for (int k = 0; k < kIn; ++k) MapShort::widen(args, kOut + k, in[k], x[k]);
-    const uint32_t left = map_in_short<F, Shape>(args, x, y);
-    if (left != 0) {
+  for (int k = 0; k < kIn; ++k) MapShort::widen(args, kOut + k, in[k], x[k]);
+  const uint32_t left = map_in_short<F, Shape>(args, x, y);
+  if (left != 0) {
 #pragma unroll
-      for (int i = 0; i < kSize; ++i) {
-        if ((left >> i & 1) == 0) continue;
-        const MapFloats<kOut> to = map_left_of_line<F>(args, piece * kSize + i);
+    for (int i = 0; i < kSize; ++i) {
+      if ((left >> i & 1) == 0) continue;
+      const MapFloats<kOut> to = map_left_of_line<F>(args, piece * kSize + i);
 #pragma unroll
-        for (int k = 0; k < kOut; ++k) y[k][i] = to.of[k];
-      }
+      for (int k = 0; k < kOut; ++k) y[k][i] = to.of[k];
     }
+  }
 #pragma unroll
-    for (int k = 0; k < kOut; ++k) {
-      if (k > 0 && args.begin[k] == nullptr) continue;
-      store_stream(static_cast<uint4*>(args.begin[k]) + piece, MapShort::narrow(args, y[k]).bits);
-    }
+  for (int k = 0; k < kOut; ++k) {
+    if (k > 0 && args.begin[k] == nullptr) continue;
+    store_stream(static_cast<uint4*>(args.begin[k]) + piece, MapShort::narrow(args, y[k]).bits);
   }
 }
 
 template <class F>
-__device__ __forceinline__ void map_short_line(const MapArgs& args) {
+__device__ __forceinline__ void map_short_line(const MapLineArgs& args) {
   const int shape = F::shape_of(args.number);
   if (shape == 1) return map_short_line_of<F, MapShape<1>>(args);
   if (shape == 2) return map_short_line_of<F, MapShape<2>>(args);
@@ -260,11 +290,14 @@ __device__ __forceinline__ void map_pieces(const MapArgs& args) {
 }
 
 template <class F, class A, class Form>
-__device__ __forceinline__ void map_lines(const MapArgs& args) {
+__device__ __forceinline__ void map_lines(const MapLineArgs& args) {
   if constexpr (F::kKind == MapFormula::heavy && sizeof(typename Form::Raw) / Form::kSize == 2) {
-    if (args.line == 2) return map_line<F, A, Form, 2>(args);
+    if (args.line == kMapPairs) return map_line<F, A, Form, MapLinePlace, 2>(args);
   }
-  map_line<F, A, Form, 1>(args);
+  if constexpr (F::kKind != MapFormula::f64) {
+    if (args.line == kMapRows) return map_line<F, A, Form, MapRowPlace, 1>(args);
+  }
+  map_line<F, A, Form, MapLinePlace, 1>(args);
 }
 // Of a formula of fp64 that writes less: the same bits in every form.
 template <class F>
@@ -330,13 +363,14 @@ __device__ __forceinline__ void map_put(const formula::Three<V>& values, V* out)
 #define RLK_SIMT_MAP_KERNEL_OF(NAME, suffix, A, ...)                                                 \
   RLK_SIMT_KERNEL(__VA_ARGS__)                                                                       \
   RLK_SIMT_CAT(RLK_SIMT_IMAGE, _map_##NAME##_##suffix)(RLK_SIMT_ARGUMENT(rlk::simt::MapArgs) args) { \
+    rlk::simt::wait_for_earlier();                                                                   \
     rlk::simt::map<rlk::formula::NAME##Formula, A>(args);                                            \
   }
 // Of lines. Form: of A's own dtype, without a name of its type's that has commas.
-#define RLK_SIMT_MAP_LINE(NAME, suffix, A, Form, ...)                                                       \
-  RLK_SIMT_KERNEL(__VA_ARGS__)                                                                              \
-  RLK_SIMT_CAT(RLK_SIMT_IMAGE, _map_##NAME##_##suffix##_line)(RLK_SIMT_ARGUMENT(rlk::simt::MapArgs) args) { \
-    rlk::simt::map_lines<rlk::formula::NAME##Formula, A, rlk::simt::Form>(args);                            \
+#define RLK_SIMT_MAP_LINE(NAME, suffix, A, Form, ...)                                                           \
+  RLK_SIMT_KERNEL(__VA_ARGS__)                                                                                  \
+  RLK_SIMT_CAT(RLK_SIMT_IMAGE, _map_##NAME##_##suffix##_line)(RLK_SIMT_ARGUMENT(rlk::simt::MapLineArgs) args) { \
+    rlk::simt::map_lines<rlk::formula::NAME##Formula, A, rlk::simt::Form>(args);                                \
   }
 // kind: MapFormula's. numbers: statements that name what the formula takes of the call.
 #define RLK_SIMT_MAP_FORMULA(NAME, outs, ins, kind, numbers, ...)                                         \
@@ -400,10 +434,11 @@ __device__ __forceinline__ void map_put(const formula::Three<V>& values, V* out)
   RLK_SIMT_MAP_SHORTENED(OP, ins, (RLK_SIMT_MAP_STRUCT made), shape_of_call, expression)                \
   RLK_SIMT_KERNEL(rlk::simt::kMapThreads, 3)                                                            \
   RLK_SIMT_CAT(RLK_SIMT_IMAGE, _map_##OP##_f64)(RLK_SIMT_ARGUMENT(rlk::simt::MapArgs) args) {           \
+    rlk::simt::wait_for_earlier();                                                                      \
     rlk::simt::map<rlk::formula::OP##Shortened, double>(args);                                          \
   }                                                                                                     \
-  RLK_SIMT_KERNEL(rlk::simt::kMapThreads, 6)                                                            \
-  RLK_SIMT_CAT(RLK_SIMT_IMAGE, _map_##OP##_f64_line)(RLK_SIMT_ARGUMENT(rlk::simt::MapArgs) args) {      \
+  RLK_SIMT_KERNEL(rlk::simt::kMapThreads, rlk::formula::OP##Formula::kIn > 4 ? 4 : 6)                   \
+  RLK_SIMT_CAT(RLK_SIMT_IMAGE, _map_##OP##_f64_line)(RLK_SIMT_ARGUMENT(rlk::simt::MapLineArgs) args) {  \
     rlk::simt::map_short_line<rlk::formula::OP##Shortened>(args);                                       \
   }
 #define RLK_SIMT_MAP_BITS(OP, outs, ins, ...) RLK_SIMT_PART_BITS(OP, OP, outs, (), ins, (), __VA_ARGS__)

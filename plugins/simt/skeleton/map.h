@@ -41,21 +41,36 @@ struct MapTensor {
   int32_t reserved;
 };
 
-struct MapArgs {
-  // What a line needs is together: a small launch waits for each part of its arguments that it reads.
-  int32_t form;
-  int32_t dtype;  // of the first tensor
-  int32_t line;  // every tensor that is there is `pieces` whole packs, one behind the other, of which a thread takes so
-                 // many at once: of kMapOneDtype, and of kMapMixed where a formula of fp64 reads fp32 and bytes.
-                 // Kernels of lines ask nothing else of the form, the others do not ask this
-  int32_t brief;  // of a formula of fp64: 1: no output is, 2: nor an input
+// How the tensors of a call lie, for kernels of lines: each is whole packs, one behind the other,
+constexpr int32_t kMapNoLine = 0;
+constexpr int32_t kMapLine = 1;   // of which a thread takes one at a time: of kMapOneDtype, and of kMapMixed where a
+                                  // formula of fp64 reads fp32 and bytes
+constexpr int32_t kMapPairs = 2;  // or two
+constexpr int32_t kMapRows = 3;   // or it is rows of whole packs, with gaps between them
+
+// All that a kernel of lines is passed: a launch takes longer the more its arguments are. What a line needs is in
+// front: a small launch waits for each part of its arguments that it reads.
+struct MapLineArgs {
   int64_t pieces;
-  void* begin[kMapTensors];    // of a line: tensor[...].data
+  int64_t first_block;  // of this launch, when one grid cannot hold all blocks
+  int32_t dtype;        // of the first tensor
+  int32_t line;
+  void* begin[kMapTensors];    // null: a number, or an output that the caller left out
   double number[kMapNumbers];  // the operator's parameters, or what the host made of them
+  // Of kMapRows: packs of a row, by which pieces are divided, and from one row to the next; 0: it is repeated.
+  uint32_t row, multiplier, shift;
+  int32_t stride[kMapTensors];
+  uint32_t masks;             // of a formula of fp64: a bit for each tensor of bytes
+  double value[kMapTensors];  // and what an input that is not there is everywhere
+};
+
+struct MapArgs : MapLineArgs {
+  int32_t form;
+  int32_t brief;  // of a formula of fp64: 1: no output is, 2: nor an input
   int64_t elements;
   int64_t shape[kMapDims];  // outermost first; of the last dimension in pieces
-  uint32_t multiplier[kMapDims];
-  uint32_t shift[kMapDims];
+  uint32_t multipliers[kMapDims];
+  uint32_t shifts[kMapDims];
   int32_t dims;
   int32_t reserved;
   MapTensor tensor[kMapTensors];

@@ -125,16 +125,16 @@ struct MapPacks {
     return map_load<T>(tensor, at, tensor.stride[inner] == 0, inner == 0, count);
   }
   // Tensor t's pack of a line.
-  static __device__ __forceinline__ Raw load_line(const MapArgs& args, int t, int64_t piece) {
+  static __device__ __forceinline__ Raw load_line(const MapLineArgs& args, int t, int64_t piece) {
     return {load_stream(static_cast<const uint4*>(args.begin[t]) + piece)};
   }
-  static __device__ __forceinline__ void widen(const MapArgs&, int, const Raw& raw, A (&out)[kSize]) {
+  static __device__ __forceinline__ void widen(const MapLineArgs&, int, const Raw& raw, A (&out)[kSize]) {
     T element[kSize];
     __builtin_memcpy(element, &raw.bits, sizeof(raw.bits));
 #pragma unroll
     for (int i = 0; i < kSize; ++i) out[i] = map_widen<A>(element[i], false);
   }
-  static __device__ __forceinline__ Raw narrow(const MapArgs&, const A (&in)[kSize]) {
+  static __device__ __forceinline__ Raw narrow(const MapLineArgs&, const A (&in)[kSize]) {
     T element[kSize];
 #pragma unroll
     for (int i = 0; i < kSize; ++i) element[i] = map_narrow<T>(in[i]);
@@ -161,14 +161,14 @@ struct MapHalves {
                                              int64_t count) {
     return MapPacks<uint16_t, uint16_t>::load(args, tensor, at, inner, count);
   }
-  static __device__ __forceinline__ Raw load_line(const MapArgs& args, int t, int64_t piece) {
+  static __device__ __forceinline__ Raw load_line(const MapLineArgs& args, int t, int64_t piece) {
     return MapPacks<uint16_t, uint16_t>::load_line(args, t, piece);
   }
-  static __device__ __forceinline__ void widen(const MapArgs& args, int t, const Raw& raw, A (&out)[kSize]) {
+  static __device__ __forceinline__ void widen(const MapLineArgs& args, int t, const Raw& raw, A (&out)[kSize]) {
     if (args.dtype == kMapBf16) return MapPacks<A, bf16>::widen(args, t, {raw.bits}, out);
     MapPacks<A, f16>::widen(args, t, {raw.bits}, out);
   }
-  static __device__ __forceinline__ Raw narrow(const MapArgs& args, const A (&in)[kSize]) {
+  static __device__ __forceinline__ Raw narrow(const MapLineArgs& args, const A (&in)[kSize]) {
     if (args.dtype == kMapBf16) return {MapPacks<A, bf16>::narrow(args, in).bits};
     return {MapPacks<A, f16>::narrow(args, in).bits};
   }
@@ -183,51 +183,52 @@ struct MapLong {
   static constexpr int kSize = Pack<float>::kSize;
   using Raw = Pack<float>;
   using Tag = formula::BriefLongLane;
-  static __device__ __forceinline__ Raw load_line(const MapArgs& args, int t, int64_t piece) {
+  static __device__ __forceinline__ bool is_mask(const MapLineArgs& args, int t) { return (args.masks >> t & 1) != 0; }
+  static __device__ __forceinline__ Raw load_line(const MapLineArgs& args, int t, int64_t piece) {
     Raw raw = {};
     if (args.begin[t] == nullptr) return raw;
-    if (args.tensor[t].dtype == kMapF32) {
+    if (!is_mask(args, t)) {
       raw.bits = load_stream(static_cast<const uint4*>(args.begin[t]) + piece);
     } else {
       raw.bits.x = static_cast<const uint32_t*>(args.begin[t])[piece];
     }
     return raw;
   }
-  static __device__ __forceinline__ void widen(const MapArgs& args, int t, const Raw& raw, double (&out)[kSize]) {
+  static __device__ __forceinline__ void widen(const MapLineArgs& args, int t, const Raw& raw, double (&out)[kSize]) {
     if (args.begin[t] == nullptr) {
 #pragma unroll
-      for (int i = 0; i < kSize; ++i) out[i] = args.tensor[t].value;
-    } else if (args.tensor[t].dtype == kMapF32) {
+      for (int i = 0; i < kSize; ++i) out[i] = args.value[t];
+    } else if (!is_mask(args, t)) {
       MapPacks<double, float>::widen(args, t, raw, out);
     } else {
 #pragma unroll
       for (int i = 0; i < kSize; ++i) out[i] = (raw.bits.x >> (8 * i) & 0xff) != 0 ? 1 : 0;
     }
   }
-  static __device__ __forceinline__ Raw narrow(const MapArgs& args, const double (&in)[kSize]) {
+  static __device__ __forceinline__ Raw narrow(const MapLineArgs& args, const double (&in)[kSize]) {
     return MapPacks<double, float>::narrow(args, in);
   }
 };
 
 // The same of formulas that compute in fp32 what leaves no doubt.
 struct MapShort : MapLong {
-  static __device__ __forceinline__ void widen(const MapArgs& args, int t, const Raw& raw, float (&out)[kSize]) {
+  static __device__ __forceinline__ void widen(const MapLineArgs& args, int t, const Raw& raw, float (&out)[kSize]) {
     if (args.begin[t] == nullptr) {
 #pragma unroll
-      for (int i = 0; i < kSize; ++i) out[i] = static_cast<float>(args.tensor[t].value);
-    } else if (args.tensor[t].dtype == kMapF32) {
+      for (int i = 0; i < kSize; ++i) out[i] = static_cast<float>(args.value[t]);
+    } else if (!is_mask(args, t)) {
       __builtin_memcpy(out, &raw.bits, sizeof(raw.bits));
     } else {
 #pragma unroll
       for (int i = 0; i < kSize; ++i) out[i] = (raw.bits.x >> (8 * i) & 0xff) != 0 ? 1 : 0;
     }
   }
-  static __device__ __forceinline__ float element(const MapArgs& args, int t, int64_t at) {
-    if (args.begin[t] == nullptr) return static_cast<float>(args.tensor[t].value);
-    if (args.tensor[t].dtype == kMapF32) return static_cast<const float*>(args.begin[t])[at];
+  static __device__ __forceinline__ float element(const MapLineArgs& args, int t, int64_t at) {
+    if (args.begin[t] == nullptr) return static_cast<float>(args.value[t]);
+    if (!is_mask(args, t)) return static_cast<const float*>(args.begin[t])[at];
     return static_cast<const uint8_t*>(args.begin[t])[at] != 0 ? 1 : 0;
   }
-  static __device__ __forceinline__ Raw narrow(const MapArgs& args, const float (&in)[kSize]) {
+  static __device__ __forceinline__ Raw narrow(const MapLineArgs& args, const float (&in)[kSize]) {
     return MapPacks<float, float>::narrow(args, in);
   }
 };
@@ -299,7 +300,7 @@ struct MapConverted {
     });
     return out;
   }
-  static __device__ __forceinline__ void widen(const MapArgs&, int, const Raw& raw, A (&out)[kSize]) {
+  static __device__ __forceinline__ void widen(const MapLineArgs&, int, const Raw& raw, A (&out)[kSize]) {
 #pragma unroll
     for (int i = 0; i < kSize; ++i) out[i] = raw.element[i];
   }

@@ -164,6 +164,7 @@ __device__ __forceinline__ void move_write(const MoveTensor& tensor, int64_t at,
   namespace rlk::simt {                                                           \
   RLK_SIMT_KERNEL(threads)                                                        \
   RLK_SIMT_CAT(RLK_SIMT_IMAGE, _moves_##name)(RLK_SIMT_ARGUMENT(MoveArgs) args) { \
+    wait_for_earlier();                                                           \
     __VA_ARGS__                                                                   \
   }                                                                               \
   }

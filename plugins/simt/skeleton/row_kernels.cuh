@@ -7,7 +7,9 @@ namespace rlk::simt {
 template <class Op, class T>
 __device__ __forceinline__ void row_of_block(const RowArgs& args) {
   Row<Op, T, true, true, RowShape::block> row(args);
-  row.begin(blockIdx.x);
+  row.seek(blockIdx.x);
+  wait_for_earlier();
+  if constexpr (!Op::kHoldsItself) row.hold();
   Op::apply(row, args.number);
   row.redo();
 }

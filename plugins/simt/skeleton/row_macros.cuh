@@ -65,6 +65,7 @@
 #define RLK_SIMT_ROWS_KERNEL(OP, suffix, T)                                                                          \
   RLK_SIMT_KERNEL(rlk::simt::row_threads<rlk::formula::OP##Rows>(), rlk::simt::row_blocks<rlk::formula::OP##Rows>()) \
   RLK_SIMT_CAT(RLK_SIMT_IMAGE, _rows_##OP##_##suffix)(RLK_SIMT_ARGUMENT(rlk::simt::RowArgs) args) {                  \
+    rlk::simt::wait_for_earlier();                                                                                   \
     rlk::simt::rows<rlk::formula::OP##Rows, T>(args);                                                                \
   }
 // numbers: declarations that read them, more: other members, in parentheses both. holds_itself: its text says when what

@@ -86,6 +86,7 @@ __device__ __forceinline__ void row_totals(const RowArgs& args) {
 #define RLK_SIMT_ROWS_SUM_KERNEL(OP, suffix, threads, ...)                                                  \
   RLK_SIMT_KERNEL threads RLK_SIMT_CAT(RLK_SIMT_IMAGE,                                                      \
                                        _rows_##OP##_##suffix)(RLK_SIMT_ARGUMENT(rlk::simt::RowArgs) args) { \
+    rlk::simt::wait_for_earlier();                                                                          \
     rlk::simt::__VA_ARGS__(args);                                                                           \
   }
 

@@ -196,6 +196,7 @@ __device__ __forceinline__ double map_and_sum(D d, Row& row, RowNames<out>, RowN
 #define RLK_SIMT_ROWS_ALL_KERNEL(OP, suffix, function)                                              \
   RLK_SIMT_KERNEL(rlk::simt::kRowAllThreads)                                                        \
   RLK_SIMT_CAT(RLK_SIMT_IMAGE, _rows_##OP##_##suffix)(RLK_SIMT_ARGUMENT(rlk::simt::RowArgs) args) { \
+    rlk::simt::wait_for_earlier();                                                                  \
     rlk::simt::function<rlk::formula::OP##Rows>(args);                                              \
   }
 #define RLK_SIMT_ROWS_THEN_ALL(OP, arguments, made, text, ...)                       \

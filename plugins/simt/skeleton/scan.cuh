@@ -78,6 +78,7 @@ __device__ __forceinline__ void scan_check(const ScanArgs& args) {
 #define RLK_SIMT_SCAN_KERNEL(OP, suffix, blocks, ...)                                                \
   RLK_SIMT_KERNEL(rlk::simt::kScanThreads, blocks)                                                   \
   RLK_SIMT_CAT(RLK_SIMT_IMAGE, _scan_##OP##_##suffix)(RLK_SIMT_ARGUMENT(rlk::simt::ScanArgs) args) { \
+    rlk::simt::wait_for_earlier();                                                                   \
     rlk::simt::__VA_ARGS__(args);                                                                    \
   }
 #define RLK_SIMT_SCAN_KERNELS(OP, Sum)                                                              \

@@ -1,6 +1,7 @@
 // Groups of one number of samples, at most a wave, whose baseline is a mean or given: a thread has one sample, or four
-// neighbours where 16 bytes (of 16-bit numbers 8) can be read at once. Each sample is read once; args.team threads have
-// a group, args.pack samples each. Sums are in the same order for both packs: of pairs, then of pairs of pairs.
+// or eight neighbours where 16 bytes (of 16-bit numbers 8) can be read at once. Each sample is read once; args.team
+// threads have a group, args.pack samples each. Sums are in the same order for all packs: of pairs, then of pairs of
+// pairs. A division takes many times a product's time: a group's numbers are multiplied by inverses.
 #pragma once
 
 #include "groups.cuh"
@@ -23,7 +24,7 @@ public:
     const bool is_here = g < args_.groups && first < args_.group_samples;
     const int64_t at = is_here ? g * args_.group_samples + first : 0;
     double x[kPack] = {};
-    bool has = is_here;  // with four there is no mask
+    bool has = is_here;  // with several there is no mask
     if (is_here) read(at, x);
     Moments moments;
     int from = 0;  // the lane whose first number is the pivot
@@ -42,7 +43,7 @@ public:
     double rest[kPack];
 #pragma unroll
     for (int i = 0; i < kPack; ++i) rest[i] = has ? formula::Sub(x[i], moments.pivot) : 0;
-    moments.offset = sum(rest) / static_cast<double>(moments.count > 1 ? moments.count : 1);
+    moments.offset = formula::Mul(sum(rest), share_of(moments.count, args_.share));
 #pragma unroll
     for (int i = 0; i < kPack; ++i) {
       const double to_mean = formula::Sub(rest[i], moments.offset);
@@ -54,8 +55,15 @@ public:
 
 private:
   __device__ __forceinline__ double sum(const double (&of)[kPack]) const {
-    double sum = of[0];
-    if constexpr (kPack == 4) sum = formula::Add(formula::Add(of[0], of[1]), formula::Add(of[2], of[3]));
+    double pairs[kPack];
+#pragma unroll
+    for (int i = 0; i < kPack; ++i) pairs[i] = of[i];
+#pragma unroll
+    for (int width = 1; width < kPack; width *= 2) {
+#pragma unroll
+      for (int i = 0; i < kPack; i += 2 * width) pairs[i] = formula::Add(pairs[i], pairs[i + width]);
+    }
+    double sum = pairs[0];
 #pragma unroll 1
     for (int lanes = 1; lanes < args_.team; lanes *= 2) sum = formula::Add(sum, wave_xor(sum, lanes));
     return sum;
@@ -64,25 +72,31 @@ private:
     if constexpr (kPack == 1) {
       x[0] = grid_read(args_.x, at * args_.x.row);
     } else if (args_.x.dtype == kMapF32) {
-      const uint4 bits = reinterpret_cast<const uint4*>(args_.x.data)[at / 4];
-      const uint32_t word[4] = {bits.x, bits.y, bits.z, bits.w};
+      uint4 bits[kPack / 4];
+      float number[kPack];
 #pragma unroll
-      for (int i = 0; i < 4; ++i) x[i] = static_cast<double>(__int_as_float(static_cast<int>(word[i])));
+      for (int p = 0; p < kPack / 4; ++p) bits[p] = reinterpret_cast<const uint4*>(args_.x.data)[at / 4 + p];
+      __builtin_memcpy(number, bits, sizeof(number));
+#pragma unroll
+      for (int i = 0; i < kPack; ++i) x[i] = static_cast<double>(number[i]);
     } else {
-      const uint64_t bits = static_cast<const uint64_t*>(args_.x.data)[at / 4];
+      uint64_t bits[kPack / 4];
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        x[i] = static_cast<double>(grid_widen<float>(static_cast<uint32_t>(bits >> (16 * i) & 0xffffu), args_.x.dtype));
+      for (int p = 0; p < kPack / 4; ++p) bits[p] = static_cast<const uint64_t*>(args_.x.data)[at / 4 + p];
+#pragma unroll
+      for (int i = 0; i < kPack; ++i) {
+        const auto half = static_cast<uint32_t>(bits[i / 4] >> (16 * (i % 4)) & 0xffffu);
+        x[i] = static_cast<double>(grid_widen<float>(half, args_.x.dtype));
       }
     }
   }
   __device__ __forceinline__ void write(int64_t at, bool has, const double (&x)[kPack], const Moments& moments) const {
-    const double divisor = group_divisor(args_, args_.scale == kScaleNone ? 1 : deviation_of(args_, moments));
+    const double divisor = group_divisor(args_, args_.scale == kScaleNone ? 1 : deviation(moments));
     double mean = formula::Add(moments.pivot, moments.offset);
     if (moments.count == 1 && args_.singleton == kSingletonRaw) mean = 0;
     const auto n = static_cast<double>(moments.count);
     const double factor = args_.baseline == kBaselineRloo && n > 1 ? n / (n - 1) : 1;
-    // A division takes many times a product's time. The inverse costs one rounding more, where it has all its digits.
+    // The inverse costs one rounding more, where it has all its digits.
     const double inverse = 1 / divisor;
     const bool has_inverse = inverse >= 0x1p-1022 && inverse < INFINITY;
     double advantage[kPack];
@@ -103,14 +117,26 @@ private:
       store(advantage, f16{}, uint64_t{}, at);
     }
   }
+  // 1 / number, or 1 of less than one. all: what the host made of groups of one size, if they are.
+  __device__ __forceinline__ double share_of(int64_t number, double all) const {
+    if (args_.mask.data == nullptr) return all;
+    return 1 / static_cast<double>(number > 1 ? number : 1);
+  }
+  __device__ __forceinline__ double deviation(const Moments& moments) const {
+    if (moments.count < 2) return deviation_of(args_, moments);
+    const int64_t free = args_.std == kStdUnbiased ? moments.count - 1 : moments.count;
+    return ::sqrt(formula::Mul(moments.squares, share_of(free, args_.free_share)));
+  }
   template <class T, class Bits>
-  __device__ __forceinline__ void store(const double (&advantage)[kPack], T, Bits bits, int64_t at) const {
+  __device__ __forceinline__ void store(const double (&advantage)[kPack], T, Bits, int64_t at) const {
     T element[kPack];
+    Bits bits[kPack / 4];
 #pragma unroll
     for (int i = 0; i < kPack; ++i) element[i] = Narrow<T>::of(advantage[i]);
-    static_assert(sizeof(element) == sizeof(bits), "a pack");
-    __builtin_memcpy(&bits, element, sizeof(bits));
-    reinterpret_cast<Bits*>(args_.out.data)[at / kPack] = bits;
+    static_assert(sizeof(element) == sizeof(bits), "packs of four");
+    __builtin_memcpy(bits, element, sizeof(bits));
+#pragma unroll
+    for (int p = 0; p < kPack / 4; ++p) reinterpret_cast<Bits*>(args_.out.data)[at / 4 + p] = bits[p];
   }
 
   const GroupArgs& args_;
@@ -127,6 +153,7 @@ __device__ __forceinline__ void small_groups_of(const GroupArgs& args) {
   }
 }
 __device__ __forceinline__ void small_groups(const GroupArgs& args) {
+  if (args.pack == 8) return small_groups_of<8>(args);
   if (args.pack == 4) return small_groups_of<4>(args);
   small_groups_of<1>(args);
 }
@@ -134,8 +161,9 @@ __device__ __forceinline__ void small_groups(const GroupArgs& args) {
 }  // namespace rlk::simt
 
 #define RLK_SIMT_SMALL_GROUPS(OP)                                                                    \
-  RLK_SIMT_KERNEL(rlk::simt::kGroupThreads, 6)                                                       \
+  RLK_SIMT_KERNEL(rlk::simt::kGroupThreads, 4)                                                       \
   RLK_SIMT_CAT(RLK_SIMT_IMAGE, _groups_##OP##_small)(RLK_SIMT_ARGUMENT(rlk::simt::GroupArgs) args) { \
+    rlk::simt::wait_for_earlier();                                                                   \
     rlk::simt::small_groups(args);                                                                   \
   }
 

@@ -470,10 +470,12 @@ __device__ __forceinline__ void token_totals(const TokenArgs& args) {
 #define RLK_SIMT_TOKEN_CHUNKS(PASS, in_packs, ...)                                                      \
   RLK_SIMT_KERNEL(__VA_ARGS__)                                                                          \
   RLK_SIMT_CAT(RLK_SIMT_IMAGE, _tokens_##PASS##_chunks)(RLK_SIMT_ARGUMENT(rlk::simt::TokenArgs) args) { \
+    rlk::simt::wait_for_earlier();                                                                      \
     rlk::simt::token_pass<rlk::formula::PASS, in_packs>(args);                                          \
   }                                                                                                     \
   RLK_SIMT_KERNEL(rlk::simt::kTokenTotalThreads)                                                        \
   RLK_SIMT_CAT(RLK_SIMT_IMAGE, _tokens_##PASS##_totals)(RLK_SIMT_ARGUMENT(rlk::simt::TokenArgs) args) { \
+    rlk::simt::wait_for_earlier();                                                                      \
     rlk::simt::token_totals<rlk::formula::PASS>(args);                                                  \
   }
 // Four blocks that read far ahead, or three, keep memory busy while others compute.
@@ -485,6 +487,7 @@ __device__ __forceinline__ void token_totals(const TokenArgs& args) {
   RLK_SIMT_TOKEN_PACK_PASS(PASS)                                                                       \
   RLK_SIMT_KERNEL(rlk::simt::kTokenThreads, rlk::formula::PASS::kShortBlocks)                          \
   RLK_SIMT_CAT(RLK_SIMT_IMAGE, _tokens_##PASS##_short)(RLK_SIMT_ARGUMENT(rlk::simt::TokenArgs) args) { \
+    rlk::simt::wait_for_earlier();                                                                     \
     rlk::simt::token_short_pass<rlk::formula::PASS>(args);                                             \
   }
 #define RLK_SIMT_TOKEN_PASSES(...) RLK_SIMT_EACH(RLK_SIMT_TOKEN_PASS, __VA_ARGS__)

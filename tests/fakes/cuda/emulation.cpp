@@ -357,7 +357,7 @@ void wait_for_copies(const void* barrier, const std::function<bool()>& is_over) 
 
 // Blocks from the last to the first, and so a block's waves: a device may take them in any order, and what counts on
 // that of their numbers is to be seen here.
-void run_clusters(unsigned blocks, const Dim& grid, const Dim& size, size_t shared_bytes,
+uint64_t run_clusters(unsigned blocks, const Dim& grid, const Dim& size, size_t shared_bytes,
                   const std::function<void()>& body) {
   thread_local Fibers fibers;
   Fibers& own = fibers;
@@ -405,6 +405,9 @@ void run_clusters(unsigned blocks, const Dim& grid, const Dim& size, size_t shar
     }
     run_cluster(cluster, own, count);
   }
+  uint64_t waits = 0;
+  for (const Block& block : cluster.blocks) waits += block.waits;
+  return waits;
 }
 
 void run_grid(const Dim& grid, const Dim& size, size_t shared_bytes, const std::function<void()>& body) {

@@ -27,6 +27,7 @@ struct Dim {
 struct Place {
   Dim block, block_size, grid;
   unsigned char* dynamic_shared = nullptr;
+  mutable uint64_t waits = 0;  // of threads for the kernels ahead of theirs
 };
 // What a thread knows of itself.
 struct Seat {
@@ -242,6 +243,9 @@ inline unsigned char* dynamic_shared() {
 }
 #if !defined(RLK_EMULATED_PLAIN)
 #define RLK_SIMT_APART inline
+inline void wait_for_earlier() {
+  ++emulation::seat().place->waits;
+}
 inline double inverse_root(double x) {
   return 1 / std::sqrt(x);
 }

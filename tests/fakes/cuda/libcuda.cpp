@@ -312,6 +312,23 @@ API cuLaunchKernel(void* function, unsigned grid_x, unsigned grid_y, unsigned gr
   return launch(*functions().get(function, "cuLaunchKernel"), grid, block, shared, stream, parameters,
                 "cuLaunchKernel");
 }
+// With one attribute, that the kernel may begin early.
+struct LaunchConfig {
+  unsigned grid[3], block[3], shared;
+  void* stream;
+  const int* attributes;
+  unsigned count;
+};
+API cuLaunchKernelEx(const LaunchConfig* config, void* function, void** parameters, void** extra) {
+  E(cuLaunchKernelEx);
+  constexpr int kProgrammaticStreamSerialization = 6;
+  if (parameters == nullptr || extra != nullptr || config->count != 1 ||
+      config->attributes[0] != kProgrammaticStreamSerialization) {
+    return runtime().invalid_value;
+  }
+  return launch(*functions().get(function, "cuLaunchKernelEx"), config->grid, config->block, config->shared,
+                config->stream, parameters, "cuLaunchKernelEx", config->attributes[2] != 0);
+}
 #ifdef RLK_FAKE_CUDA_MAPS
 // Matrices of 16-bit elements as tensors of one head, a sequence each: boxes of 64 columns and up to 256 rows of one of
 // them, in swizzled lines.

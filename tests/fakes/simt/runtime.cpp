@@ -71,7 +71,10 @@ std::function<void()> bind(const Function& function, const void* arguments) {
   if (starts("attention_gradients_")) return bind<AttentionGradientArgs>(function, arguments);
   if (starts("prefix_attention_")) return bind<SampleAttentionArgs>(function, arguments);
   if (starts("attention_")) return bind<AttentionArgs>(function, arguments);
-  if (function.name.find("_map_") != std::string::npos) return bind<MapArgs>(function, arguments);
+  if (function.name.find("_map_") != std::string::npos) {
+    const bool is_line = function.name.size() > 5 && function.name.compare(function.name.size() - 5, 5, "_line") == 0;
+    return is_line ? bind<MapLineArgs>(function, arguments) : bind<MapArgs>(function, arguments);
+  }
   if (function.name.find("_rows_") != std::string::npos) return bind<RowArgs>(function, arguments);
   if (function.name.find("_groups_") != std::string::npos) return bind<GroupArgs>(function, arguments);
   if (function.name.find("_scan_") != std::string::npos) return bind<ScanArgs>(function, arguments);
@@ -119,7 +122,7 @@ int find_function(Module& module, const char* name, void** out) {
 }
 
 int launch(Function& function, const unsigned grid[3], const unsigned block[3], unsigned shared, void* stream,
-           void** parameters, const char* call) {
+           void** parameters, const char* call, bool is_early) {
   const uint64_t threads = uint64_t{grid[0]} * block[0];
   if (grid[0] == 0 || grid[1] != 1 || grid[2] != 1 || block[0] == 0 || block[0] > 1024 || block[1] != 1 ||
       block[2] != 1 || threads >= vendor().grid_threads || shared > function.shared_limit ||
@@ -136,7 +139,12 @@ int launch(Function& function, const unsigned grid[3], const unsigned block[3], 
   command.run = [=, name = function.name, cluster = function.cluster] {
     const OpenMemory open;
     kernel_that_runs = name.c_str();
-    rlk::emulation::run_clusters(cluster, blocks, size, shared, thread);
+    const uint64_t waits = rlk::emulation::run_clusters(cluster, blocks, size, shared, thread);
+    if (is_early && waits < threads) {
+      violation("EARLY", name + " may begin before the kernels ahead of it are done, and " +
+                             std::to_string(threads - waits) + " of its " + std::to_string(threads) +
+                             " threads do not wait for them");
+    }
     return 0;
   };
   // What a kernel uses is not known in detail: everything, until it has run.

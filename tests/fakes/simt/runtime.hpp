@@ -68,8 +68,9 @@ Handles<std::shared_ptr<Held>>& user_objects();
 unsigned shared_bytes();  // that a block may have
 int load_module(const void* image, void** out);
 int find_function(Module& module, const char* name, void** out);
+// is_early: each of its threads waits itself for what is ahead of it in the stream.
 int launch(Function& function, const unsigned grid[3], const unsigned block[3], unsigned shared, void* stream,
-           void** parameters, const char* call);
+           void** parameters, const char* call, bool is_early = false);
 
 // What a graph keeps for its owner: an object, then a part of the graph. Of one reference, moved: nothing else is
 // known.

@@ -8,15 +8,15 @@
 extern "C" {
 void arithmetic_map_Sub_f32(rlk::simt::MapArgs);
 void arithmetic_map_Sub_f64(rlk::simt::MapArgs);
-void arithmetic_map_Sub_f32_line(rlk::simt::MapArgs);
-void arithmetic_map_Sub_half_line(rlk::simt::MapArgs);
-void arithmetic_map_Sub_f64_line(rlk::simt::MapArgs);
-void gelu_map_GeluBackward_half_line(rlk::simt::MapArgs);
+void arithmetic_map_Sub_f32_line(rlk::simt::MapLineArgs);
+void arithmetic_map_Sub_half_line(rlk::simt::MapLineArgs);
+void arithmetic_map_Sub_f64_line(rlk::simt::MapLineArgs);
+void gelu_map_GeluBackward_half_line(rlk::simt::MapLineArgs);
 void swiglu_map_SwigluBackward_f32(rlk::simt::MapArgs);
 void swiglu_map_SwigluBackward_f64(rlk::simt::MapArgs);
-void swiglu_map_SwigluBackward_f32_line(rlk::simt::MapArgs);
-void swiglu_map_SwigluBackward_half_line(rlk::simt::MapArgs);
-void swiglu_map_SwigluBackward_f64_line(rlk::simt::MapArgs);
+void swiglu_map_SwigluBackward_f32_line(rlk::simt::MapLineArgs);
+void swiglu_map_SwigluBackward_half_line(rlk::simt::MapLineArgs);
+void swiglu_map_SwigluBackward_f64_line(rlk::simt::MapLineArgs);
 }
 
 namespace rlk::simt::host {
@@ -156,7 +156,7 @@ TEST(MapTest, TwoResultsAreTheSameBitsInEveryForm) {
 
 // --- lines -----------------------------------------------------------------------------------------------------------
 
-TEST(MapTest, LinesAreWholePacksWithNothingBetweenThem) {
+TEST(MapTest, LinesAreWholePacksWithNothingBetweenThemOrBetweenTheirRows) {
   for (const Dtype dtype : kEvery) {
     SCOPED_TRACE(sdk::name_of(dtype));
     Tensor out(dtype, {6, 16}), a(dtype, {6, 16}), half(dtype, {6, 16}, {32, 1}), row(dtype, {16}), one(dtype, {}),
@@ -164,14 +164,17 @@ TEST(MapTest, LinesAreWholePacksWithNothingBetweenThem) {
     const auto line = [](const Tensor& to, const Tensor& x, const Tensor& y) {
       return arguments_of_map(MapCall({&to.abi}, {&x.abi, &y.abi}, {"out", "a", "b"}, {2})).line;
     };
-    EXPECT_EQ(line(out, a, a), 1);
-    EXPECT_EQ(line(out, half, a), 0);
-    EXPECT_EQ(line(out, a, row), 0);
-    EXPECT_EQ(line(out, a, one), 0);
-    EXPECT_EQ(line(off, a, a), 0);
-    EXPECT_EQ(line(odd, b, b), out.size == 8 ? 1 : 0);  // 90 elements
+    EXPECT_EQ(line(out, a, a), kMapLine);
+    EXPECT_EQ(line(out, half, a), kMapRows);
+    EXPECT_EQ(line(out, a, row), kMapRows);
+    EXPECT_EQ(line(half, row, half), kMapRows);
+    EXPECT_EQ(line(out, a, one), kMapNoLine);
+    EXPECT_EQ(line(off, a, a), kMapNoLine);
+    EXPECT_EQ(line(off, half, a), kMapNoLine);
+    EXPECT_EQ(line(odd, b, b), out.size == 8 ? kMapLine : kMapNoLine);  // 90 elements
     Tensor narrow(dtype == Dtype::f32 ? Dtype::bf16 : Dtype::f32, {6, 16});
-    EXPECT_EQ(line(narrow, a, a), 0);
+    EXPECT_EQ(line(narrow, a, a), kMapNoLine);
+    EXPECT_EQ(line(narrow, half, a), kMapNoLine);
   }
 }
 
@@ -185,10 +188,10 @@ TEST(MapTest, ALongLineOfMuchWorkIsTakenTwoPacksAtATimeAndHasTheSameBits) {
   const auto line = [&](MapKind kind) {
     return arguments_of_map(MapCall({&large}, {&large, &large}, {"a", "b", "c"}, {0}, kind)).line;
   };
-  EXPECT_EQ(line(MapKind::heavy), 2);
-  EXPECT_EQ(line(MapKind::numbers), 1);
+  EXPECT_EQ(line(MapKind::heavy), kMapPairs);
+  EXPECT_EQ(line(MapKind::numbers), kMapLine);
   shape[0] -= 8;
-  EXPECT_EQ(line(MapKind::heavy), 1);
+  EXPECT_EQ(line(MapKind::heavy), kMapLine);
 
   for (const Dtype dtype : {Dtype::bf16, Dtype::f16}) {
     for (const int64_t n : {8, 2048, 4096, 4104, 20000}) {
@@ -197,9 +200,9 @@ TEST(MapTest, ALongLineOfMuchWorkIsTakenTwoPacksAtATimeAndHasTheSameBits) {
       for (const Tensor* to : {&once, &twice}) {
         MapArgs args =
             arguments_of_map(MapCall({&to->abi}, {&grad.abi, &x.abi}, {"grad_x", "grad_y", "x"}, {0}, MapKind::heavy));
-        ASSERT_EQ(args.line, 1);
-        if (to == &twice) args.line = 2;
-        emulation::run_grid({2, 1, 1}, {kMapThreads, 1, 1}, 0, [=] { gelu_map_GeluBackward_half_line(args); });
+        ASSERT_EQ(args.line, kMapLine);
+        if (to == &twice) args.line = kMapPairs;
+        run_lines(&gelu_map_GeluBackward_half_line, args, 2);
       }
       EXPECT_TRUE(once.memory == twice.memory);
       EXPECT_FALSE(once.memory == once.before);
