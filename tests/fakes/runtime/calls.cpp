@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <mutex>
 #include <string_view>
 #include <unordered_map>
@@ -50,11 +51,13 @@ const char* behind(const char* text, const char* beginning) {
   }
   return text;
 }
-// As getenv, of a name in two parts, which are not put together: each call of a runtime asks.
+// As getenv, of a name in two parts, which are not put together: each call of a runtime asks several times.
 const char* variable(const char* name) {
+  const char* const beginning = runtime().variable;
+  const size_t length = std::strlen(beginning);
   for (char** at = environ; at != nullptr && *at != nullptr; ++at) {
-    const char* const own = behind(*at, runtime().variable);
-    const char* const value = own != nullptr ? behind(own, name) : nullptr;
+    if (**at != *beginning || std::strncmp(*at, beginning, length) != 0) continue;
+    const char* const value = behind(*at + length, name);
     if (value != nullptr && *value == '=') return value + 1;
   }
   return nullptr;
