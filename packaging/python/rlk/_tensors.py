@@ -101,6 +101,9 @@ class Torch:
         dtype = cls.dtypes.get(x.dtype)
         if dtype is None:
             raise InvalidArgument(f"{argument} has dtype {x.dtype}, which no operator takes. Convert it (x.to)")
+        if x.is_nested:
+            raise InvalidArgument(f"{argument} is a nested tensor. Pass its values (x.values()), and where the operator takes "
+                                  "sequences their cu_seqlens (x.offsets()); or a padded tensor (x.to_padded_tensor)")
         if x.layout is not torch.strided:
             raise InvalidArgument(f"{argument} has layout {x.layout}. Pass a strided tensor (x.to_dense())")
         if x.is_neg() or x.is_conj():
@@ -224,9 +227,14 @@ class Dlpack:
             strides = tuple(tensor.strides[i] for i in range(tensor.ndim))
         else:
             strides = row_major(shape)
+        address, size = (tensor.data or 0) + tensor.byte_offset, max(1, tensor.bits // 8)
+        if address >= 1 << 63 or address % size:
+            raise InvalidArgument(f"{argument} comes by DLPack with its data at {tensor.data or 0:#x} and a byte_offset of "
+                                  f"{tensor.byte_offset}; an address of memory is expected, a multiple of its elements' {size} "
+                                  "bytes")
         device = (CPU, 0) if tensor.device_type in _HOST else (tensor.device_type, tensor.device_id)
         # The capsule is not consumed: its own destructor ends what the producer lent.
-        return View((tensor.data or 0) + tensor.byte_offset, (tensor.code, tensor.bits), shape, strides, device, readonly,
+        return View(address, (tensor.code, tensor.bits), shape, strides, device, readonly,
                     cls, (capsule, x))
 
     @classmethod
