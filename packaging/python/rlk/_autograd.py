@@ -184,14 +184,18 @@ class Function:
         them; a plain call goes around them, with a Function of its own where there is a gradient."""
         shapes, given, differentiated = [], [], False
         if torch.is_grad_enabled():
-            for x in inputs:
-                if x is None:
-                    shapes.append(None)
-                else:
-                    shapes.append(x.shape)
-                    given.append(x)
-                    if x.requires_grad:
-                        differentiated = True
+            try:
+                for x in inputs:
+                    if x is None:
+                        shapes.append(None)
+                    else:
+                        shapes.append(x.shape)
+                        given.append(x)
+                        if x.requires_grad:
+                            differentiated = True
+            except RuntimeError:  # torch's own, of a tensor without sizes
+                Torch.refuse_nested(inputs[len(shapes)], f"{self.operator.name}: {self.operator.inputs[len(shapes)].python}")
+                raise
         if differentiated:
             function, own = (self, plan) if self.fuses is None else self.fused(inputs, plan)
             shapes = tuple(shapes)

@@ -101,9 +101,7 @@ class Torch:
         dtype = cls.dtypes.get(x.dtype)
         if dtype is None:
             raise InvalidArgument(f"{argument} has dtype {x.dtype}, which no operator takes. Convert it (x.to)")
-        if x.is_nested:
-            raise InvalidArgument(f"{argument} is a nested tensor. Pass its values (x.values()), and where the operator takes "
-                                  "sequences their cu_seqlens (x.offsets()); or a padded tensor (x.to_padded_tensor)")
+        cls.refuse_nested(x, argument)
         if x.layout is not torch.strided:
             raise InvalidArgument(f"{argument} has layout {x.layout}. Pass a strided tensor (x.to_dense())")
         if x.is_neg() or x.is_conj():
@@ -113,6 +111,12 @@ class Torch:
         except ValueError:  # "meta", say
             raise InvalidArgument(f"{argument} is on {x.device}, which has no memory that rlk could reach") from None
         return View(x.data_ptr(), dtype, tuple(x.shape), x.stride(), device, False, cls, x)
+
+    @staticmethod
+    def refuse_nested(x, argument):
+        if x.is_nested:
+            raise InvalidArgument(f"{argument} is a nested tensor. Pass its values (x.values()), and where the operator takes "
+                                  "sequences their cu_seqlens (x.offsets()); or a padded tensor (x.to_padded_tensor)")
 
     @staticmethod
     def device_of(x):
