@@ -197,7 +197,7 @@ def test_a_tensor_of_torch_that_is_not_its_memory_is_refused(batch):
     jagged = torch.nested.nested_tensor([torch.zeros(3, 4), torch.zeros(2, 4)], layout=torch.jagged)
     for x in (nested, jagged):
         for call in (rlk.ops.softmax, rlk.torch.softmax):
-            with pytest.raises(rlk.InvalidArgument, match="(x|input 0) is a nested tensor.*values|(x|input 0) has (another )?layout"):
+            with pytest.raises(rlk.InvalidArgument, match="x is a nested tensor.*values"):
                 call(x)
     with pytest.raises(rlk.InvalidArgument, match="lazily negated"):
         rlk.ops.logp(torch.complex(logits, logits).conj().imag, ids)

@@ -152,6 +152,8 @@ class Function:
             if x is not None and not isinstance(x, torch.Tensor):
                 raise ArgumentTypeError(f"{self.operator.name}: {a.python} is a {type(x).__name__}, expected a tensor of torch. "
                                         f"rlk.ops.{self.operator.name} takes others") from None
+            if x is not None:
+                Torch.refuse_nested(x, f"{self.operator.name}: {a.python}")
 
     def plan(self, params, flags, pin, numerics):
         wanted = self.required
@@ -184,18 +186,14 @@ class Function:
         them; a plain call goes around them, with a Function of its own where there is a gradient."""
         shapes, given, differentiated = [], [], False
         if torch.is_grad_enabled():
-            try:
-                for x in inputs:
-                    if x is None:
-                        shapes.append(None)
-                    else:
-                        shapes.append(x.shape)
-                        given.append(x)
-                        if x.requires_grad:
-                            differentiated = True
-            except RuntimeError:  # torch's own, of a tensor without sizes
-                Torch.refuse_nested(inputs[len(shapes)], f"{self.operator.name}: {self.operator.inputs[len(shapes)].python}")
-                raise
+            for x in inputs:
+                if x is None:
+                    shapes.append(None)
+                else:
+                    shapes.append(x.shape)
+                    given.append(x)
+                    if x.requires_grad:
+                        differentiated = True
         if differentiated:
             function, own = (self, plan) if self.fuses is None else self.fused(inputs, plan)
             shapes = tuple(shapes)

@@ -116,7 +116,7 @@ class Torch:
     def refuse_nested(x, argument):
         if x.is_nested:
             raise InvalidArgument(f"{argument} is a nested tensor. Pass its values (x.values()), and where the operator takes "
-                                  "sequences their cu_seqlens (x.offsets()); or a padded tensor (x.to_padded_tensor)")
+                                  "sequences their cu_seqlens (x.offsets()); or a padded tensor (x.to_padded_tensor)") from None
 
     @staticmethod
     def device_of(x):

@@ -161,12 +161,8 @@ Call::Call(const Operator& op, const Tensors& given) : op_(op) {
       refuse(op.name + ": a tensor of " + std::to_string(ndim) + " dimensions; at most " +
              std::to_string(RLK_MAX_NDIM) + " are possible");
     }
-    // A nested tensor calls its layout strided and has neither.
-    if (shim.aoti_torch_get_sizes(tensor, &sizes) != 0 || shim.aoti_torch_get_strides(tensor, &steps) != 0) {
-      refuse(op.name + ": input " + std::to_string(i) +
-             " is a nested tensor, or another without sizes and strides. Pass its values (x.values()), and where the "
-             "operator takes sequences their cu_seqlens (x.offsets()); or a padded tensor (x.to_padded_tensor)");
-    }
+    RLK_TORCH(aoti_torch_get_sizes, tensor, &sizes);
+    RLK_TORCH(aoti_torch_get_strides, tensor, &steps);
     RLK_TORCH(aoti_torch_get_dtype, tensor, &dtype);
     void* data = nullptr;
     if ((op.changed >> i & 1) != 0) {
