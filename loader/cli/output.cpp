@@ -15,10 +15,17 @@ int first_failure = 0;
 
 // stdio forgets why a write failed once it writes on.
 ssize_t write_own(void*, const char* bytes, size_t size) {
-  const ssize_t done = write(own_number, bytes, size);
-  if (done >= 0) return done;
-  if (first_failure == 0) first_failure = errno;
-  return 0;
+  size_t done = 0;
+  while (done < size) {
+    const ssize_t now = write(own_number, bytes + done, size - done);
+    if (now < 0 && errno == EINTR) continue;
+    if (now < 0) {
+      if (first_failure == 0) first_failure = errno;
+      break;
+    }
+    done += static_cast<size_t>(now);
+  }
+  return static_cast<ssize_t>(done);
 }
 
 }  // namespace
@@ -42,6 +49,7 @@ void keep_output() {
     close(own);
     return;
   }
+  if (isatty(own) == 1) setvbuf(file, nullptr, _IOLBF, BUFSIZ);
   own_output = file;
   own_number = own;
 }
