@@ -107,11 +107,4 @@ struct ConformanceOptions {
 // [one caller at a time per device]
 std::vector<UnitResult> run_conformance(const Target& target, const ConformanceOptions& options);
 
-// How many cases and units exist per operator, for reports and tests.
-struct CaseCount {
-  std::string op;
-  int smoke = 0, full = 0;
-};
-std::vector<CaseCount> count_cases();
-
 }  // namespace rlk::core

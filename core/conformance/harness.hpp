@@ -55,7 +55,6 @@ public:
   // The memory that the host keeps for the plan, and whether this is the first execution that has it.
   void give_persistent(rlk_run& run) const;
   bool is_shareable() const { return (info_.flags & RLK_PLAN_SHAREABLE) != 0; }
-  bool is_dynamic(size_t symbol) const { return (info_.dynamic_symbols >> symbol & 1) != 0; }
 
 private:
   friend class Harness;

@@ -4,7 +4,6 @@
 #include <iterator>
 #include <map>
 #include <mutex>
-#include <set>
 #include <stdexcept>
 #include <thread>
 #include <utility>
@@ -215,21 +214,6 @@ void run_all(const Target& target, const ConformanceOptions& options, std::vecto
   SubjectRuns(target, subjects, options).append_to(results);
 }
 
-int count(const OpDecl& decl, bool smoke) {
-  std::set<std::string> words;
-  for (size_t d = 0; d < unit_dtype_count(decl); ++d) {
-    for (size_t form = 0; form < decl.forms.size(); ++form) {
-      schedule(decl, static_cast<int>(d), static_cast<int>(form), smoke ? Extent::smoke : Extent::full, {}, 1,
-               [&](const Case& c, Stage) {
-                 ConcreteCall call;
-                 if (resolve(c, call)) words.insert(describe(c, call));
-                 return std::vector<std::string>{""};
-               });
-    }
-  }
-  return static_cast<int>(words.size());
-}
-
 }  // namespace
 }  // namespace conformance
 
@@ -253,14 +237,6 @@ std::vector<UnitResult> run_conformance(const Target& target, const ConformanceO
 bool is_put_off(const std::vector<UnitResult>& units, const std::string& op) {
   return std::any_of(units.begin(), units.end(),
                      [&](const UnitResult& unit) { return unit.op == op && unit.reason_code == kPutOff; });
-}
-
-std::vector<CaseCount> count_cases() {
-  std::vector<CaseCount> counts;
-  for (const OpDecl& decl : declarations()) {
-    counts.push_back({decl.name, conformance::count(decl, true), conformance::count(decl, false)});
-  }
-  return counts;
 }
 
 }  // namespace rlk::core

@@ -139,10 +139,6 @@ struct Request {
 
   const View& operator[](int input) const { return inputs[static_cast<size_t>(input)]; }
   bool wants(int output) const { return (wanted >> output & 1) != 0; }
-  template <typename Params>
-  const Params& params_as() const {
-    return *static_cast<const Params*>(params);
-  }
 };
 struct Answer {
   std::vector<Output> outputs;  // one per declared output

@@ -1,4 +1,6 @@
 // rlk.h: operators.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -39,16 +41,16 @@ rlk_status options_of(const rlk_call_options* given, core::CallOptions* out, rlk
 }
 
 std::string near_names(std::string_view name) {
-  std::string near, all;
+  std::string near;
   for (const OpDecl& decl : core::declarations()) {
-    all += (all.empty() ? "" : ", ") + std::string(decl.name);
     const std::string_view candidate = decl.name;
     if (core::slips_between(name, candidate) <= 2 ||
         (!name.empty() && candidate.find(name) != std::string_view::npos)) {
       near += (near.empty() ? "" : ", ") + std::string(decl.name);
     }
   }
-  return near.empty() ? "operators are " + all : "did you mean " + near + "?";
+  return near.empty() ? fmt::format("rlk-plugins ops lists the {}", core::declarations().size())
+                      : "did you mean " + near + "?";
 }
 
 }  // namespace rlk::loader

@@ -24,7 +24,7 @@ void add_reason(const core::UnitResult& unit, std::string* reasons) {
 
 rlk_status Process::check_required(rlk_error* error) {
   const auto required = environment_.get("RLK_REQUIRE");
-  if (!required) return RLK_OK;
+  if (!required || required->empty()) return RLK_OK;
   return require(*required, environment_.origin("RLK_REQUIRE") + "=" + *required, 0, error);
 }
 
@@ -36,6 +36,9 @@ rlk_status Process::require(const std::string& wanted, const std::string& who, d
   if (!wait_for_search_until(deadline))
     return core::failf(error, RLK_TIMEOUT, "%s: the plugins were not found within %g s", who.c_str(), seconds);
   const std::vector<Required> all = required_of(wanted);
+  if (all.empty())
+    return core::failf(error, RLK_INVALID_ARGUMENT,
+                       "%s: names no backend; expected some, as cuda or cuda:logp,attention", who.c_str());
   for (const auto& [backend, operators] : all) {
     for (const std::string& op : operators) {
       if (core::find_declaration(op) != nullptr) continue;

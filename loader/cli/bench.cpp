@@ -7,6 +7,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "core/conformance/conformance.hpp"
 #include "loader/cli/child.hpp"
 #include "loader/cli/data.hpp"
 #include "loader/cli/measure.hpp"
@@ -146,8 +147,17 @@ size_t remember(const std::vector<Row>& rows) {
   return count;
 }
 
-// explain() names no implementation of an operator that rlk has not tried yet. A pinned call waits until rlk has.
-void call_once(Execution* execution) {
+// explain() names no implementation of an operator that rlk has not tried yet. A pinned call waits until rlk has, which
+// takes minutes for some operators.
+void call_once(Session* session, Execution* execution) {
+  const auto explained = nlohmann::json::parse(session->explain_json(execution->call(), execution->options()));
+  for (const auto& candidate : explained["candidates"]) {
+    if (candidate["reason_code"] != core::kWaiting) continue;
+    std::fprintf(stderr,
+                 "rlk-plugins bench: %s is tried on %s first, once for this file and device; that may take minutes\n",
+                 explained.value("op", "").c_str(), session->backend().c_str());
+    break;
+  }
   execution->enqueue();
   execution->finish();
 }
@@ -159,7 +169,7 @@ Row measure(Session* session, const OpCall& call, const Arrays& inputs, const st
   try {
     session->open(backend);
     Execution execution(session, call, &inputs, pin, numerics);
-    call_once(&execution);
+    call_once(session, &execution);
     const std::string explained = session->explain_json(execution.call(), execution.options());
     row.implementation = chosen_of(explained);
     row.staged = staged_cost_of(explained);
@@ -281,7 +291,7 @@ void measure_all(Session* session, const OpCall& call, const Arrays& inputs, con
   try {
     session->open(backend);
     Execution execution(session, call, &inputs, backend, numerics);
-    call_once(&execution);
+    call_once(session, &execution);
     pins = candidates_of(session, call, execution.options());
   } catch (const std::exception&) {
     // measure() says why

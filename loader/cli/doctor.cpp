@@ -157,8 +157,11 @@ void check_plugins(const Environment& environment, const Judgement& judgement, C
     checks->push_back({Status::problem, "plugins", judgement.trouble,
                        "find the culprit by RLK_PLUGINS_DISABLE and report it to its vendor"});
   }
+  const std::vector<std::string> variables = variable_names();
   for (const auto& [name, value] : environment.values) {
     if (value.empty() || (name != "RLK_BACKEND" && name.rfind("RLK_OP_", 0) != 0)) continue;
+    // Of a variable that nothing reads check_environment says so, and no call goes anywhere by it.
+    if (std::find(variables.begin(), variables.end(), name) == variables.end()) continue;
     std::vector<std::string> known;
     for (const PluginRecord& record : judgement.records) {
       for (const std::string& each : {record.backend, record.id})

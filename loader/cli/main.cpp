@@ -94,9 +94,9 @@ int answer(std::vector<std::string> words) {
 bool has_arrived() {
   errno = 0;
   if (std::fflush(output()) == 0 && std::ferror(output()) == 0) return true;
-  // A write that failed before the last one left no reason behind.
-  std::fprintf(stderr, "rlk-plugins: standard output was not written whole%s%s\n", errno != 0 ? ": " : "",
-               errno != 0 ? std::strerror(errno) : "");
+  const int why = output_failure() != 0 ? output_failure() : errno;
+  std::fprintf(stderr, "rlk-plugins: standard output was not written whole%s%s\n", why != 0 ? ": " : "",
+               why != 0 ? std::strerror(why) : "");
   return false;
 }
 

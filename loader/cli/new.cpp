@@ -63,6 +63,29 @@ fs::path prefix() {
   return fs::read_symlink("/proc/self/exe", error).parent_path().parent_path();
 }
 
+// The package that find_package(rlk) reads, in any library folder below.
+bool has_package(const fs::path& folder) {
+  std::error_code error;
+  for (const fs::path& base : {folder / "lib", folder / "lib64"}) {
+    if (fs::exists(base / "cmake/rlk/rlkConfig.cmake", error)) return true;
+    for (const fs::directory_entry& entry : fs::directory_iterator(base, error))
+      if (fs::exists(entry.path() / "cmake/rlk/rlkConfig.cmake", error)) return true;
+  }
+  return false;
+}
+
+// The folder where the new plugin's CMake finds rlk. A build tree is none: `install` is the command that makes one.
+fs::path package_prefix(std::string* install) {
+  const fs::path own = prefix();
+  if (has_package(own)) return own;
+  std::error_code error;
+  if (!fs::exists(own / "CMakeCache.txt", error)) return "/where/rlk/is/installed";
+  const fs::path installed = own.parent_path() / "install";
+  *install =
+      fmt::format("  cmake --install {} --prefix {}\n", shell_word(own.string()), shell_word(installed.string()));
+  return installed;
+}
+
 // Of the plugin, or with "_wheel" what makes a wheel of it.
 fs::path find_template(const std::string& suffix) {
   std::error_code error;
@@ -90,7 +113,11 @@ void copy_template(const fs::path& source, const std::string& name, const fs::pa
 }
 
 void check_name(const std::string& name) {
-  bool good = name.size() <= 64 && std::isalpha(static_cast<unsigned char>(name.empty() ? '0' : name[0])) != 0;
+  constexpr size_t kMost = 64;
+  if (name.size() > kMost)
+    throw UsageError(fmt::format("new {}...: the name has {} characters; at most {} are possible", name.substr(0, 16),
+                                 name.size(), kMost));
+  bool good = std::isalpha(static_cast<unsigned char>(name.empty() ? '0' : name[0])) != 0;
   for (const char c : name) good = good && ((c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_');
   if (!good) throw UsageError("new " + name + ": expected a name of a-z, 0-9 and _ that begins with a letter");
 }
@@ -176,9 +203,11 @@ int run_new(const Arguments& arguments) {
   for (const std::string& file : files) std::fprintf(output(), "%s\n", file.c_str());
   const std::string folder = target.string();
   const std::string build = shell_word(folder + "/build");
-  std::string next = fmt::format("\nnext:\n  cmake -S {} -B {} {} && cmake --build {}\n  rlk-plugins conformance {}\n",
-                                 shell_word(folder), build, shell_word("-DCMAKE_PREFIX_PATH=" + prefix().string()),
-                                 build, shell_word(fmt::format("{}/build/librlk_plugin_{}.so", folder, name)));
+  std::string install;
+  const std::string found = shell_word("-DCMAKE_PREFIX_PATH=" + package_prefix(&install).string());
+  std::string next = fmt::format(
+      "\nnext:\n{}  cmake -S {} -B {} {} && cmake --build {}\n  rlk-plugins conformance {}\n", install,
+      shell_word(folder), build, found, build, shell_word(fmt::format("{}/build/librlk_plugin_{}.so", folder, name)));
   if (arguments.has("wheel"))
     next += fmt::format("  pip wheel --no-deps --no-build-isolation -w {} {}\n", shell_word(folder + "/dist"),
                         shell_word(folder + "/"));

@@ -70,7 +70,7 @@ std::string limits_text(const OpDecl& decl, const ArgDecl& output) {
 // A terminal's width; for a file or a pipe what declarations keep to.
 size_t line() {
   constexpr size_t kOfDeclarations = 130;
-  return isatty(fileno(output())) != 0 ? line_width() : kOfDeclarations;
+  return isatty(output_number()) != 0 ? line_width() : kOfDeclarations;
 }
 
 void print_arguments(const OpDecl& decl, bool inputs) {
@@ -216,7 +216,7 @@ int run_ops(const Arguments& arguments) {
   });
   Table table({"operator", "family", "summary"});
   for (const OpDecl* decl : sorted) table.row({decl->name, decl->family, decl->summary});
-  if (isatty(fileno(output())) != 0) table.wrap(2, 0, line());  // a file or a pipe has one line for each operator
+  if (isatty(output_number()) != 0) table.wrap(2, 0, line());  // a file or a pipe has one line for each operator
   table.print();
   return kFine;
 }

@@ -152,6 +152,7 @@ std::string nearest(std::string_view word, const std::vector<std::string>& names
 }
 
 std::string suggestion(std::string_view word, const std::vector<std::string>& names, const char* list) {
+  if (names.empty()) return "; there is none";
   const std::string near = nearest(word, names);
   if (!near.empty()) return ", did you mean '" + near + "'?";
   const std::string_view stem = word.substr(0, word.find('_'));

@@ -16,5 +16,9 @@ void keep_output();
 
 // The command's own standard output. [one thread at a time]
 std::FILE* output();
+// Its descriptor, for questions about a terminal.
+int output_number();
+// Why its first write that failed did, as errno; 0: none did, or it is not known.
+int output_failure();
 
 }  // namespace rlk::cli

@@ -1,6 +1,7 @@
 // `rlk-plugins quarantine`: what failed at run time and is switched off, with its evidence; and using it again.
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <ctime>
 #include <nlohmann/json.hpp>
@@ -11,6 +12,7 @@
 #include "loader/cli/output.hpp"
 #include "loader/cli/table.hpp"
 #include "loader/cli/verbs.hpp"
+#include "loader/discover/discover.hpp"
 #include "loader/discover/environment.hpp"
 #include "loader/store/quarantine.hpp"
 
@@ -73,6 +75,18 @@ loader::Store store_of_process() {
       [](bool, const std::string& text) { std::fprintf(stderr, "rlk-plugins: %s\n", printable(text).c_str()); });
 }
 
+// Throws where neither an entry nor a file has that id.
+void require_known(const std::string& id, const std::vector<QuarantineEntry>& entries) {
+  std::vector<std::string> ids = {"cpu"};
+  for (const QuarantineEntry& entry : entries) ids.push_back(entry.id);
+  for (const auto& record : loader::discover(loader::Environment::of_process(), {{}, loader::default_folders()}))
+    if (!record.is_place) ids.push_back(record.id);
+  if (std::find(ids.begin(), ids.end(), id) != ids.end()) return;
+  std::sort(ids.begin(), ids.end());
+  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+  throw UsageError(fmt::format("quarantine clear {}: no plugin is called so{}", id, suggestion(id, ids)));
+}
+
 int run_quarantine(const Arguments& arguments) {
   const std::string action = arguments.operand(0), id = arguments.operand(1);
   if (action != "ls" && action != "clear") throw UsageError("quarantine " + action + ": expected ls or clear");
@@ -82,6 +96,7 @@ int run_quarantine(const Arguments& arguments) {
   loader::QuarantineList quarantine(&store);
   quarantine.add_breadcrumbs();
   if (action == "ls") return list(store, quarantine.in_force(), arguments.json());
+  if (!id.empty()) require_known(id, quarantine.in_force());
   std::vector<std::string> staying;
   const size_t cleared = quarantine.clear(id, &staying);
   if (arguments.json()) {

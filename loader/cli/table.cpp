@@ -47,7 +47,7 @@ std::vector<std::string> pieces_of(const std::string& text, size_t limit) {
 }  // namespace
 
 bool standard_output_is_terminal() {
-  return isatty(fileno(output())) == 1;
+  return isatty(output_number()) == 1;
 }
 
 std::string coloured(std::string_view text, Tone tone) {
@@ -65,7 +65,7 @@ std::string printable(std::string_view text) {
 
 size_t line_width() {
   winsize size = {};
-  if (ioctl(fileno(output()), TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return kWidestLine;
+  if (ioctl(output_number(), TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return kWidestLine;
   return std::clamp<size_t>(size.ws_col, kNarrowestLine, kWidestLine);
 }
 

@@ -31,7 +31,6 @@ constexpr rlk_log_service kLog = {sizeof(rlk_log_service), 0, &write_log};
 // ---- memory: the size stands in front of the block, one alignment unit long
 
 constexpr uint64_t kAlignment = 64;
-std::atomic<uint64_t> bytes_in_use{0};
 HostAllocator embedder;  // set before the first allocation
 
 uint64_t whole_block(uint64_t bytes) {
@@ -45,7 +44,6 @@ void* allocate(void*, uint64_t bytes) {
       embedder.allocate != nullptr ? embedder.allocate(embedder.context, whole) : std::aligned_alloc(kAlignment, whole);
   if (block == nullptr) return nullptr;
   std::memcpy(block, &bytes, sizeof(bytes));
-  bytes_in_use.fetch_add(bytes, std::memory_order_relaxed);
   return static_cast<char*>(block) + kAlignment;
 }
 
@@ -54,7 +52,6 @@ void deallocate(void*, void* memory) {
   void* block = static_cast<char*>(memory) - kAlignment;
   uint64_t bytes = 0;
   std::memcpy(&bytes, block, sizeof(bytes));
-  bytes_in_use.fetch_sub(bytes, std::memory_order_relaxed);
   if (embedder.deallocate != nullptr) {
     embedder.deallocate(embedder.context, block, whole_block(bytes));
   } else {
@@ -164,10 +161,6 @@ void set_kernel_cache(KernelCache cache) {
 
 void set_host_allocator(const HostAllocator& allocator) {
   embedder = allocator;
-}
-
-uint64_t host_bytes_in_use() {
-  return bytes_in_use.load(std::memory_order_relaxed);
 }
 
 }  // namespace rlk::loader

@@ -35,7 +35,4 @@ struct HostAllocator {
 };
 void set_host_allocator(const HostAllocator& allocator);  // [before any plugin is given the services]
 
-// Bytes that plugins hold through rlk.allocate. [thread-safe]
-uint64_t host_bytes_in_use();
-
 }  // namespace rlk::loader

@@ -147,11 +147,4 @@ constexpr bool is_absence(const Reason& why) {
          why.code == reason::kRuntimeLibraryMissing.code;
 }
 
-// The entry of a code, or null for a code that is not the loader's own (a plugin may bring its own codes).
-constexpr const Reason* find_reason(std::string_view code) {
-  for (const Reason& entry : kReasons)
-    if (entry.code == code) return &entry;
-  return nullptr;
-}
-
 }  // namespace rlk::loader

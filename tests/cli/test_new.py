@@ -36,15 +36,20 @@ class New(command.Case):
     def test_the_next_commands_can_be_copied(self):
         folder = self.path("my plugin")
         lines = [shlex.split(line) for line in self.output("new", "zenith", "--folder", folder, "--wheel").splitlines()]
-        self.assertEqual([line[:5] for line in lines if line[:1] == ["cmake"]],
-                         [["cmake", "-S", folder, "-B", folder + "/build"]])
+        install, configure = [line for line in lines if line[:1] == ["cmake"]]
+        self.assertEqual(configure[:5], ["cmake", "-S", folder, "-B", folder + "/build"])
+        # The command under test is one of a build tree, where find_package(rlk) finds nothing.
+        self.assertEqual(install[:2] + install[3:4], ["cmake", "--install", "--prefix"])
+        self.assertTrue(os.path.exists(os.path.join(install[2], "CMakeCache.txt")))
+        self.assertEqual(configure[5], "-DCMAKE_PREFIX_PATH=" + install[4])
+        self.assertNotEqual(install[2], install[4])
         self.assertIn(["rlk-plugins", "conformance", folder + "/build/librlk_plugin_zenith.so"], lines)
         self.assertEqual([line[-1] for line in lines if line[:1] == ["pip"]], [folder + "/"])
 
     def test_names_that_are_no_identifiers_are_refused(self):
         for name in ("Acme", "9lives", "a-b", "../x", "", "a/b"):
             self.assertIn("expected a name of a-z", self.usage_error("new", name))
-
+        self.assertIn("the name has 300 characters; at most 64", self.usage_error("new", "a" * 300))
 
     def test_names_that_clash_are_refused(self):
         for name in ("cpu", "cuda"):

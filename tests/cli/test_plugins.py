@@ -45,6 +45,14 @@ class Good(command.Case):
         [golden] = [plugin for plugin in self.json("list", **lazy)["plugins"] if plugin["id"] == "golden"]
         self.assertGreater(golden["ops"]["waiting"], 0)
 
+    def test_bench_says_that_an_operator_is_being_tried(self):
+        self.add_plugin("golden")
+        lazy = {"RLK_VERIFY": "lazy", "RLK_CACHE_DIR": self.path("bench")}
+        words = ("bench", "logp", "--shape", "N=4,V=64", "--seconds", "0.02", "--backend", "golden")
+        said = "rlk-plugins bench: logp is tried on golden first"
+        self.assertEqual(self.run_command(*words, **lazy).stderr.count(said), 1)
+        self.assertNotIn(said, self.run_command(*words, **lazy).stderr)
+
     def test_a_call_can_be_pinned_to_it(self):
         self.add_plugin("golden")
         command.write_npy(self.path("a.npy"), "<f4", (3,), [1, 2, 3])
@@ -428,7 +436,8 @@ class LaterFaults(command.Case):
         self.assertIn("EXCEPTION", self.fault(code=1)["reason"])
         self.output("quarantine", "clear")
         self.assertIn("nothing is quarantined", self.output("quarantine", "ls"))
-        self.assertIn("nothing of 'fualt' is quarantined", self.output("quarantine", "clear", "fualt"))
+        self.assertIn("nothing of 'fault' is quarantined", self.output("quarantine", "clear", "fault"))
+        self.assertIn("no plugin is called so, did you mean 'fault'?", self.usage_error("quarantine", "clear", "fualt"))
 
 
 class OddPlaces(command.Case):

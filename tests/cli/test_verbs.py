@@ -245,6 +245,11 @@ class Questions(command.Case):
                 self.assertIn(status, [check["status"] for check in checks if check["subject"] == name])
                 self.assertIn(value, "".join(check["text"] for check in checks if check["subject"] == name))
 
+    def test_doctor_says_one_thing_of_a_variable_of_no_operator(self):
+        checks = self.json("doctor", RLK_OP_NOSUCH="cuda")["checks"]
+        self.assertEqual([c["text"] for c in checks if c["subject"] == "RLK_OP_NOSUCH"],
+                         ["is set, but rlk reads no such variable"])
+
     def test_every_verb_tells_a_misspelt_value(self):
         for words in (("list",), ("ops", "add"), ("explain", "add"), ("cache", "ls")):
             with self.subTest(words=words):
@@ -388,6 +393,7 @@ class Usage(command.Case):
             (("conformance", "/nonexistent.so"), "no such file"),
             (("conformance", "cpo"), "no such file"),
             (("bench", "logp", "--seconds", "-1"), "expected a positive number"),
+            (("explain", "sum", "--param", "x=1"), "sum has no parameter 'x'; there is none"),
             (("run", "logp"), "--input logits=FILE.npy --input ids=FILE.npy"),
             (("run", "logp", "--input", "logit=x.npy"), "did you mean 'logits'?"),
             (("run", "logp", "--input", "logits"), "expected NAME=VALUE"),
@@ -414,11 +420,11 @@ class Usage(command.Case):
 
     def test_output_that_cannot_be_written_is_an_error(self):
         environment = dict(os.environ, RLK_CACHE_DIR=self.cache, RLK_PLUGIN_PATH=self.plugins)
-        for words in (["ops"], ["ops", "--help"], ["--help"], ["--version"], ["help", "--json"]):
+        for words in (["ops"], ["ops", "--json"], ["report"], ["ops", "--help"], ["--help"], ["--version"], ["help", "--json"]):
             with self.subTest(words=words), open("/dev/full", "w") as full:
                 done = subprocess.run([command.COMMAND, *words], env=environment, stdout=full, stderr=subprocess.PIPE)
                 self.assertEqual(done.returncode, 1)
-                self.assertIn("standard output was not written whole", done.stderr.decode())
+                self.assertIn("standard output was not written whole: No space left on device", done.stderr.decode())
 
 
 if __name__ == "__main__":

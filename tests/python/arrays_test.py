@@ -193,6 +193,12 @@ def test_a_tensor_of_torch_that_is_not_its_memory_is_refused(batch):
         rlk.ops.logp(logits.clone().requires_grad_(), ids)
     with pytest.raises(rlk.InvalidArgument, match="logits has layout torch.sparse_coo"):
         rlk.ops.logp(logits.to_sparse(), ids)
+    nested = torch.nested.nested_tensor([torch.zeros(3, 4), torch.zeros(2, 4)])
+    jagged = torch.nested.nested_tensor([torch.zeros(3, 4), torch.zeros(2, 4)], layout=torch.jagged)
+    for x in (nested, jagged):
+        for call in (rlk.ops.softmax, rlk.torch.softmax):
+            with pytest.raises(rlk.InvalidArgument, match="x is a nested tensor.*values"):
+                call(x)
     with pytest.raises(rlk.InvalidArgument, match="lazily negated"):
         rlk.ops.logp(torch.complex(logits, logits).conj().imag, ids)
     with pytest.raises(rlk.InvalidArgument, match="logits is on meta, which has no memory"):
@@ -238,4 +244,19 @@ def test_dimensions_without_sizes_are_refused(dimensions, shape):
             return new(ctypes.addressof(managed), b"dltensor", None)
 
     with pytest.raises(rlk.InvalidArgument, match=f"x comes by DLPack with {dimensions} dimensions"):
+        rlk.ops.relu(Wrong())
+
+
+@pytest.mark.parametrize("offset", [2**63, 2**64 - 4, 2])
+def test_an_offset_that_leads_to_no_address_of_an_element_is_refused(offset):
+    numbers = np.arange(4, dtype=np.float32)
+    managed = _Managed(numbers.ctypes.data, 1, 0, 1, 2, 32, 1, (ctypes.c_int64 * 1)(2), None, offset)
+    new = ctypes.pythonapi.PyCapsule_New
+    new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+
+    class Wrong:
+        def __dlpack__(self):
+            return new(ctypes.addressof(managed), b"dltensor", None)
+
+    with pytest.raises(rlk.InvalidArgument, match=f"byte_offset of {offset}; an address of memory is expected"):
         rlk.ops.relu(Wrong())

@@ -179,6 +179,9 @@ def test_a_bad_value_is_a_data_error_that_names_its_row_and_is_told_once(batch):
     with pytest.raises(rlk.DataError, match=rf"row 3 has the id {V}") as caught:
         rlk.ops.logp(logits, ids, outputs={"logp": out})
     assert isinstance(caught.value, ValueError) and caught.value.status == -4
+    assert "what depends on it is NaN (" in str(caught.value)  # none of logp's outputs can be integers
+    with pytest.raises(rlk.DataError, match="NaN, in integers 0"):
+        rlk.ops.gather(np.arange(6).reshape(2, 3), np.array([[1], [7]]))
     assert np.isnan(out[3]) and np.isfinite(np.delete(out, 3)).all()
     ids[3] = 0
     assert np.isfinite(rlk.ops.logp(logits, ids)).all()
@@ -348,3 +351,19 @@ def test_a_forked_process_calls():
                "if pid == 0: os._exit(0 if np.array_equal(rlk.ops.whiten(x), want) else 3)\n"
                "raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))\n")
     assert subprocess.run([sys.executable, "-c", program], timeout=120, check=False).returncode == 0
+
+
+def test_a_text_that_c_would_cut_is_refused():
+    x = np.ones(3, np.float32)
+    for call in (lambda: rlk.ops.relu(x, pin="cpu\0x"), lambda: rlk.require("cpu\0x"), lambda: rlk.explain("relu\0x", x),
+                 lambda: rlk.runtime().stream("cpu\0x"), lambda: rlk.runtime().device_count("cpu\0x")):
+        with pytest.raises(rlk.InvalidArgument, match=r"cpu\\x00x|relu\\x00x"):
+            call()
+
+
+def test_a_number_of_hundreds_of_digits_is_told_by_its_size(batch):
+    for value in (10**400, 10**5000):
+        with pytest.raises(rlk.InvalidArgument, match=f"temperature is an integer of {value.bit_length()} bits"):
+            rlk.ops.logp(*batch, temperature=value)
+        with pytest.raises(rlk.InvalidArgument, match="ignore_index is an integer of"):
+            rlk.ops.logp(*batch, ignore_index=value)

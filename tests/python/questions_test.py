@@ -149,3 +149,22 @@ def test_a_reload_that_changes_something_tells_who_asked_to_be_told(monkeypatch)
     assert rlk.reload()["changes"] == [] and told == []
     _runtime.note_reload()
     assert told == [1]
+
+
+def test_what_was_not_timed_is_not_told_as_0(batch):
+    report = rlk.explain("logp", *batch)
+    assert report["candidates"][0]["measured_us"] == 0
+    assert str(report).splitlines()[2].endswith("-")
+
+
+def test_nothing_is_not_required():
+    for wanted in ("", ","):
+        with pytest.raises(rlk.InvalidArgument, match="names no backend; expected some"):
+            rlk.require(wanted)
+
+
+def test_an_unknown_operator_is_answered_with_a_near_name_and_not_with_all():
+    with pytest.raises(rlk.NotFound, match="there is no operator 'lgop'; did you mean logp"):
+        rlk.explain("lgop")
+    with pytest.raises(rlk.NotFound, match=r"'nothing_like_it'; rlk-plugins ops lists the \d+$"):
+        rlk.explain("nothing_like_it")

@@ -97,6 +97,20 @@ std::string name_of(const ArgDecl* arg) {
   return arg != nullptr ? fmt::format("'{}'", arg->name) : "an input";
 }
 
+bool may_be_integer(const OpDecl& op, const DtypeExpr& expr) {
+  if (expr.kind == DtypeExpr::Kind::fixed) return !is_floating(expr.dtype);
+  if (expr.kind == DtypeExpr::Kind::accumulate) return false;
+  const auto& choices = op.dtypes[static_cast<size_t>(expr.variable)].choices;
+  return std::any_of(choices.begin(), choices.end(),
+                     [&](const DtypeExpr& choice) { return may_be_integer(op, choice); });
+}
+
+// In some output that does not replace an input: integers cannot be NaN.
+bool may_give_integers(const OpDecl& op) {
+  return std::any_of(op.outputs.begin(), op.outputs.end(),
+                     [&](const ArgDecl& output) { return may_be_integer(op, output.dtype); });
+}
+
 std::string bad_lengths(const Words& words, const std::string& row, const std::string& value, const ArgDecl* arg) {
   if (arg != nullptr && arg->domain.kind == Domain::length) {
     return fmt::format(
@@ -167,7 +181,8 @@ std::string describe(const rlk_data_error& error, const std::string& stream_name
                   " to ignore the row";
         }
       }
-      text += ". Correct the id; what depends on it is NaN, in integers 0";
+      text += ". Correct the id; what depends on it is NaN";
+      if (may_give_integers(op)) text += ", in integers 0";
       break;
     }
     case RLK_DATA_NO_FINITE_LOGIT:

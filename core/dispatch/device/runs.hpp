@@ -39,21 +39,4 @@ rlk_status for_each_run(const rlk_tensor& tensor, Visit&& visit) {
   }
 }
 
-// The stretches that for_each_run visits; 0 for an empty tensor.
-inline uint64_t count_runs(const rlk_tensor& tensor) {
-  uint64_t runs = 0;
-  int64_t run = 1;
-  bool inner = true;
-  for (int32_t d = tensor.ndim - 1; d >= 0; --d) {
-    if (tensor.shape[d] == 0) return 0;
-    inner = inner && (tensor.shape[d] == 1 || tensor.strides[d] == run);
-    if (inner) {
-      run *= tensor.shape[d];
-      continue;
-    }
-    runs = (runs == 0 ? 1 : runs) * static_cast<uint64_t>(tensor.shape[d]);
-  }
-  return runs == 0 ? 1 : runs;
-}
-
 }  // namespace rlk::core

@@ -157,6 +157,8 @@ class Function:
             if x is not None and not isinstance(x, torch.Tensor):
                 raise ArgumentTypeError(f"{self.operator.name}: {a.python} is a {type(x).__name__}, expected a tensor of torch. "
                                         f"rlk.ops.{self.operator.name} takes others") from None
+            if x is not None:
+                Torch.refuse_nested(x, f"{self.operator.name}: {a.python}")
 
     def plan(self, params, flags, pin, numerics):
         wanted = self.required

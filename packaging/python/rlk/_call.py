@@ -215,24 +215,24 @@ class Operator:
                                       f"Pass {p.python}.item()")
             if p.type == "enum":
                 if not isinstance(value, str) or value not in p.values:
-                    raise InvalidArgument(f"{self.name}: {p.python} is {value!r}, expected one of {', '.join(p.values)}")
+                    raise InvalidArgument(f"{self.name}: {p.python} is {told(value)}, expected one of {', '.join(p.values)}")
                 value = p.values.index(value)
             elif p.type == "i64":
                 try:
                     value = int(operator.index(value))
                 except (TypeError, ValueError, RuntimeError):
-                    raise ArgumentTypeError(f"{self.name}: {p.python} is {value!r}, expected an integer") from None
+                    raise ArgumentTypeError(f"{self.name}: {p.python} is {told(value)}, expected an integer") from None
                 if not -2**63 <= value < 2**63:
-                    raise InvalidArgument(f"{self.name}: {p.python} is {value}, which 64 bits do not hold")
+                    raise InvalidArgument(f"{self.name}: {p.python} is {told(value)}, which 64 bits do not hold")
             else:
                 try:
                     if isinstance(value, (str, bytes, bytearray)):  # float would read them
                         raise TypeError
                     value = float(value)
                 except (TypeError, ValueError, RuntimeError):  # the last is torch's for a tensor of several elements
-                    raise ArgumentTypeError(f"{self.name}: {p.python} is {value!r}, expected a number") from None
+                    raise ArgumentTypeError(f"{self.name}: {p.python} is {told(value)}, expected a number") from None
                 except OverflowError:
-                    raise InvalidArgument(f"{self.name}: {p.python} is {value}, which 64 bits do not hold") from None
+                    raise InvalidArgument(f"{self.name}: {p.python} is {told(value)}, which 64 bits do not hold") from None
             codes.append(value)
         return codes
 
@@ -276,6 +276,8 @@ class Operator:
         """The names of the classes of numerics; refuses a pin that is no word."""
         if pin is not None and not isinstance(pin, str):
             raise InvalidArgument(f"{self.name}: pin is {pin!r}, expected a backend or backend:implementation, a word")
+        if pin is not None:
+            errors.word(pin, f"{self.name}: pin")
         try:
             return (numerics,) if isinstance(numerics, str) else tuple(numerics or ())
         except TypeError:
@@ -421,6 +423,14 @@ def unpickled(operator, names, values):
     """A result that was pickled, of the class that this process has for it."""
     from rlk import ops
     return ops.operators[operator].result(dict(zip(names, values)))
+
+
+def told(value):
+    """A value in a text; of a huge integer its size, since Python refuses some thousands of digits."""
+    if isinstance(value, int) and value.bit_length() > 256:
+        return f"an integer of {value.bit_length()} bits"
+    text = repr(value)
+    return text if len(text) <= 120 else text[:117] + "..."
 
 
 def key_of(params):

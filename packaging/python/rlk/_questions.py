@@ -67,7 +67,7 @@ def require(wanted, timeout=None, runtime=None):
     are tried when a call first asks for them, and behind; until then the next implementation serves. Raises NotFound for a
     backend without a device, Unsupported for an operator that is not there or did not pass its test, Timeout after
     `timeout` seconds (None: no limit)."""
-    errors.check(_runtime.library().rlk_runtime_require, (runtime or _runtime.runtime())._alive(), wanted.encode(),
+    errors.check(_runtime.library().rlk_runtime_require, (runtime or _runtime.runtime())._alive(), errors.word(wanted, "require"),
                  float(timeout or 0))
 
 
@@ -108,7 +108,7 @@ def explain(op, *inputs, **arguments) -> "documents.Explain":
     from rlk import ops
     name = op if isinstance(op, str) else op.__name__
     if name not in ops.operators:
-        errors.check(_runtime.library().rlk_op_find, name.encode(), ctypes.c_void_p())
+        errors.check(_runtime.library().rlk_op_find, errors.word(name, "explain"), ctypes.c_void_p())
         raise errors.NotFound(f"rlk.ops has no operator {name!r}; it was generated for another librlk")
     operator = ops.operators[name]
     bound = inspect.signature(getattr(ops, name)).bind(*inputs, **arguments)
@@ -120,8 +120,8 @@ def explain(op, *inputs, **arguments) -> "documents.Explain":
     stream = operator.stream_for(call, given["stream"])
     document = _document(_runtime.library().rlk_explain_json, stream.handle, operator.handle, call.params, call.inputs,
                          len(operator.inputs), call.outputs, len(operator.outputs), call.options)
-    rows = [[c["plugin"], c["implementation"], c["verdict"], c["reason_code"], c["reason"], c["numerics"], c["cost_us"],
-             c["measured_us"]] for c in document["candidates"]]
+    rows = [[c["plugin"], c["implementation"], c["verdict"], c["reason_code"], c["reason"], c["numerics"],
+             *(c[us] or "-" for us in ("cost_us", "measured_us"))] for c in document["candidates"]]
     title = f"{name}: refused: {document['refused']}" if document.get("refused") else name
     return Report(document, ["plugin", "implementation", "verdict", "reason code", "reason", "numerics", "cost us", "timed us"],
                   rows, title)

@@ -77,13 +77,13 @@ class Runtime:
 
     def device_count(self, backend):
         count = ctypes.c_uint32()
-        errors.check(library().rlk_device_count, self._alive(), backend.encode(), count)
+        errors.check(library().rlk_device_count, self._alive(), errors.word(backend, "backend"), count)
         return count.value
 
     def device(self, backend, ordinal=0):
         """What is known of a device without opening it, as a dict."""
         out = _abi.DeviceProperties(struct_size=ctypes.sizeof(_abi.DeviceProperties))
-        errors.check(library().rlk_device_describe, self._alive(), backend.encode(), _ordinal(ordinal), out)
+        errors.check(library().rlk_device_describe, self._alive(), errors.word(backend, "backend"), _ordinal(ordinal), out)
         fields = {name: getattr(out, name) for name, *_ in out._fields_ if name not in ("struct_size", "reserved")}
         return {name: value.decode("utf-8", "replace") if isinstance(value, bytes) else bytes(value).hex()
                 if name == "uuid" else value for name, value in fields.items()}
@@ -91,14 +91,15 @@ class Runtime:
     def stream(self, backend="cpu", ordinal=0, priority=0):
         """A stream of its own."""
         handle = ctypes.c_void_p()
-        errors.check(library().rlk_stream_create, self._alive(), backend.encode(), _ordinal(ordinal),
+        errors.check(library().rlk_stream_create, self._alive(), errors.word(backend, "backend"), _ordinal(ordinal),
                      _whole("priority", priority, -2**31, 2**31 - 1), handle)
         return Stream(self, handle.value, backend, ordinal)
 
     def wrap(self, native, backend, ordinal=0):
         """A stream over one of the vendor's runtime: native is its handle as a number (torch.cuda.Stream.cuda_stream)."""
         handle = ctypes.c_void_p()
-        errors.check(library().rlk_stream_wrap, self._alive(), backend.encode(), _ordinal(ordinal), native, handle)
+        errors.check(library().rlk_stream_wrap, self._alive(), errors.word(backend, "backend"), _ordinal(ordinal), native,
+                     handle)
         return Stream(self, handle.value, backend, ordinal)
 
     def close(self):

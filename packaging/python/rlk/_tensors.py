@@ -101,6 +101,7 @@ class Torch:
         dtype = cls.dtypes.get(x.dtype)
         if dtype is None:
             raise InvalidArgument(f"{argument} has dtype {x.dtype}, which no operator takes. Convert it (x.to)")
+        cls.refuse_nested(x, argument)
         if x.layout is not torch.strided:
             raise InvalidArgument(f"{argument} has layout {x.layout}. Pass a strided tensor (x.to_dense())")
         if x.is_neg() or x.is_conj():
@@ -110,6 +111,12 @@ class Torch:
         except ValueError:  # "meta", say
             raise InvalidArgument(f"{argument} is on {x.device}, which has no memory that rlk could reach") from None
         return View(x.data_ptr(), dtype, tuple(x.shape), x.stride(), device, False, cls, x)
+
+    @staticmethod
+    def refuse_nested(x, argument):
+        if x.is_nested:
+            raise InvalidArgument(f"{argument} is a nested tensor. Pass its values (x.values()), and where the operator takes "
+                                  "sequences their cu_seqlens (x.offsets()); or a padded tensor (x.to_padded_tensor)") from None
 
     @staticmethod
     def device_of(x):
@@ -224,9 +231,14 @@ class Dlpack:
             strides = tuple(tensor.strides[i] for i in range(tensor.ndim))
         else:
             strides = row_major(shape)
+        address, size = (tensor.data or 0) + tensor.byte_offset, max(1, tensor.bits // 8)
+        if address >= 1 << 63 or address % size:
+            raise InvalidArgument(f"{argument} comes by DLPack with its data at {tensor.data or 0:#x} and a byte_offset of "
+                                  f"{tensor.byte_offset}; an address of memory is expected, a multiple of its elements' {size} "
+                                  "bytes")
         device = (CPU, 0) if tensor.device_type in _HOST else (tensor.device_type, tensor.device_id)
         # The capsule is not consumed: its own destructor ends what the producer lent.
-        return View((tensor.data or 0) + tensor.byte_offset, (tensor.code, tensor.bits), shape, strides, device, readonly,
+        return View(address, (tensor.code, tensor.bits), shape, strides, device, readonly,
                     cls, (capsule, x))
 
     @classmethod

@@ -15,6 +15,13 @@ class Error(RuntimeError):
         return type(self), (str(self), self.native_code, self.domain)
 
 
+def word(text, what):
+    """A text as C reads it: none that holds a NUL, where C's ends."""
+    if not isinstance(text, str) or "\0" in text:
+        raise InvalidArgument(f"{what} is {text!r}, expected a text without a NUL")
+    return text.encode()
+
+
 class InvalidArgument(Error, ValueError):
     """The call broke the declaration of its operator, or a function was given what it does not take."""
     status = -1

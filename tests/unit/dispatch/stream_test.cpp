@@ -293,18 +293,15 @@ TEST(HostServices, AreAllThere) {
   EXPECT_EQ(host->get_service(host->context, nullptr), nullptr);
 }
 
-TEST(HostServices, MemoryIsAlignedAndCounted) {
+TEST(HostServices, MemoryIsAligned) {
   const rlk_host* host = loader::host_services();
   const auto* service =
       static_cast<const rlk_allocate_service*>(host->get_service(host->context, RLK_SERVICE_ALLOCATE));
-  const uint64_t before = loader::host_bytes_in_use();
   void* block = service->allocate(host->context, 1000);
   EXPECT_EQ(reinterpret_cast<uintptr_t>(block) % 64, 0u);
   std::memset(block, 1, 1000);
-  EXPECT_EQ(loader::host_bytes_in_use(), before + 1000);
   service->deallocate(host->context, block);
   service->deallocate(host->context, nullptr);
-  EXPECT_EQ(loader::host_bytes_in_use(), before);
   EXPECT_EQ(service->allocate(host->context, UINT64_MAX), nullptr);
 }
 
