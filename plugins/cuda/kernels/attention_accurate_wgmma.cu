@@ -4,7 +4,7 @@
 
 using namespace rlk::cuda_kernels;
 
-// Turns cost more than they bring: of D 128, 1 x 16384 took 5990 us without and 6131 with them.
+// Turns cost more than they bring: of D 128, 2 x 4096 took 709 us on an H200 without and 732 with them.
 #define RLK_WGMMA_KERNEL(T, head)                                                     \
   RLK_SIMT_KERNEL(rlk::cuda::kWgmmaThreads, 1)                                        \
   attention_accurate_wgmma_##T##_##head(RLK_SIMT_ARGUMENT(AttentionWgmmaArgs) args) { \
