@@ -47,7 +47,8 @@ class Rocm(simt_vendor.Vendor):
     def test_attention_on_matrix_units_is_verified_where_a_device_has_them(self):
         # HIP does not tell a device's architecture without a card; its own variable does.
         for library, version, dtype, cases, verdict in (
-                ("fake_hip64", "9.4.2", "bf16", (), "verified"), ("fake_hip64", "9.4.2", "f16", ("--case", "softcap"), "verified"),
+                ("fake_hip64", "9.4.2", "bf16", (), "verified"),
+                ("fake_hip64", "9.4.2", "f16", ("--case", "softcap"), "verified"),
                 ("fake_hip64", "9.0.10", "f16", ("--case", "softcap"), "SUBNORMALS"),
                 ("fake_hip64", "9.0.6", "f16", ("--case", "softcap"), "ARCH"),
                 ("fake_hip32", "9.4.2", "bf16", ("--case", "softcap"), "SIMT_WIDTH")):
