@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "plugins/rocm/kernels/attention_mfma.h"
@@ -70,18 +71,20 @@ struct Attention {
                              [=] { kernel(args); });
   }
 
-  // The log-sum-exp of a row by its formula.
-  double expected_lse(int64_t b, int64_t query, int64_t h) const {
-    double sum = 0;
+  // A row's log-sum-exp and column `column` of its output, by their formulas.
+  std::pair<double, double> expected(int64_t b, int64_t query, int64_t h, int64_t column) const {
+    double sum = 0, weighted = 0;
     for (int64_t j = 0; j <= query + keys - queries; ++j) {
+      const int64_t key = ((b * keys + j) * kHeads + h / kGroup) * head;
       double score = 0;
       for (int64_t d = 0; d < head; ++d) {
         score += double{widen(q[static_cast<size_t>(((b * queries + query) * kHeads * kGroup + h) * head + d)])} *
-                 double{widen(k[static_cast<size_t>(((b * keys + j) * kHeads + h / kGroup) * head + d)])};
+                 double{widen(k[static_cast<size_t>(key + d)])};
       }
       sum += std::exp(0.5 * score);
+      weighted += std::exp(0.5 * score) * double{widen(v[static_cast<size_t>(key + column)])};
     }
-    return std::log(sum);
+    return {std::log(sum), weighted / sum};
   }
 };
 
@@ -94,7 +97,14 @@ void expect_same_in_both(void (*small)(AttentionArgs), void (*large)(AttentionAr
   for (const int64_t query : {0, 31, 49}) {
     for (const int64_t h : {0, 5}) {
       const auto at = static_cast<size_t>((50 + query) * 6 + h);
-      EXPECT_NEAR(lse[at], attention.expected_lse(1, query, h), 1e-5) << query << " " << h;
+      for (const int64_t column : {int64_t{0}, int64_t{21}, head - 1}) {
+        const auto [expected_lse, expected_out] = attention.expected(1, query, h, column);
+        EXPECT_NEAR(lse[at], expected_lse, 1e-5) << query << " " << h;
+        // Weights and output are rounded to the dtype.
+        EXPECT_NEAR(widen(out[at * static_cast<size_t>(head) + static_cast<size_t>(column)]), expected_out,
+                    kIsBf16<T> ? 0x1p-8 : 0x1p-11)
+            << query << " " << h << " " << column;
+      }
     }
   }
   attention.run(large, 128, padded_head);
