@@ -1,5 +1,5 @@
-"""librlk_torch uses the stable C ABIs of torch and of Python and nothing else of them: what the file asks of the linker, and
-each function it finds by name beside its own declaration."""
+"""librlk_torch uses the stable C ABIs of torch and of Python: what the file asks of the linker, and each function it finds by
+name beside its own declaration. The one that it finds beside them, before torch 2.14, has its types in its name."""
 import os
 import pathlib
 import re

@@ -296,3 +296,58 @@ def test_what_a_graph_saves_is_what_a_plain_call_saves():
             else:
                 assert bits in (plain, -1), function.operator.name
     assert known > 10
+
+
+@needs_direct
+def test_the_node_of_a_known_call_is_the_librarys_and_does_what_pythons_does():
+    logits, ids = batch()
+    found = []
+    for _ in range(3):
+        result = rlk.torch.logp(logits, ids, lse=True, entropy=True)
+        found.append((result.logp.grad_fn.name(), torch.autograd.grad(result.logp.sum() + result.entropy.sum(), logits)[0],
+                      torch.autograd.grad(rlk.torch.logp(logits, ids, lse=True, entropy=True).lse.sum(), logits)[0]))
+    assert {name for name, *_ in found[1:]} == {"KnownBackward"}
+    for _, *gradients in found[1:]:
+        assert all(map(torch.equal, gradients, found[0][1:]))
+    with pytest.raises(RuntimeError, match="for calls of rlk.torch alone"):
+        type(result.logp.grad_fn)._forward_cls.apply(logits)
+
+
+@needs_direct
+def test_an_error_in_a_known_backward_is_rlks():
+    logits, ids = batch()
+    rlk.torch.logp(logits, ids).sum().backward()
+    rlk.torch.logp(logits, ids).sum().backward()
+    y = rlk.torch.logp(logits, ids).sum()
+    ids.data.fill_(100)  # which torch does not see
+    with pytest.raises(errors.DataError):
+        y.backward()
+
+
+@needs_direct
+def test_the_overload_of_graphs_gives_what_the_operator_gives():
+    (logits, ids), of_graphs, overload = batch(False), functions["logp"].of_graphs, functions["logp"].overload
+    for rest in (([0.5, 0.0], [-100, 0, 0], 3, None, ""), ([], [], 1, "cpu", None), ([2.0], [-1], 7, None, "accurate")):
+        arguments = (logits, ids, None, None, None, None, *rest)
+        short, expected = of_graphs(*arguments), overload(*arguments)
+        assert type(short) is list and len(short) == len(expected) and all(map(torch.equal, short, expected))
+    with pytest.raises(RuntimeError):
+        of_graphs(logits, ids, None, None, None, None, [1.0, 0.0, 0.0], [], 1, None, "")
+    meta = of_graphs(logits.to("meta"), ids.to("meta"), None, None, None, None, [], [], 1, None, "")
+    assert meta[0].is_meta
+
+
+def test_a_compiled_graph_calls_the_overload_without_autograd():
+    from functorch.compile import make_boxed_func
+    from torch._dynamo.backends.common import aot_autograd
+    called = []
+
+    def collect(graph, inputs):
+        called.extend(str(node.target) for node in graph.graph.nodes if "rlk" in str(node.target))
+        return make_boxed_func(graph.forward)
+
+    logits, ids = batch()
+    compiled = torch.compile(lambda x, i: rlk.torch.logp(x, i), backend=aot_autograd(fw_compiler=collect), fullgraph=True)
+    gradient, = torch.autograd.grad(compiled(logits, ids).sum(), logits)
+    assert torch.equal(gradient, torch.autograd.grad(rlk.torch.logp(logits, ids).sum(), logits)[0])
+    assert called == ["rlk.logp.kernel", "rlk.logp_backward.kernel"]

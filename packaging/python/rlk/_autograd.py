@@ -11,8 +11,8 @@ from torch.autograd import forward_ad
 
 from rlk import _abi, _autocast, _composed, _torch_library
 from rlk._call import is_numpys_bool, key_of, remembered
-from rlk._gradients import (Eager, Gradients, OfDispatcher, below_autograd, fakes, functions, is_compiled, is_eager, is_unwatched, names_of_graph,
-                            refuse_tangents)
+from rlk._gradients import (Eager, Gradients, OfDispatcher, below_autograd, fakes, functions, is_compiled, is_eager, is_unwatched,
+                            names_of_graph, refuse_tangents, saved_of_graph)
 from rlk._tensors import Torch
 from rlk.errors import ArgumentTypeError, Error, InvalidArgument
 
@@ -56,9 +56,7 @@ class Function:
         self.operator = operator
         self.n_inputs, self.n_required = len(operator.inputs), required_inputs(operator)
         self.defaults = operator.codes([p.default for p in operator.params])
-        self.enums = tuple([i for i, p in enumerate(operator.params) if p.type == "enum"])
-        self.reals = tuple([i for i, p in enumerate(operator.params) if p.type == "f64"])
-        self.wholes = tuple([i for i, p in enumerate(operator.params) if p.type != "f64"])
+        self.enums = tuple([i for i, kind in enumerate(operator.kinds) if kind == "e"])
         # In-out tensors are changed where they are and are not among what the dispatcher gives back.
         self.made = [i for i, o in enumerate(operator.outputs) if o.must_alias is None]
         self.bits = {operator.outputs[i].name: 1 << i for i in self.made}
@@ -176,7 +174,7 @@ class Function:
         packed, (pin, numerics) = None, demand
         classes = [_abi.NUMERICS.get(name) for name in numerics.split(",")] if numerics else []
         # What the library cannot take at its word is the dispatcher's: a code of a graph, a class that does not exist.
-        if (self.direct is not None and not torch.compiler.is_dynamo_compiling() and None not in classes
+        if (not _is_dynamo_compiling() and self.direct is not None and None not in classes
                 and all(type(code) in (int, float) for code in codes)):
             op, order = self.operator, range(self.n_inputs) if places is None else places
             order = bytes([255 if place is None else place for place in order])
@@ -218,12 +216,20 @@ class Function:
         differentiated = torch.is_grad_enabled() and any(getattr(x, "requires_grad", False) for x in inputs)
         wanted, names, request = plan.wanted, plan.names, plan.request
         if differentiated and self.operator.backward is not None:
-            wanted |= self.gradients.saved(inputs, plan.codes, wanted)
+            wanted |= self.saved(inputs, plan.codes, wanted)
             if wanted != plan.wanted:
                 names, request = self.names(plan.codes, wanted), self.request(plan.codes, wanted, plan.demand)
         if not self.pure:
             self.note_change(inputs, differentiated)
         return self.result(inputs, plan, names, self.overload(*inputs, *request.arguments))
+
+    def saved(self, inputs, codes, wanted):
+        """The bits of the outputs that the backward will read."""
+        if _is_dynamo_compiling():
+            known = saved_of_graph(self.operator.name, tuple([x is not None for x in inputs]), self.words(codes), wanted)
+            if known >= 0:
+                return known
+        return self.gradients.saved(inputs, codes, wanted)
 
     def fused(self, inputs, plan):
         """(function, plan) of a call with a gradient: those of what finds it on the way, of which this call's outputs are a
@@ -287,15 +293,23 @@ class Function:
 
     def names(self, codes, wanted):
         """The outputs that the dispatcher gives, in order."""
-        if torch.compiler.is_dynamo_compiling():
-            names = names_of_graph(self.operator.name, tuple([codes[i] for i in self.enums]), wanted)
+        if _is_dynamo_compiling():
+            names = names_of_graph(self.operator.name, self.words(codes), wanted)
             return names.split(",") if names else []
         form = self.operator.form_of(codes)
         return [name for name, bit in self.bits.items() if wanted & bit and form in self.shapes[name]]
 
     def lists(self, codes):
         """The parameters as the schema has them."""
-        return [codes[i] for i in self.reals], [codes[i] for i in self.wholes]
+        return self.of_kinds(codes, "f"), self.of_kinds(codes, "ie")
+
+    def of_kinds(self, codes, kinds):
+        # Not by places that are kept, which torch.compile would guard one by one in every call of a graph.
+        return [code for code, kind in zip(codes, self.operator.kinds) if kind in kinds]
+
+    def words(self, codes):
+        """The enumerations among the parameters."""
+        return tuple(self.of_kinds(codes, "e"))
 
     # ---- the dispatcher's side -----------------------------------------------------------------------------------
 

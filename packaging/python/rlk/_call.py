@@ -75,6 +75,7 @@ class Operator:
         self.is_product = is_product  # of matrices, as torch.autocast takes it
         self.name, self.inputs, self.outputs, self.params = name, inputs, outputs, params
         self.dtypes, self.form, self.backward, self.rules = dtypes, form, backward, rules
+        self.kinds = "".join({"f64": "f", "enum": "e"}.get(p.type, "i") for p in params)
         self.packed_params = struct.Struct("=II" + "".join("d" if p.type == "f64" else "q" for p in params))
         self._handle = None
         self._tuples, self._codes, self._inferred = {}, {}, {}
@@ -208,31 +209,34 @@ class Operator:
         return tuple([p.values[code] if p.type == "enum" else code for p, code in zip(self.params, self.checked(params))])
 
     def checked(self, params):
+        # By their kinds: torch.compile guards all that this looks into, in every call of a graph.
         codes = []
-        for p, value in zip(self.params, params):
-            if Torch.records(value):
-                raise InvalidArgument(f"{self.name}: {p.python} requires a gradient, and no operator has one for a parameter. "
-                                      f"Pass {p.python}.item()")
-            if p.type == "enum":
+        for i, (kind, value) in enumerate(zip(self.kinds, params)):
+            if not isinstance(value, (int, float, str)) and Torch.records(value):
+                python = self.params[i].python
+                raise InvalidArgument(f"{self.name}: {python} requires a gradient, and no operator has one for a parameter. "
+                                      f"Pass {python}.item()")
+            if kind == "e":
+                p = self.params[i]
                 if not isinstance(value, str) or value not in p.values:
                     raise InvalidArgument(f"{self.name}: {p.python} is {told(value)}, expected one of {', '.join(p.values)}")
                 value = p.values.index(value)
-            elif p.type == "i64":
+            elif kind == "i":
                 try:
                     value = int(operator.index(value))
                 except (TypeError, ValueError, RuntimeError):
-                    raise ArgumentTypeError(f"{self.name}: {p.python} is {told(value)}, expected an integer") from None
+                    raise ArgumentTypeError(f"{self.name}: {self.params[i].python} is {told(value)}, expected an integer") from None
                 if not -2**63 <= value < 2**63:
-                    raise InvalidArgument(f"{self.name}: {p.python} is {told(value)}, which 64 bits do not hold")
+                    raise InvalidArgument(f"{self.name}: {self.params[i].python} is {told(value)}, which 64 bits do not hold")
             else:
                 try:
                     if isinstance(value, (str, bytes, bytearray)):  # float would read them
                         raise TypeError
                     value = float(value)
                 except (TypeError, ValueError, RuntimeError):  # the last is torch's for a tensor of several elements
-                    raise ArgumentTypeError(f"{self.name}: {p.python} is {told(value)}, expected a number") from None
+                    raise ArgumentTypeError(f"{self.name}: {self.params[i].python} is {told(value)}, expected a number") from None
                 except OverflowError:
-                    raise InvalidArgument(f"{self.name}: {p.python} is {told(value)}, which 64 bits do not hold") from None
+                    raise InvalidArgument(f"{self.name}: {self.params[i].python} is {told(value)}, which 64 bits do not hold") from None
             codes.append(value)
         return codes
 
