@@ -93,6 +93,8 @@ struct Library {
   sdk::Symbols symbols;
   std::string unfit;  // why a library is not used although it may be there, empty when it is
   const char* (*status_name)(Status status) = nullptr;  // optional
+  // Time of a large product of 16-bit numbers over the device's estimate for it; optional: 1.
+  double (*work_on)(const std::string& arch) = nullptr;
 
   bool usable() const noexcept {
     return symbols.complete() && unfit.empty();

@@ -156,7 +156,8 @@ double product_us(const Device& device, const Product& product) {
   const auto bytes = static_cast<double>(sdk::bytes_of(product.a.dtype));
   // Plain fp32 and fp64 run beside the matrix units, or at a fraction of their rate.
   const double slower = bytes > 2 ? 16 : 1;
-  return kLaunchUs + std::max(device.matrix_us(2 * batch * m * n * k * slower),
+  const double work = library().work_on != nullptr ? library().work_on(device.arch()) : 1;
+  return kLaunchUs + std::max(device.matrix_us(2 * batch * m * n * k * slower * work),
                               device.bytes_us(batch * bytes * (m * k + k * n + m * n)));
 }
 

@@ -119,6 +119,21 @@ TEST_F(ProductsQuery, WithoutAChoiceOfReductionsNoClassOfNumericsIsClaimed) {
   EXPECT_EQ(gradients(kBf16).numerics & kClasses, RLK_NUMERICS_DETERMINISTIC);
 }
 
+TEST_F(ProductsQuery, AnEstimateFollowsTheLibrarysRate) {
+  constexpr int64_t kSize = 8192;
+  Device device(0);
+  const auto cost = [&] {
+    Arranged<sdk::ops::Linear> call(RLK_LINEAR_PARAMS_INIT, {kSize, kSize, kSize});
+    call.input(RLK_LINEAR_IN_X, kBf16, {kSize, kSize});
+    call.input(RLK_LINEAR_IN_WEIGHT, kBf16, {kSize, kSize});
+    call.output(RLK_LINEAR_OUT_Y, kBf16, {kSize, kSize});
+    return call.query<products::Implementation<Served, sdk::ops::Linear>>(device).cost_us;
+  };
+  const double plain = cost();
+  products::table().work_on = [](const std::string&) { return 0.5; };
+  EXPECT_NEAR(cost() / plain, 0.5, 0.01);
+}
+
 TEST_F(ProductsQuery, ALibraryThatIsUnfitIsRefusedInItsOwnWords) {
   products::table().unfit = "Acme products are too old";
   const sdk::Support refused = gradients(kF32);
