@@ -73,10 +73,10 @@ DataError topk_kl(const Forward& call, const Context& context) {
       lse = good ? sums.lse() : kNan;
       for (int64_t k = 0; k < call.K && good; ++k) {
         const double s = sums.logp(capped_logit(scores, row_of(call, n), call.ids.integer(n, k)));
-        const double t = call.teacher_logp.get(n, k);
+        const double t = call.teacher_logp.get(n, k), term = formula::topk_kl_term(terms, s, t);
         student_mass.add(std::exp(s));
         teacher_mass.add(std::exp(t));
-        loss.add(formula::topk_kl_term(terms, s, t));
+        loss.add(term);
       }
     }
     const auto put = [&](const Array& output, double value) {
