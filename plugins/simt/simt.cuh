@@ -8,9 +8,9 @@
 //   RLK_SIMT_APART      begins a function of the device that is called and not inlined, where calls are cheap
 //   bf16, f16           the 16-bit types
 //   kWave               threads that exchange values directly
-//   wait_for_earlier()  a kernel's first statement: what the kernels ahead of it in its stream have written is there
-//   from
-//                       here on. The host may launch such a kernel before they are done; it lets the next one begin so
+//   wait_for_earlier()  by every thread, before it reads or writes memory: from here on the kernels ahead of this one
+//                       in its stream are done. The host may launch a kernel that says so before they are, and this
+//                       one lets the next one begin as early
 //   wave_xor(v, n)      v of lane (own lane ^ n);   wave_read(v, lane)   v of that lane;   wave_sync()
 //   wave_ballot(flag)   the flags of all lanes, lane 0's lowest, in 64 bits
 //   dynamic_shared()    the block's dynamic shared memory, aligned to 128 bytes

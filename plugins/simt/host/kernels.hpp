@@ -40,8 +40,8 @@ inline int64_t grid_limit(int threads) noexcept {
   return std::clamp<int64_t>(driver().grid_threads / threads, 1, kMostBlocks);
 }
 
-// When the blocks of a kernel begin: when the kernels ahead of it in its stream are done; or before that, if it waits
-// for them itself, with its first statement (wait_for_earlier() of ../simt.cuh).
+// When a kernel may begin: when those ahead of it in its stream are done, or before, where it waits for them itself
+// (wait_for_earlier() of ../simt.cuh).
 enum class Start { after, early };
 
 // One argument struct, a one-dimensional grid within its limit.

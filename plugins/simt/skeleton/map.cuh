@@ -25,8 +25,9 @@
 // A file of operators is compiled as RLK_SIMT_IMAGE. Each map is a kernel that computes in fp32 and one in fp64, for
 // every floating dtype: one branch at its head chooses between tensors that all have one dtype, in packs of 16 bytes,
 // and loops that convert at each load. Strides are divided by with multipliers made on the host. Beside them the
-// commonest call, tensors of one dtype without gaps, has kernels of its own, "_line": what the other forms need of
-// registers would leave too few threads on a multiprocessor to keep its memory busy.
+// commonest calls, tensors of one dtype without gaps, or with gaps between rows alone, have kernels of their own,
+// "_line": what the other forms need of registers would leave too few threads on a multiprocessor to keep its memory
+// busy.
 #pragma once
 
 #if !defined(RLK_SIMT_MAP)  // the host reads operators too, with words of its own (host/maps.hpp)

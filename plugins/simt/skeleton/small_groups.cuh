@@ -16,7 +16,7 @@ template <int kPack>
 class SmallGroups {
 public:
   __device__ __forceinline__ explicit SmallGroups(const GroupArgs& args)
-      : args_(args), lane_(static_cast<int>(threadIdx.x) % args.team) {}
+      : args_(args), lane_(static_cast<int>(threadIdx.x) & (args.team - 1)) {}
 
   // All threads of a wave come here.
   __device__ __forceinline__ void work_on(int64_t g) const {
@@ -100,12 +100,19 @@ private:
     const double inverse = 1 / divisor;
     const bool has_inverse = inverse >= 0x1p-1022 && inverse < INFINITY;
     double advantage[kPack];
+    if (has && has_inverse && args_.baseline != kBaselineGiven) {  // most often: no question for each sample
 #pragma unroll
-    for (int i = 0; i < kPack; ++i) {
-      const double baseline =
-          args_.baseline == kBaselineGiven ? grid_read(args_.baselines, (at + i) * args_.baselines.row) : mean;
-      const double scaled = formula::Mul(formula::Sub(x[i], baseline), factor);
-      advantage[i] = !has ? 0 : has_inverse ? formula::Mul(scaled, inverse) : scaled / divisor;
+      for (int i = 0; i < kPack; ++i) {
+        advantage[i] = formula::Mul(formula::Mul(formula::Sub(x[i], mean), factor), inverse);
+      }
+    } else {
+#pragma unroll
+      for (int i = 0; i < kPack; ++i) {
+        const double baseline =
+            args_.baseline == kBaselineGiven ? grid_read(args_.baselines, (at + i) * args_.baselines.row) : mean;
+        const double scaled = formula::Mul(formula::Sub(x[i], baseline), factor);
+        advantage[i] = !has ? 0 : has_inverse ? formula::Mul(scaled, inverse) : scaled / divisor;
+      }
     }
     if constexpr (kPack == 1) {
       grid_put(args_.out, at * args_.out.row, advantage[0]);
@@ -146,10 +153,10 @@ private:
 template <int kPack>
 __device__ __forceinline__ void small_groups_of(const GroupArgs& args) {
   const SmallGroups<kPack> groups(args);
-  const int teams = kGroupThreads / args.team;
+  const int bits = count_lanes(static_cast<LaneBits>(args.team - 1)), teams = kGroupThreads >> bits;
   for (int64_t begin = static_cast<int64_t>(blockIdx.x) * teams; begin < args.groups;
        begin += static_cast<int64_t>(gridDim.x) * teams) {
-    groups.work_on(begin + static_cast<int>(threadIdx.x) / args.team);
+    groups.work_on(begin + (static_cast<int>(threadIdx.x) >> bits));
   }
 }
 __device__ __forceinline__ void small_groups(const GroupArgs& args) {

@@ -14,6 +14,6 @@ void wait_for_threads(int number, unsigned threads);
 
 // run_grid for a grid whose size is a multiple of the cluster's. How many of its threads waited for the kernels ahead.
 uint64_t run_clusters(unsigned cluster, const Dim& grid, const Dim& size, size_t shared_bytes,
-                  const std::function<void()>& body);
+                      const std::function<void()>& body);
 
 }  // namespace rlk::emulation

@@ -358,7 +358,7 @@ void wait_for_copies(const void* barrier, const std::function<bool()>& is_over) 
 // Blocks from the last to the first, and so a block's waves: a device may take them in any order, and what counts on
 // that of their numbers is to be seen here.
 uint64_t run_clusters(unsigned blocks, const Dim& grid, const Dim& size, size_t shared_bytes,
-                  const std::function<void()>& body) {
+                      const std::function<void()>& body) {
   thread_local Fibers fibers;
   Fibers& own = fibers;
   const size_t count = static_cast<size_t>(size.x) * size.y * size.z;
