@@ -8,7 +8,8 @@
 #                              default one, and the long tests (RLK_TEST_LONG): some hours
 #
 # Warnings are errors in all of it. Logs are in build/test; the last line is `N passed, N failed`, where a stage that is
-# not a set of tests counts as one. Before it the twenty longest tests.
+# not a set of tests counts as one. Before it the twenty longest tests. Each stage says how long it took, and how long
+# all processors together.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 case $#:${1-} in
@@ -18,13 +19,22 @@ case $#:${1-} in
 esac
 logs=$PWD/build/test
 mkdir -p "$logs"
-passed=0 failed=0 broken=()
+passed=0 failed=0 spent=0 broken=()
+
+# Sets `spent` to the seconds of processor time of all that has ended so far.
+processor() {
+  times > "$logs/times"  # not in a pipe, whose processes have children of their own
+  spent=$(awk -F '[ms ]' 'NR == 2 { printf "%d", 60 * ($1 + $4) + $2 + $5 }' "$logs/times")
+}
 
 # stage NAME COMMAND...: runs it, its output in a log; shows the end of the log when it fails.
 stage() {
-  local name=$1 start=$SECONDS log=$logs/${1// /_}.log status=0 tests
+  local name=$1 start=$SECONDS log=$logs/${1// /_}.log status=0 tests before
+  processor
+  before=$spent
   shift
   "$@" > "$log" 2>&1 || status=$?
+  processor
   # ctest's own summary, if there is one.
   tests=$(sed -nE 's/^[0-9]+% tests passed, ([0-9]+) tests failed out of ([0-9]+)$/\1 \2/p' "$log" | tail -n 1)
   if [ -n "$tests" ]; then
@@ -35,7 +45,8 @@ stage() {
     failed=$((failed + 1))
   fi
   if [ $status -eq 0 ]; then
-    printf '%-28s ok      %4d s  %s\n' "$name" $((SECONDS - start)) "${tests:+${tests#* } tests}"
+    printf '%-28s ok      %4d s, of processors %4d s  %s\n' "$name" $((SECONDS - start)) $((spent - before)) \
+      "${tests:+${tests#* } tests}"
   else
     printf '%-28s FAILED  %4d s  see %s\n' "$name" $((SECONDS - start)) "$log"
     grep -E -A 25 'WARNING: ThreadSanitizer|ERROR: AddressSanitizer|runtime error:' "$log" | head -n 80
