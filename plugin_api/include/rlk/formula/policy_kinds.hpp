@@ -70,7 +70,7 @@ RLK_FORMULA PolicyTerm<V> ppo(D d, const PolicyRules& rules, const PolicyInput<V
   const V slope =
       IfThenElse(Eq(loss1, loss2), Mul(half, Add(slope1, slope2)), IfThenElse(term.clipped, slope2, slope1));
   term.d_log_ratio = Mul(minus_a, slope);
-  if (!rules.has_dual_clip) return term;
+  if (!(rules.dual_clip > 0)) return term;
 
   const V loss3 = Mul(number(d, rules.dual_clip), minus_a);
   const auto is_negative = Lt(token.advantage, zero);

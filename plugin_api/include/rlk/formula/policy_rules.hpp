@@ -31,7 +31,7 @@ struct PolicyRules {
   double clip_low, clip_high;    // as they were given
   double x_low, x_high;          // of the log ratio
   double delta, dual_clip;
-  bool clamps_log_ratio, has_dual_clip;
+  bool clamps_log_ratio;
   double at_bound;  // what clamps pass of the gradient at their bounds; the forward has none
   double tau_positive, tau_negative, k_positive, lambda_positive, k_negative, lambda_negative, dro_beta;
   double cov_coefficient;
@@ -121,7 +121,6 @@ inline PolicyRules policy_rules(const Params& params, double at_bound) {
   rules.x_high = bound_or_none(params.log_ratio_clamp_high);
   rules.delta = bound_or_none(params.delta);
   rules.dual_clip = params.dual_clip;
-  rules.has_dual_clip = params.dual_clip > 0;
   // is_no_bound may be a device's function, and this is the host's.
   const auto is_bound = [](double bound) { return bound > 0 && bound < __builtin_huge_val(); };
   rules.clamps_log_ratio = is_bound(params.log_ratio_clamp_low) || is_bound(params.log_ratio_clamp_high);
