@@ -113,9 +113,10 @@ __device__ __forceinline__ float tanh_of_small(float y) {
   p = fmaf(p, u, cuda::kTanh0);
   return y * fmaf(p, u, 1.0f);
 }
+// 1/2 itself by the series, too: bits of a score must not depend on the other scores of its warp.
 __device__ __forceinline__ float tanh_of_any(float y) {
   const float size = fabsf(y), e = simt::exp2_fast(size * 2.8853900818f);
-  return size < 0.5f ? tanh_of_small(y) : copysignf(1.0f - __fdividef(2.0f, 1.0f + e), y);
+  return size <= 0.5f ? tanh_of_small(y) : copysignf(1.0f - __fdividef(2.0f, 1.0f + e), y);
 }
 // Caps are made for scores that seldom come near them: most warps take the short way. True for all lanes or for none.
 template <int kCount>
@@ -125,20 +126,25 @@ __device__ __forceinline__ bool all_within(const float (&products)[kCount], floa
   for (int i = 0; i < kCount; ++i) largest = fmaxf(largest, fabsf(products[i]));
   return simt::wave_ballot(!(largest <= most)) == 0;
 }
+__device__ __forceinline__ float bent_of_small(float x, const cuda::WgmmaSoftcap& softcap) {
+  const float u = x * x;
+  float p = fmaf(softcap.factors[3], u, softcap.factors[2]);
+  p = fmaf(p, u, softcap.factors[1]);
+  p = fmaf(p, u, softcap.factors[0]);
+  return x * fmaf(p, u, 1.0f);
+}
+__device__ __forceinline__ float bent_of_any(float x, const cuda::WgmmaSoftcap& softcap) {
+  const float bent = tanh_of_any(x * softcap.inner) * softcap.inverse;
+  return fabsf(x) <= softcap.most ? bent_of_small(x, softcap) : bent;
+}
 template <int kCount>
 __device__ __forceinline__ void bend(float (&products)[kCount], const cuda::WgmmaSoftcap& softcap) {
   if (all_within(products, softcap.most)) {
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) {
-      const float u = products[i] * products[i];
-      float p = fmaf(softcap.factors[3], u, softcap.factors[2]);
-      p = fmaf(p, u, softcap.factors[1]);
-      p = fmaf(p, u, softcap.factors[0]);
-      products[i] *= fmaf(p, u, 1.0f);
-    }
+    for (int i = 0; i < kCount; ++i) products[i] = bent_of_small(products[i], softcap);
   } else {
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) products[i] = tanh_of_any(products[i] * softcap.inner) * softcap.inverse;
+    for (int i = 0; i < kCount; ++i) products[i] = bent_of_any(products[i], softcap);
   }
 }
 // tanh(x inner) alone, of which the gradients need the slope.
