@@ -12,7 +12,7 @@ namespace rlk::cuda {
 struct AttentionFixed {
   using Op = sdk::ops::Attention;
   static constexpr const char* kName = "mma_fixed";
-  static sdk::Support query(simt::host::Device& device, const sdk::Call<Op>& call);
+  static sdk::Support query(simt::host::Device& device, const sdk::Call<Op>& described);
   static std::unique_ptr<sdk::Plan> plan(simt::host::Device& device, const sdk::Call<Op>& call);
   // The padded head sizes, more queries than few, a second block of rows, a second quarter of a share, a second share.
   static constexpr rlk_switch kSwitches[] = {{sizeof(rlk_switch), 0, "D", 72},

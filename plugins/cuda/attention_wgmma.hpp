@@ -8,7 +8,7 @@ namespace rlk::cuda {
 struct AttentionWgmma {
   using Op = sdk::ops::Attention;
   static constexpr const char* kName = "wgmma";
-  static sdk::Support query(simt::host::Device& device, const sdk::Call<Op>& described);
+  static sdk::Support query(simt::host::Device& device, const sdk::Call<Op>& call);
   static std::unique_ptr<sdk::Plan> plan(simt::host::Device& device, const sdk::Call<Op>& call);
   // The padded head sizes, a second tile of queries, of keys, and rings that have come round.
   static constexpr rlk_switch kSwitches[] = {
@@ -22,7 +22,7 @@ struct AttentionWgmma {
 struct AttentionWgmmaAccurate {
   using Op = sdk::ops::Attention;
   static constexpr const char* kName = "wgmma_accurate";
-  static sdk::Support query(simt::host::Device& device, const sdk::Call<Op>& described);
+  static sdk::Support query(simt::host::Device& device, const sdk::Call<Op>& call);
   static std::unique_ptr<sdk::Plan> plan(simt::host::Device& device, const sdk::Call<Op>& call);
   static constexpr rlk_switch kSwitches[] = {{sizeof(rlk_switch), 0, "D", 72},   {sizeof(rlk_switch), 0, "D", 104},
                                              {sizeof(rlk_switch), 0, "Sq", 129}, {sizeof(rlk_switch), 0, "Sk", 113},

@@ -10,7 +10,7 @@ namespace rlk::rocm {
 struct AttentionMfma {
   using Op = sdk::ops::Attention;
   static constexpr const char* kName = "mfma";
-  static sdk::Support query(simt::host::Device& device, const sdk::Call<Op>& call);
+  static sdk::Support query(simt::host::Device& device, const sdk::Call<Op>& described);
   static std::unique_ptr<sdk::Plan> plan(simt::host::Device& device, const sdk::Call<Op>& call);
   // The padded head sizes, the second block of rows, the second tile of keys.
   static constexpr rlk_switch kSwitches[] = {{sizeof(rlk_switch), 0, "D", 72},   {sizeof(rlk_switch), 0, "D", 104},

@@ -38,18 +38,16 @@ class Good(command.Case):
         only = {"RLK_PLUGIN_PATH": first}
         self.assertEqual(self.json("inspect", "golden", code=1, **only)["reason_code"], "WRITABLE_BY_OTHERS")
 
-    def test_probe_of_one_tries_nothing_whole_of_the_others(self):
+    def test_probe_of_an_unknown_plugin_is_refused_before_anything_is_tried(self):
         self.add_plugin("golden")
-        lazy = {"RLK_VERIFY": "lazy", "RLK_CACHE_DIR": self.path("lazy")}
-        self.json("probe", "cpu", **lazy)
-        [golden] = [plugin for plugin in self.json("list", **lazy)["plugins"] if plugin["id"] == "golden"]
-        self.assertGreater(golden["ops"]["waiting"], 0)
+        done = self.run_command("probe", "goldn", code=2, RLK_CACHE_DIR=self.path("empty"))
+        self.assertIn("did you mean 'golden'?", done.stderr)
 
     def test_bench_says_that_an_operator_is_being_tried(self):
         self.add_plugin("golden")
         lazy = {"RLK_VERIFY": "lazy", "RLK_CACHE_DIR": self.path("bench")}
-        words = ("bench", "logp", "--shape", "N=4,V=64", "--seconds", "0.02", "--backend", "golden")
-        said = "rlk-plugins bench: logp is tried on golden first"
+        words = ("bench", "add", "--seconds", "0.02", "--backend", "golden")  # logp is tried as golden is loaded
+        said = "rlk-plugins bench: add is tried on golden first"
         self.assertEqual(self.run_command(*words, **lazy).stderr.count(said), 1)
         self.assertNotIn(said, self.run_command(*words, **lazy).stderr)
 

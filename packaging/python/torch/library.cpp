@@ -109,13 +109,13 @@ const void* rlk_torch_operator_address(const char* name) {
   return found == end ? nullptr : found->get();
 }
 
-void* rlk_torch_callable(const char* name, const rlk_torch_python* python, void* entry, int32_t is_planned) {
+void* rlk_torch_callable(const char* name, const rlk_torch_python* functions, void* entry, int32_t is_planned) {
   const auto* const op = static_cast<const Operator*>(rlk_torch_operator_address(name));
-  return op == nullptr ? nullptr : callable(*op, *python, as_object(entry), is_planned != 0);
+  return op == nullptr ? nullptr : callable(*op, *functions, as_object(entry), is_planned != 0);
 }
 
-void* rlk_torch_node(const rlk_torch_python* python, void* base, int32_t is_backward) {
-  return node_method(*python, base, is_backward != 0);
+void* rlk_torch_node(const rlk_torch_python* functions, void* base, int32_t is_backward) {
+  return node_method(*functions, base, is_backward != 0);
 }
 
 void rlk_torch_reloaded(void) {

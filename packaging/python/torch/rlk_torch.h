@@ -77,7 +77,7 @@ typedef struct rlk_torch_python {
 
    With an entry of torch's for the operator's overload `kernel`, not NULL, a function that takes its arguments, all of
    them by place, and gives what it does: around the dispatcher, or through the entry. */
-RLK_API void* rlk_torch_callable(const char* name, const rlk_torch_python* python, void* entry, int32_t is_planned);
+RLK_API void* rlk_torch_callable(const char* name, const rlk_torch_python* functions, void* entry, int32_t is_planned);
 
 /* Of a class derived from torch.autograd.Function (base: what torch derives those from): its forward, as a function, or
    the apply of what runs its backward, as a method. Calls of a callable above go through it where the first part of
@@ -92,7 +92,7 @@ RLK_API void* rlk_torch_callable(const char* name, const rlk_torch_python* pytho
      backward's operator, as rlk_torch_operator_address gives it;
    - the pin of the backward.
    ctx.kept is the tuple of the route and None, or of the route and the dtypes of the tensors where there is no dict. */
-RLK_API void* rlk_torch_node(const rlk_torch_python* python, void* base, int32_t is_backward);
+RLK_API void* rlk_torch_node(const rlk_torch_python* functions, void* base, int32_t is_backward);
 
 /* What stands for a registered operator, or NULL. */
 RLK_API const void* rlk_torch_operator_address(const char* name);

@@ -14,7 +14,7 @@ public:
   // Python's. Behind the request stand the parameters. Those given from place `gradients` on
   // are made contiguous for a device: sum() and mean() give one number for all elements, with strides of 0, which
   // kernels of devices decline.
-  bool take(const Operator& op, const rlk_torch_request& request, _object* pin, _object* const* given, ptrdiff_t n,
+  bool take(const Operator& op, const rlk_torch_request& asked, _object* pin, _object* const* given, ptrdiff_t n,
             ptrdiff_t gradients);
 
   const Call& call() const { return *call_; }

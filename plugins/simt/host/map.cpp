@@ -343,7 +343,7 @@ void launch_map(const MapHandles& kernels, sdk::Stream& stream, const MapCall& c
   if (args.pieces == 0) return;
   const StreamHandle handle = own(stream).handle();
   if (args.line != simt::kMapNoLine) {
-    const int64_t pieces = simt::kMapThreads * (args.line == simt::kMapPairs ? 2 : 1);
+    const int64_t pieces = int64_t{simt::kMapThreads} * (args.line == simt::kMapPairs ? 2 : 1);
     // A kernel of lines takes the beginning of the arguments.
     launch(kernels.line, ceil_divide(args.pieces, pieces), simt::kMapThreads, 0, handle, args, kernels.start);
     return;
