@@ -76,11 +76,11 @@ bool has_package(const fs::path& folder) {
 
 // The folder where the new plugin's CMake finds rlk. A build tree is none: `install` is the command that makes one.
 fs::path package_prefix(std::string* install) {
-  const fs::path own = prefix();
+  fs::path own = prefix();
   if (has_package(own)) return own;
   std::error_code error;
   if (!fs::exists(own / "CMakeCache.txt", error)) return "/where/rlk/is/installed";
-  const fs::path installed = own.parent_path() / "install";
+  fs::path installed = own.parent_path() / "install";
   *install =
       fmt::format("  cmake --install {} --prefix {}\n", shell_word(own.string()), shell_word(installed.string()));
   return installed;

@@ -109,7 +109,7 @@ def test_parameters_with_words_are_given_by_word():
     ("temperature", float("nan"), rlk.InvalidArgument, "temperature"),
     ("ignore_index", 1.5, rlk.ArgumentTypeError, "ignore_index is 1.5, expected an integer"),
     ("ignore_index", 2**63, rlk.InvalidArgument, "64 bits"),
-    ("temperature", 10**400, rlk.InvalidArgument, "temperature is 10*, which 64 bits do not hold"),
+    ("temperature", 10**400, rlk.InvalidArgument, "temperature is an integer of 1329 bits, which 64 bits do not hold"),
     ("temperature", np.array([1.0, 2.0]), rlk.ArgumentTypeError,
      r"logp: temperature is array\(\[1., 2.\]\), expected a number"),
     ("ignore_index", np.array([1, 2]), rlk.ArgumentTypeError, r"ignore_index is array\(\[1, 2\]\), expected an integer"),
