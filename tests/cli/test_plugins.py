@@ -43,14 +43,6 @@ class Good(command.Case):
         done = self.run_command("probe", "goldn", code=2, RLK_CACHE_DIR=self.path("empty"))
         self.assertIn("did you mean 'golden'?", done.stderr)
 
-    def test_bench_says_that_an_operator_is_being_tried(self):
-        self.add_plugin("golden")
-        lazy = {"RLK_VERIFY": "lazy", "RLK_CACHE_DIR": self.path("bench")}
-        words = ("bench", "add", "--seconds", "0.02", "--backend", "golden")  # logp is tried as golden is loaded
-        said = "rlk-plugins bench: add is tried on golden first"
-        self.assertEqual(self.run_command(*words, **lazy).stderr.count(said), 1)
-        self.assertNotIn(said, self.run_command(*words, **lazy).stderr)
-
     def test_a_call_can_be_pinned_to_it(self):
         self.add_plugin("golden")
         command.write_npy(self.path("a.npy"), "<f4", (3,), [1, 2, 3])
