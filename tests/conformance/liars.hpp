@@ -62,8 +62,8 @@ inline Refused refused_by_the_smoke_test(const OpDecl& decl, const std::vector<c
   return refused;
 }
 
-// Golden takes longest for the largest calls. Who is refused in a part of the smoke test is refused by all of it, and
-// so the ordinary run tries liars in calls of so many elements first; who is believed there has all of it to pass.
+// Golden takes longest for the largest calls. A part of the smoke test that refuses a liar is in all of it, and
+// so the ordinary run tries liars in calls of so many elements first; a liar that these believe has all of it to pass.
 constexpr int64_t kSmall = 4096;
 
 inline std::vector<const rlk_implementation*> others(std::vector<const rlk_implementation*> rows, const Refused& than) {
@@ -100,7 +100,7 @@ public:
   }
 
   // The liars that the smoke test refuses. `watcher` is the honest implementation, which tells which ones would lie.
-  // `small_first` where nearly all are caught in small calls: who is not costs both.
+  // `small_first` where nearly all are caught in small calls: any other costs both.
   Refused caught_with(const rlk_implementation& watcher, bool small_first = false) {
     Refused refused;
     if (small_first && !test::is_long()) refused = caught_among(liars_, watcher, kSmall);

@@ -34,7 +34,7 @@ def is_unwatched():
 
 
 def is_compiled():
-    """What torch traces now will be run, and nobody reads it: no export."""
+    """Torch traces now what it will run itself: no export, whose graph others read."""
     return torch._C._get_dispatch_mode(_PROXY) is not None and not torch.compiler.is_exporting()
 
 

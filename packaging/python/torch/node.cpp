@@ -134,7 +134,7 @@ _object* backward(_object* ctx, _object* const* gradients, ptrdiff_t n) {
   if (!kept || !needs) return nullptr;
   const Node node(python.PyTuple_GetItem(kept.get(), 0));
   _object* const way = way_of(node, needs.get(), gradients, n);
-  // Where gradients are recorded the caller wants a second derivative, and is told.
+  // Where torch records gradients the caller wants a second derivative, and the library tells so.
   if (way == nullptr || !is_unwatched() || records_gradients()) return slow_backward(ctx, gradients, n);
   const Object saved(python.PyObject_GetAttr(ctx, python.names.saved_tensors));
   if (!saved) return nullptr;

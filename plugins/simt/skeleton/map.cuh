@@ -178,7 +178,7 @@ __device__ __forceinline__ int64_t map_own_piece(const MapLineArgs& args) {
   return (args.first_block + blockIdx.x) * (kPacks * kMapThreads) + threadIdx.x;
 }
 
-// Tensors of one dtype, in packs. What can be known before the kernels ahead are done is asked before they are.
+// Tensors of one dtype, in packs. A thread finds its places before the kernels ahead are done.
 template <class F, class A, class Form, class Place, int kPacks>
 __device__ __forceinline__ void map_line(const MapLineArgs& args) {
   constexpr int kOut = F::kOut, kIn = F::kIn;
