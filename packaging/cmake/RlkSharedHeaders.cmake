@@ -2,9 +2,9 @@
 # library share it:
 # - With clang, to which it is half of a file at -O0, the standard library and these headers are precompiled. g++ 12 gains
 #   nothing by that, and warns of what it inlines from a precompiled header as if it were ours.
-# - With g++ and RLK_UNITY, eight files are one to the compiler. Names of unnamed namespaces must then differ within a
-#   library; a file that takes in all names of a namespace is compiled by itself. That a file includes what it needs is
-#   not seen so: clang sees it.
+# - With g++ and RLK_UNITY, and in sanitized builds, eight files are one to the compiler. Names of unnamed namespaces
+#   must then differ within a library; a file that takes in all names of a namespace is compiled by itself. That a file
+#   includes what it needs is not seen so: clang sees it without sanitizers.
 option(RLK_PRECOMPILED_HEADERS "Tests, and with clang libraries, read headers precompiled" ON)
 option(RLK_UNITY "With g++, files of libraries are compiled eight at once: less to read in a build from nothing" OFF)
 
@@ -17,10 +17,15 @@ function(rlk_shared_headers target)
     if(RLK_PRECOMPILED_HEADERS)
       target_precompile_headers(${target} PRIVATE ${RLK_STANDARD_HEADERS} ${ARGN})
     endif()
+    # What ThreadSanitizer looks at has some of the loader's files and no kernel: they stay apart.
+    if(NOT RLK_SANITIZE OR (RLK_SANITIZE MATCHES "thread" AND target STREQUAL "rlk_loader_rooms"))
+      return()
+    endif()
+  elseif(NOT RLK_UNITY)
     return()
   endif()
   get_target_property(is_grouped ${target} UNITY_BUILD)
-  if(NOT RLK_UNITY OR is_grouped)
+  if(is_grouped)
     return()
   endif()
   set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)

@@ -91,6 +91,13 @@ void require_red(const std::byte* zone, const char* call) {
   }
 }
 
+// Two integers of 32 bits, such as strides of rows, may look like an address: then nothing is there.
+bool is_mapped(uintptr_t address) {
+  static const uintptr_t page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  unsigned char in_core = 0;
+  return mincore(reinterpret_cast<void*>(address / page * page), page, &in_core) == 0;
+}
+
 // The live allocation that holds the address or ends there.
 bool find_range(const std::map<uintptr_t, size_t>& live, uintptr_t address, Range* out) {
   auto after = live.upper_bound(address);
@@ -224,6 +231,7 @@ void require_addresses(const void* arguments, size_t bytes, const std::string& k
     Range range;
     const Arena* const arena = arena_at(word);
     if (arena != nullptr ? find_range(arena->live, word, &range) : find_range(memory().pinned, word, &range)) continue;
+    if (arena == nullptr && !is_mapped(word)) continue;
     violation(arena != nullptr ? "OUT_OF_BOUNDS" : "NOT_DEVICE_MEMORY",
               kernel + ": the argument at byte " + std::to_string(i) + " leads to " +
                   (arena != nullptr ? "no live allocation" : "memory that the device cannot reach"));

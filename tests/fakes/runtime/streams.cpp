@@ -19,28 +19,32 @@ std::shared_ptr<Stream> Stream::start() {
 void Stream::stop() {
   const std::lock_guard lock(mutex_);
   stopped_ = true;
-  changed_.notify_all();
+  work_.notify_one();
 }
 void Stream::drop() {
   const std::lock_guard lock(mutex_);
   stopped_ = dropped_ = true;
-  changed_.notify_all();
+  work_.notify_one();
 }
 void Stream::submit(Command command) {
   const std::lock_guard lock(mutex_);
   queue_.push_back(std::move(command));
   ++submitted_;
-  changed_.notify_all();
+  if (sleeps_) work_.notify_one();
 }
 int Stream::wait(int64_t timeout_ms) {
   std::unique_lock lock(mutex_);
-  const auto is_done = [&, target = submitted_] { return completed_ >= target; };
+  const auto awaited = awaited_.insert(submitted_);
+  const auto is_done = [&] { return completed_ >= *awaited; };
+  bool in_time = true;
   if (timeout_ms < 0) {
-    changed_.wait(lock, is_done);
-  } else if (!changed_.wait_for(lock, std::chrono::milliseconds(timeout_ms), is_done)) {
-    return fail(runtime().stream_timeout, "stream not done after " + std::to_string(timeout_ms) + " ms");
+    done_.wait(lock, is_done);
+  } else {
+    in_time = done_.wait_for(lock, std::chrono::milliseconds(timeout_ms), is_done);
   }
-  return failure();
+  awaited_.erase(awaited);
+  return in_time ? failure()
+                 : fail(runtime().stream_timeout, "stream not done after " + std::to_string(timeout_ms) + " ms");
 }
 int Stream::failure() const {
   return error_ == 0 ? 0 : fail(error_, "the stream carries the error of an earlier command: " + failed_);
@@ -67,6 +71,19 @@ bool Stream::uses(const Range& range, std::string* by) {
   return false;
 }
 
+// With the lock: until there is a command, or there will be none. To wake a thread takes longer than most commands, so
+// it looks again for a while before it sleeps.
+void Stream::wait_for_work(std::unique_lock<std::mutex>& lock) {
+  for (int looks = 0; queue_.empty() && !stopped_ && looks < 20; ++looks) {
+    lock.unlock();
+    std::this_thread::yield();
+    lock.lock();
+  }
+  sleeps_ = true;
+  work_.wait(lock, [&] { return stopped_ || !queue_.empty(); });
+  sleeps_ = false;
+}
+
 void Stream::work() {
   for (;;) {
     Command* command = nullptr;
@@ -74,7 +91,7 @@ void Stream::work() {
     bool begins = true;
     {
       std::unique_lock lock(mutex_);
-      changed_.wait(lock, [&] { return stopped_ || !queue_.empty(); });
+      wait_for_work(lock);
       if (queue_.empty()) return;
       command = &queue_.front();  // stays in the queue while it runs: its memory is in use
       // What comes after a failure may build on what was not done.
@@ -102,7 +119,7 @@ void Stream::work() {
     std::swap(ended, queue_.front());
     queue_.pop_front();
     ++completed_;
-    changed_.notify_all();
+    if (!awaited_.empty() && completed_ >= *awaited_.begin()) done_.notify_all();
   }
 }
 

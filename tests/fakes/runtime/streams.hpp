@@ -11,6 +11,7 @@
 #include <deque>
 #include <functional>
 #include <map>
+#include <set>
 #include <thread>
 
 namespace fake {
@@ -87,11 +88,14 @@ public:
 
 private:
   void work();
+  void wait_for_work(std::unique_lock<std::mutex>& lock);
   int failure() const;  // with the lock
   std::mutex mutex_;
-  std::condition_variable changed_;
+  std::condition_variable work_, done_;
+  bool sleeps_ = false;  // its thread, until work_
   std::deque<Command> queue_;
   uint64_t submitted_ = 0, completed_ = 0;
+  std::multiset<uint64_t> awaited_;  // the numbers of completed commands that callers wait for
   int error_ = 0;
   std::string failed_;  // the command that it is of
   bool stopped_ = false, dropped_ = false;

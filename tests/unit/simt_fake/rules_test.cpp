@@ -150,6 +150,7 @@ TEST_F(SimtFakeTest, AKernelMayNotFollowAnAddressThatDoesNotFitItsType) {
     hipModuleLaunchKernel(kernel, 1, 1, 1, 64, 1, 1, 0, stream, parameters, nullptr);
     return hipStreamSynchronize(stream);
   };
+  for (int32_t& stride : args.stride) stride = 4096;  // two of them look like an address
   EXPECT_EQ(launch(), 0);
   args.tensor[1].data = static_cast<char*>(memory) + 2;
   EXPECT_DEATH(launch(), "MISALIGNED: arithmetic_map_Mul_f32: .*no multiple of 4 bytes");
