@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <new>
 #include <type_traits>
@@ -76,6 +77,10 @@ struct Part {
 
 // One row: load() of every part, settle(), weigh() of every part where it asks for weights, finish(), and write_mask()
 // of every part. Parts may be worked on side by side. It lives in its slot of the workspace, beside its scores.
+//
+// Where top_k comes first and is far below the vocabulary, settle() narrows the row to the tokens that are no less than
+// top_k of the groups' maxima, in rising order: top_k keeps none of the others, and so none of them is weighed. All
+// sums are of integers, so that the answer is that of the whole row to the bit.
 class Row {
 public:
   static int64_t slot_bytes(int64_t vocab) {
@@ -92,7 +97,7 @@ public:
     sample_load(element(logits.data, n_ * logits.strides[0] + begin * logits.strides[1], logits.dtype), logits.dtype,
                 logits.strides[1], end - begin, x_ + begin);
     penalize(begin, end);
-    parts_[part].top = sample_top(x_ + begin, padded(end - begin));
+    parts_[part].top = sample_top(x_ + begin, padded(end - begin), largest_ + begin / kSampleLanes);
   }
 
   // Whether weights are asked for.
@@ -112,9 +117,11 @@ public:
       status_ = kGreedy;
       id_ = std::find(x_ + with_max * kPart, x_ + call_.V, max_) - x_;
     }
-    return weighed();
+    return weighed() && !narrow();
   }
   bool weighed() const { return status_ == kDrawn || status_ == kNoRound; }
+
+  bool is_whole() const { return names_ == nullptr; }
 
   void weigh(int64_t part) {
     const auto [begin, end] = range(part);
@@ -132,13 +139,15 @@ public:
 
   SampleStatus finish() {
     if (weighed()) {
+      for (int64_t part = 0; !is_whole() && part < parts_of(vocab_); ++part) weigh(part);
       filter();
       status_ = call_.uniform_samples.given() ? draw_in_rounds() : draw();
     }
+    const int64_t token = is_whole() ? id_ : names_[id_];
     if (call_.ids.dtype == Dtype::i64) {
-      at<int64_t>(call_.ids, n_) = id_;
+      at<int64_t>(call_.ids, n_) = token;
     } else {
-      at<int32_t>(call_.ids, n_) = static_cast<int32_t>(id_);
+      at<int32_t>(call_.ids, n_) = static_cast<int32_t>(token);
     }
     if (call_.status.present()) at<int32_t>(call_.status, n_) = status_;
     if (call_.success.present()) at<uint8_t>(call_.success, n_) = id_ >= 0 ? 1 : 0;
@@ -178,7 +187,8 @@ private:
                 call.params.top_k_ties == TopKTies::keep,   call.params.top_p_boundary == TopPBoundary::exceed,
                 call.params.top_p_ties == TopPTies::keep,   call.params.min_p_order == MinPOrder::last},
         temperature_(number(call.temperatures, n, call.params.temperature)),
-        least_(filter_.least()) {
+        least_(filter_.least()),
+        vocab_(call.V) {
     const int64_t count = padded(call.V);
     w_ = reinterpret_cast<uint64_t*>(slot + sizeof(Row));
     totals_ = reinterpret_cast<SampleBin*>(w_ + count);
@@ -186,12 +196,40 @@ private:
     x_ = reinterpret_cast<float*>(parts_ + parts_of(call.V));
     list_ = reinterpret_cast<uint32_t*>(x_ + count);
     bins_ = reinterpret_cast<uint16_t*>(list_ + count);
+    largest_ = reinterpret_cast<float*>(bins_);  // until there are bins
   }
 
-  std::pair<int64_t, int64_t> range(int64_t part) const {
-    return {part * kPart, std::min((part + 1) * kPart, call_.V)};
-  }
+  std::pair<int64_t, int64_t> range(int64_t part) const { return {part * kPart, std::min((part + 1) * kPart, vocab_)}; }
   bool counts_bins() const { return filter_.by_k(call_.V) || filter_.by_p(); }
+
+  // The scores and names of a narrow row lie where the weights of the others would. False: the row stays whole.
+  bool narrow() {
+    const int64_t groups = padded(vocab_) / kSampleLanes, most = padded(vocab_) / 4 - kSampleLanes;
+    const bool needs_all = filter_.joint || call_.uniform_samples.given() || call_.keep_mask.present();
+    if (needs_all || !filter_.by_k(vocab_) || 2 * filter_.top_k > groups) return false;
+    auto* const order = reinterpret_cast<float*>(list_);
+    std::copy(largest_, largest_ + groups, order);
+    std::nth_element(order, order + filter_.top_k - 1, order + groups, std::greater<>());
+    const float least = order[filter_.top_k - 1];
+    if (least == kMinusInf) return false;
+    auto* const scores = reinterpret_cast<float*>(w_ + padded(vocab_) / 2);
+    auto* const names = reinterpret_cast<uint32_t*>(scores + padded(vocab_) / 2);
+    int64_t count = 0;
+    for (int64_t group = 0; group < groups; ++group) {
+      if (largest_[group] < least) continue;
+      if (count > most - kSampleLanes) return false;
+      for (int64_t v = group * kSampleLanes; v < (group + 1) * kSampleLanes; ++v) {
+        if (x_[v] < least) continue;
+        scores[count] = x_[v];
+        names[count++] = static_cast<uint32_t>(v);
+      }
+    }
+    for (int64_t i = count; i % kSampleLanes != 0; ++i) scores[i] = kMinusInf;
+    x_ = scores;
+    names_ = names;
+    vocab_ = count;
+    return true;
+  }
 
   void penalize(int64_t begin, int64_t end) {
     const Array &counts = call_.output_counts, &prompt = call_.prompt_mask;
@@ -215,7 +253,7 @@ private:
 
   void filter() {
     uint64_t heavy = 0;
-    for (int64_t part = 0; part < parts_of(call_.V); ++part) {
+    for (int64_t part = 0; part < parts_of(vocab_); ++part) {
       sum_ += parts_[part].sums.all;
       heavy += parts_[part].sums.heavy;
       for (int bin = 0; part > 0 && counts_bins() && bin < kSampleBins; ++bin) {
@@ -223,7 +261,7 @@ private:
         totals_[bin].tokens += totals_[part * kSampleBins + bin].tokens;
       }
     }
-    cut_ = sample_cut(filter_, {x_, w_, bins_, call_.V, totals_, list_}, sum_, heavy, &kept_sum_);
+    cut_ = sample_cut(filter_, {x_, w_, bins_, vocab_, totals_, list_}, sum_, heavy, &kept_sum_);
   }
 
   bool is_kept(int64_t v) const { return cut_.keeps(x_[v], v) && w_[v] >= least_; }
@@ -239,7 +277,7 @@ private:
     constexpr int64_t kStep = 1024;
     int64_t begin = 0;
     for (uint64_t sum = 0;; begin += kStep, target -= sum) {
-      sum = kept_sum(begin, std::min(begin + kStep, call_.V));
+      sum = kept_sum(begin, std::min(begin + kStep, vocab_));
       if (sum > target) break;
     }
     for (int64_t v = begin;; ++v) {
@@ -289,12 +327,15 @@ private:
   SampleFilter filter_;
   float temperature_;
   uint64_t least_;  // the least weight that is kept
+  int64_t vocab_;   // of a narrow row: the number of tokens that are left
   uint64_t* w_;
   SampleBin* totals_;  // of each part; at last the first has the sums of all
   Part* parts_;
   float* x_;
   uint32_t* list_;
   uint16_t* bins_;
+  float* largest_;                   // of the scores in groups of kSampleLanes
+  const uint32_t* names_ = nullptr;  // of a narrow row: the tokens
   float max_ = 0;
   SampleStatus status_ = kDrawn;
   int64_t id_ = -1;
@@ -340,9 +381,11 @@ void few_rows(const Call& call, const ParallelFor& hook, int64_t parts, const Sl
   };
   for (int64_t n = 0; n < call.N; ++n) Row::make(call, n, slot(n));
   for_parts([](Row& r, int64_t part) { r.load(part); });
-  for (int64_t n = 0; n < call.N; ++n) row(n).settle();
+  parallel_for(hook, call.N, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t n = begin; n < end; ++n) row(n).settle();
+  });
   for_parts([](Row& r, int64_t part) {
-    if (r.weighed()) r.weigh(part);
+    if (r.weighed() && r.is_whole()) r.weigh(part);
   });
   parallel_for(hook, call.N, 1, [&](int64_t begin, int64_t end) {
     for (int64_t n = begin; n < end; ++n) {

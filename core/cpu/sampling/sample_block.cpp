@@ -26,16 +26,21 @@ void load_scores(const void* logits, Dtype dtype, int64_t stride, int64_t count,
   for (int64_t i = count; i % kSampleLanes != 0; ++i) x[i] = -std::numeric_limits<float>::infinity();
 }
 
-SampleTop top_of(const float* x, int64_t padded) {
-  const hn::ScalableTag<float> d;
+SampleTop top_of(const float* x, int64_t padded, float* largest) {
+  const hn::CappedTag<float, kSampleLanes> d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   const auto infinity = hn::Set(d, std::numeric_limits<float>::infinity());
   auto max = hn::Neg(infinity);
   auto strange = hn::Gt(max, infinity);
-  for (int64_t i = 0; i < padded; i += lanes) {
-    const auto score = load(d, x + i);
-    strange = hn::Or(strange, hn::Not(hn::Lt(score, infinity)));
-    max = hn::Max(max, score);
+  for (int64_t i = 0; i < padded; i += kSampleLanes) {
+    auto of_these = hn::Neg(infinity);
+    for (int64_t j = i; j < i + kSampleLanes; j += lanes) {
+      const auto score = load(d, x + j);
+      strange = hn::Or(strange, hn::Not(hn::Lt(score, infinity)));
+      of_these = hn::Max(of_these, score);
+    }
+    *largest++ = hn::GetLane(hn::MaxOfLanes(d, of_these));
+    max = hn::Max(max, of_these);
   }
   return {largest_lane(d, max), !hn::AllFalse(d, strange)};
 }
@@ -172,8 +177,8 @@ HWY_EXPORT(kept_of);
 void sample_load(const void* logits, Dtype dtype, int64_t stride, int64_t count, float* x) {
   HWY_DYNAMIC_DISPATCH(load_scores)(logits, dtype, stride, count, x);
 }
-SampleTop sample_top(const float* x, int64_t padded) {
-  return HWY_DYNAMIC_DISPATCH(top_of)(x, padded);
+SampleTop sample_top(const float* x, int64_t padded, float* largest) {
+  return HWY_DYNAMIC_DISPATCH(top_of)(x, padded, largest);
 }
 SampleSums sample_weights(const float* x, int64_t padded, float max, float temperature, uint64_t least, uint64_t* w,
                           uint16_t* bins) {

@@ -22,7 +22,8 @@ struct SampleTop {
   float max;
   bool strange;
 };
-SampleTop sample_top(const float* x, int64_t padded);
+// largest[i]: of the scores from i * kSampleLanes on, of so many.
+SampleTop sample_top(const float* x, int64_t padded, float* largest);
 
 // The weights of `padded` scores of at most `max`, and, unless bins is nullptr, the bin of each. A greater score is
 // never in a later bin.

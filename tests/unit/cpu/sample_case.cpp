@@ -47,7 +47,9 @@ SampleOutputs run_sample(const SampleCase& c, const cpu::ParallelFor& hook) {
   SampleCase call = c;
   call.ids = Tensor(c.id_dtype, {c.rows()});
   complete(call);
-  SampleCase::each_output(call, [&c](Tensor& output) { output = Tensor(output.dtype(), output.shape(), c.strides); });
+  SampleCase::each_output(call, [&c](Tensor& output) {
+    if (output.present()) output = Tensor(output.dtype(), output.shape(), c.strides);
+  });
   return run(call, hook);
 }
 
@@ -71,6 +73,15 @@ void expect_golden(const SampleCase& c) {
     for (size_t i = 0; i < RLK_SAMPLE_N_OUTPUTS; ++i) {
       EXPECT_EQ(outputs(again)[i]->bytes(), outputs(got)[i]->bytes());
     }
+    EXPECT_EQ(again.error.row, got.error.row);
+  }
+  SampleCase without = c;
+  without.keep_mask = Tensor();
+  for (const cpu::ParallelFor& hook : {cpu::serial_parallel(), threads_parallel(8)}) {
+    const SampleOutputs again = run_sample(without, hook);
+    EXPECT_EQ(again.ids.bytes(), got.ids.bytes());
+    EXPECT_EQ(again.status.bytes(), got.status.bytes());
+    EXPECT_EQ(again.processed_logp.bytes(), got.processed_logp.bytes());
     EXPECT_EQ(again.error.row, got.error.row);
   }
 }

@@ -29,8 +29,8 @@ SampleCase rows_of(const std::vector<double>& logits, int64_t rows = 1);
 SampleCase random_rows(Dtype dtype, int64_t rows, int64_t vocab, uint32_t seed, Strides strides = Strides::contiguous);
 
 SampleOutputs run_sample(const SampleCase& c, const cpu::ParallelFor& hook = cpu::serial_parallel());
-// Both agree: integers exactly, log-probabilities by the golden rule, the data error, and other hooks give the same
-// bits.
+// Both agree: integers exactly, log-probabilities by the golden rule, the data error, and other hooks and a call
+// without the mask, which need not look at every token, give the same bits.
 void expect_golden(const SampleCase& c);
 
 // The kept tokens of a row.

@@ -2,6 +2,7 @@
 // for ids, status, success and keep_mask. Expected is what golden says of the whole batch.
 #include <rlk/sdk/ops/sample.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -11,7 +12,7 @@
 
 namespace rlk::cpu {  // of sample_emulated.cpp
 void emulated_sample_load(const void* logits, Dtype dtype, int64_t stride, int64_t count, float* x);
-SampleTop emulated_sample_top(const float* x, int64_t padded);
+SampleTop emulated_sample_top(const float* x, int64_t padded, float* largest);
 SampleSums emulated_sample_weights(const float* x, int64_t padded, float max, float temperature, uint64_t least,
                                    uint64_t* w, uint16_t* bins);
 uint64_t emulated_sample_kept_sum(const float* x, const uint64_t* w, int64_t count, float score, bool or_equal,
@@ -175,8 +176,15 @@ TEST(CpuSample, EmulatedVectorsHaveTheSameBits) {
       cpu::sample_load(logits.data(), dtype, logits.stride(0), count, x.data());
       cpu::emulated_sample_load(logits.data(), dtype, logits.stride(0), count, y.data());
       EXPECT_EQ(x, y);
-      const cpu::SampleTop top = cpu::sample_top(x.data(), padded), other = cpu::emulated_sample_top(y.data(), padded);
+      std::vector<float> largest(static_cast<size_t>(padded / cpu::kSampleLanes)), others = largest;
+      const cpu::SampleTop top = cpu::sample_top(x.data(), padded, largest.data());
+      const cpu::SampleTop other = cpu::emulated_sample_top(y.data(), padded, others.data());
       EXPECT_EQ(top.max, other.max);
+      EXPECT_EQ(largest, others);
+      for (size_t group = 0; group < largest.size(); ++group) {
+        const auto begin = x.begin() + static_cast<int64_t>(group) * cpu::kSampleLanes;
+        EXPECT_EQ(largest[group], *std::max_element(begin, begin + cpu::kSampleLanes));
+      }
       EXPECT_FALSE(top.strange || other.strange);
       for (const float temperature : {1.0f, 0.37f, 1e6f, 1e-5f}) {
         std::vector<uint64_t> w(x.size()), v(x.size());
@@ -206,7 +214,7 @@ TEST(CpuSample, EmulatedVectorsHaveTheSameBits) {
         }
       }
       x[0] = std::numeric_limits<float>::quiet_NaN();
-      EXPECT_TRUE(cpu::emulated_sample_top(x.data(), padded).strange);
+      EXPECT_TRUE(cpu::emulated_sample_top(x.data(), padded, others.data()).strange);
     }
   }
 }

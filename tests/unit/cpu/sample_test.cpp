@@ -120,6 +120,37 @@ TEST(CpuSample, MatchesGoldenForEveryCombinationOfRules) {
   });
 }
 
+// top_k below a hundredth of the vocabulary: without a mask few tokens are weighed. Scores from a few values to all
+// different, tokens that are forbidden, fewer left than top_k, and filters behind it.
+TEST(CpuSample, AFewTokensOfManyAreThoseOfTheWholeRow) {
+  for_each_target([] {
+    for (const int64_t vocab : {1031, 20011}) {
+      for (int rules = 0; rules < 16; ++rules) {
+        SCOPED_TRACE(testing::Message() << vocab << " tokens, rules " << rules);
+        SampleCase c =
+            random_rows(kFloatDtypes[static_cast<size_t>(rules % 4)], 12, vocab, static_cast<uint32_t>(rules));
+        const auto of_row = [&](int64_t n) { return n % 3; };
+        for (int64_t i = 0; i < c.logits.size(); ++i) {
+          const int64_t n = i / vocab, v = i % vocab;
+          if (of_row(n) == 1) c.logits.set(i, std::round(c.logits.get(i) / 2));
+          if (of_row(n) == 2 && v % 257 != 3) c.logits.set(i, -kInfinity);
+        }
+        c.params.top_k_ties = static_cast<TopKTies>(rules & 1);
+        c.params.top_p_ties = static_cast<TopPTies>(rules >> 1 & 1);
+        c.params.top_p_boundary = static_cast<TopPBoundary>(rules >> 2 & 1);
+        c.params.min_p_order = static_cast<MinPOrder>(rules >> 3 & 1);
+        c.per_row(c.top_ks, Dtype::i64, [](int64_t n) { return static_cast<double>(1 + n * 5 % 8); });
+        c.per_row(c.top_ps, Dtype::f32, [](int64_t n) { return n % 4 == 0 ? 1.0 : 0.15 * static_cast<double>(n % 7); });
+        c.per_row(c.min_ps, Dtype::f32, [](int64_t n) { return n % 5 < 3 ? 0.0 : 0.3; });
+        c.per_row(c.temperatures, Dtype::f32, [](int64_t n) { return 0.5 + static_cast<double>(n % 2); });
+        c.per_row(c.repetition_penalties, Dtype::f32, [](int64_t n) { return n % 4 == 1 ? 2.0 : 1.0; });
+        c.per_token(c.prompt_mask, Dtype::u8, {0, 1, 0});
+        expect_golden(c);
+      }
+    }
+  });
+}
+
 TEST(CpuSample, RoundsWideLogitsToFp32) {
   // 1 + 2^-24 is between two fp32 numbers and goes to the even one, 1; a little more goes up.
   SampleCase c = rows_of({0, 0});
