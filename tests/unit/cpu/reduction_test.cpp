@@ -39,6 +39,48 @@ TEST(CpuReduction, SortingIsStableAndNanIsLast) {
   EXPECT_EQ(list_of(run(top_k).index), (List{1, 5, 3, 0}));
 }
 
+// Few of many are found without an order of the others, and are what the order of all begins with. Rows of all
+// different numbers, of few, of NaN of both signs and infinities among them, of NaN alone but for the end, and that
+// rise and fall.
+TEST(CpuReduction, AFewOfManyAreTheBeginningOfTheWholeOrder) {
+  constexpr int64_t kRows = 7, kColumns = 1311;
+  for (const Dtype dtype : kFloatDtypes) {
+    for (const Strides strides : {Strides::contiguous, Strides::gaps, Strides::reversed}) {
+      Tensor x = random_tensor(dtype, {kRows, kColumns}, 3.0, 5, strides);
+      for (int64_t i = 0; i < x.size(); ++i) {
+        const int64_t n = i / kColumns, d = i % kColumns;
+        if (n == 1) x.set(i, d % 3 == 0 ? -0.0 : std::round(x.get(i) / 4));
+        if (n == 2 && d % 5 < 2)
+          x.set(i, d % 5 == 0 ? (d % 2 == 0 ? kNan : -kNan) : (d % 3 == 0 ? kInfinity : -kInfinity));
+        if (n == 3 && d < kColumns - 7) x.set(i, d % 2 == 0 ? kNan : -kNan);
+        if (n == 4 || n == 5) x.set(i, n == 4 ? static_cast<double>(d) : static_cast<double>(-d));
+        if (n == 6 && (d == 700 || d == 900)) x.set(i, d == 700 ? -kNan : kNan);
+      }
+      for (const bool descending : {true, false}) {
+        CallOf<ops::Sort> sort;
+        sort.x = x;
+        sort.params.descending = descending ? ops::sort::Descending::on : ops::sort::Descending::off;
+        const auto whole = run(sort);
+        for (const int64_t k : {1, 5, 50, 160, 170, 1311}) {
+          SCOPED_TRACE(name(dtype) + (descending ? " largest " : " smallest ") + std::to_string(k));
+          CallOf<ops::TopK> call;
+          call.x = x;
+          call.params.k = k;
+          call.params.largest = descending ? ops::top_k::Largest::on : ops::top_k::Largest::off;
+          const auto result = run(call);
+          int64_t wrong = 0;
+          for (int64_t i = 0; i < kRows * k; ++i) {
+            const int64_t of_all = i / k * kColumns + i % k;
+            wrong += result.index.get_int(i) != whole.index.get_int(of_all) ? 1 : 0;
+            wrong += result.y.bits(i, i + 1) != whole.y.bits(of_all, of_all + 1) ? 1 : 0;
+          }
+          EXPECT_EQ(wrong, 0);
+        }
+      }
+    }
+  }
+}
+
 TEST(CpuReduction, EmptyRowsHaveTheSumZeroAndNoMean) {
   CallOf<ops::Sum> sum;
   sum.x = Tensor(Dtype::f32, {2, 0});
