@@ -89,7 +89,8 @@ bool may_be_better(const Array& x, int64_t n, int64_t d, int64_t last, bool desc
 // At least the first `count` of a row, in any order; how many. Now and then all but the first `count` of those seen are
 // forgotten, and whole groups that have none before the last of these are passed over.
 int64_t candidates_of(const Array& x, int64_t n, int64_t columns, bool descending, int64_t count, Placed* numbers) {
-  const int64_t most = std::max(2 * count, kGroup) + kGroup;
+  const bool forgets = count > 0 && count < columns / 8;
+  const int64_t most = std::max(2 * count, kGroup);
   bool is_limited = false;
   Placed last{0, 0};
   int64_t size = 0;
@@ -101,7 +102,7 @@ int64_t candidates_of(const Array& x, int64_t n, int64_t columns, bool descendin
       const Placed own{descending ? ~rising : rising, d};
       if (!is_limited || own < last) numbers[size++] = own;
     }
-    if (count == 0 || count >= columns / 8 || size + kGroup <= most) continue;
+    if (!forgets || size <= most) continue;
     std::nth_element(numbers, numbers + count - 1, numbers + size);
     size = count;
     last = numbers[count - 1];

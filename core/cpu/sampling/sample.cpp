@@ -100,7 +100,7 @@ public:
     parts_[part].top = sample_top(x_ + begin, padded(end - begin), largest_ + begin / kSampleLanes);
   }
 
-  // Whether weights are asked for.
+  // Whether weights are asked for: of a narrow row finish() makes them.
   bool settle() {
     SampleTop top{kMinusInf, false};
     int64_t with_max = 0;
@@ -139,7 +139,9 @@ public:
 
   SampleStatus finish() {
     if (weighed()) {
-      for (int64_t part = 0; !is_whole() && part < parts_of(vocab_); ++part) weigh(part);
+      if (!is_whole()) {
+        for (int64_t part = 0; part < parts_of(vocab_); ++part) weigh(part);
+      }
       filter();
       status_ = call_.uniform_samples.given() ? draw_in_rounds() : draw();
     }
