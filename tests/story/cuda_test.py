@@ -79,14 +79,11 @@ class Cuda(simt_vendor.Vendor):
         if not HAS_KERNELS:
             self.skipTest("built without nvcc: the plugin has no kernels to launch")
         # linear_logp has five times as many cases in bf16 as in f16: an ordinary run tries those of one option.
-        for op, dtype, words, more in (("linear_logp", "f16", "", []), ("linear_logp", "bf16", " bf16 softcap", []),
-                                       ("grouped_gemm", "bf16", "", ["--at-most", simt_vendor.MOST]),
-                                       ("grouped_gemm", "f16", "", None),
-                                       ("grouped_gemm_backward", "f16", "", ["--at-most", simt_vendor.MOST])):
-            if command.LONG:
-                words, more = "", []
-            if more is None:
-                continue
+        small = ["--at-most", simt_vendor.MOST]
+        brief = {("linear_logp", "f16"): ("", []), ("linear_logp", "bf16"): (" bf16 softcap", []),
+                 ("grouped_gemm", "bf16"): ("", small), ("grouped_gemm_backward", "f16"): ("", small)}
+        for op, dtype in [*brief, ("grouped_gemm", "f16")] if command.LONG else brief:
+            words, more = ("", []) if command.LONG else brief[op, dtype]
             with self.subTest(op=op, dtype=dtype):
                 plugin = self.json("conformance", self.plugin_path(), "--op", op, "--dtype", dtype, "--case",
                                    op + " wgmma" + words, *more, **self.VARIABLES,
