@@ -1,27 +1,17 @@
 // linear_logp for 16-bit tensors on the warpgroup products of sm_90a: the scores stay in registers.
 //
-// A block is a warpgroup that fetches and two that compute 64 rows each of a tile of 128 rows and 192 entries of the
-// vocabulary. Slabs of both operands arrive in a ring. Blocks stay on the device and walk over the tiles, bands of rows
-// outside, then the vocabulary, rows inside: a band's hidden states stay in the cache while the weights pass once. What
-// a tile leaves of each row are its largest score, its sums and, where it is there, the target's score; a second kernel
-// merges the tiles of a row in a fixed order. A row's bits depend on that row alone.
-// Matrix units cut a sum at every step: chains of a few slabs are added in fp32, and a thread has registers for both.
+// What a tile (linear_tiles_wgmma.cuh) leaves of each row are its largest score, its sums and, where it is there, the
+// target's score; a second kernel merges the tiles of a row in a fixed order. A row's bits depend on that row alone.
 // Cost: a tile of 4096 products long keeps the tensor cores busy for 49152 cycles, the exponential unit for 1536.
 // Measured on an H200 at its power limit, with tiles of 256 columns, and left out, since neither brought 2 %: clusters
 // of two blocks that share the weights' slabs, and statistics of half a tile beside the products of the other half.
 #pragma once
 
 #include "../../simt/tokens.cuh"
-#include "bulk_copies.cuh"
-#include "linear_logp_wgmma.h"
-#include "warpgroup_products.cuh"
+#include "linear_tiles_wgmma.cuh"
 
 namespace rlk::cuda_kernels {
 
-using cuda::kLinearColumns;
-using cuda::kLinearInner;
-using cuda::kLinearRows;
-using cuda::kLinearStages;
 using cuda::LinearLogpWgmmaArgs;
 
 // What a kernel has beside the plain statistics: entropy, a bias or a softcap.
@@ -30,84 +20,16 @@ struct LinearForm {
   static constexpr bool kEntropy = kEntropy_, kTransform = kTransform_;
 };
 
-// A stage's place in the ring: a full and an empty barrier for each. The side that fills begins with parity 1, as if
-// all stages had just been emptied.
-struct LinearRing {
-  uint32_t shared, parity;
-  int stage = 0;
-  __device__ __forceinline__ uint32_t slab() const { return shared + stage * cuda::kLinearStageBytes; }
-  __device__ __forceinline__ uint32_t full() const {
-    return shared + kLinearStages * cuda::kLinearStageBytes + 8 * stage;
-  }
-  __device__ __forceinline__ uint32_t empty() const { return full() + 8 * kLinearStages; }
-  __device__ __forceinline__ void advance() {
-    if (++stage == kLinearStages) {
-      stage = 0;
-      parity ^= 1;
-    }
-  }
-};
-
-// The tiles of a block, in order.
-struct LinearTiles {
-  int item = static_cast<int>(blockIdx.x);
-  int row = 0, column = 0;
-  __device__ __forceinline__ bool next(const LinearLogpWgmmaArgs& args) {
-    if (item >= args.row_tiles * args.column_tiles) return false;
-    const int band_items = args.band_tiles * args.column_tiles;
-    const int band = item / band_items, within = item - band * band_items, first = band * args.band_tiles;
-    const int left = args.row_tiles - first, tiles = left < args.band_tiles ? left : args.band_tiles;
-    column = within / tiles * kLinearColumns;
-    row = (first + within % tiles) * kLinearRows;
-    item += static_cast<int>(gridDim.x);
-    return true;
-  }
-};
-
-// One thread fetches the slabs of all tiles.
-__device__ __forceinline__ void fetch_slabs(const LinearLogpWgmmaArgs& args, uint32_t shared) {
-  LinearRing ring{shared, 1};
-  for (LinearTiles tiles; tiles.next(args);) {
-#pragma unroll 1
-    for (int slab = 0; slab < args.slabs; ++slab) {
-      barrier_wait(ring.empty(), ring.parity);
-      barrier_expect(ring.full(), cuda::kLinearStageBytes);
-      copy_slab(ring.slab(), args.hidden, slab * kLinearInner, tiles.row, ring.full());
-      copy_slab(ring.slab() + kLinearRows * 2 * kLinearInner, args.weight, slab * kLinearInner, tiles.column,
-                ring.full());
-      ring.advance();
-    }
-  }
-}
-
 // Of a row and a tile's columns. A NaN is in the sum, not in the top.
 struct LinearStatistics {
   float top, sum, weighted;
 };
 
-// A thread's scores: rows 16 warp + lane / 4 and the one 8 below, columns 8 j + lane % 4 * 2 + e.
+// What a tile's scores leave of their rows.
 template <class T, class Form>
-struct LinearScores {
-  static constexpr int kN = kLinearColumns / 8;
-  float x[kN][4], chain[kN][4];
-
-  // a, b: descriptors of a slab's operands. add 0: a new chain.
-  __device__ __forceinline__ void multiply(uint64_t a, uint64_t b, int add) {
-    begin_products();
-#pragma unroll
-    for (int k = 0; k < kLinearInner / 16; ++k) {
-      multiply_group<T, true, true>(chain, a + 2 * k, b + 2 * k, k > 0 ? 1 : add);  // 32 bytes on
-    }
-    commit_products();
-  }
-
-  __device__ __forceinline__ void add_chain(bool is_first) {
-#pragma unroll
-    for (int j = 0; j < kN; ++j) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) x[j][i] = is_first ? chain[j][i] : x[j][i] + chain[j][i];
-    }
-  }
+struct LinearLogpScores : LinearScores<T> {
+  using LinearScores<T>::kN;
+  using LinearScores<T>::x;
 
   // y = cap(x + bias); first: the lane's first column.
   __device__ __forceinline__ void transform(const simt::LogitTransform& of, int64_t first, int64_t vocab) {
@@ -191,16 +113,11 @@ struct LinearScores {
 // The work of warpgroup 0 or 1 of those that compute.
 template <class T, class Form>
 __device__ __forceinline__ void compute_scores(const LinearLogpWgmmaArgs& args, uint32_t shared, int warpgroup) {
-  constexpr int kRowBytes = 2 * kLinearInner;
   const int thread = static_cast<int>(threadIdx.x) % 128, lane = thread % 32;
   const int own_row = warpgroup * 64 + thread / 32 * 16 + lane / 4, own_column = lane % 4 * 2;
   const int rows = static_cast<int>(args.tokens.rows);
-  const uint64_t layout = operand_layout(0);
-  const auto release = [lane](uint32_t barrier) {
-    if (lane == 0) barrier_arrive(barrier);
-  };
   LinearRing ring{shared, 0};
-  LinearScores<T, Form> scores;
+  LinearLogpScores<T, Form> scores;
   for (LinearTiles tiles; tiles.next(args);) {
     int target[2];  // of both rows, counted from the lane's first column
 #pragma unroll
@@ -209,24 +126,7 @@ __device__ __forceinline__ void compute_scores(const LinearLogpWgmmaArgs& args, 
       const int64_t column = row < rows ? simt::resolve_token(args.tokens, row).target - tiles.column : -1;
       target[h] = column >= 0 && column < kLinearColumns ? static_cast<int>(column) - own_column : -1;
     }
-#pragma unroll 1
-    for (int first = 0; first < args.slabs; first += cuda::kLinearChain) {
-      const int after = first + cuda::kLinearChain, last = (after < args.slabs ? after : args.slabs) - 1;
-      uint32_t before = 0;  // the barrier of the slab that may still be read
-#pragma unroll 1
-      for (int slab = first; slab <= last; ++slab) {
-        barrier_wait(ring.full(), ring.parity);
-        scores.multiply(operand_at(layout, ring.slab() + warpgroup * 64 * kRowBytes),
-                        operand_at(layout, ring.slab() + kLinearRows * kRowBytes), slab > first ? 1 : 0);
-        wait_products<1>();
-        if (slab > first) release(before);
-        before = ring.empty();
-        ring.advance();
-      }
-      wait_products<0>();
-      release(before);
-      scores.add_chain(first == 0);
-    }
+    sum_slabs(scores, ring, args.slabs, warpgroup);
 
     const int64_t columns = args.tokens.vocab - tiles.column - own_column;
     if constexpr (Form::kTransform) scores.transform(args.transform, tiles.column + own_column, args.tokens.vocab);
@@ -248,25 +148,7 @@ __device__ __forceinline__ void compute_scores(const LinearLogpWgmmaArgs& args, 
 template <class T, class Form>
 __device__ __forceinline__ void linear_logp_wgmma(const LinearLogpWgmmaArgs& args) {
   const uint32_t shared = (shared_address(simt::dynamic_shared()) + 1023) & ~1023u;
-  if (threadIdx.x == 0) {
-    LinearRing ring{shared, 0};
-    for (int i = 0; i < kLinearStages; ++i) {
-      barrier_init(ring.full(), 1);
-      barrier_init(ring.empty(), 8);  // the computing warps
-      ring.advance();
-    }
-    barriers_ready();
-  }
-  __syncthreads();
-  // 40 + 2 x 232 registers are the 3 x 168 of the launch.
-  const int warpgroup = static_cast<int>(threadIdx.x) / 128;
-  if (warpgroup == 0) {
-    give_registers<40>();
-    if (threadIdx.x == 0) fetch_slabs(args, shared);
-  } else {
-    take_registers<232>();
-    compute_scores<T, Form>(args, shared, warpgroup - 1);
-  }
+  walk_linear_tiles(args, shared, [&](int warpgroup) { compute_scores<T, Form>(args, shared, warpgroup); });
 }
 
 // A row's tiles by turns to groups of threads, then those of all groups in order, in fp64; everything that needs a
