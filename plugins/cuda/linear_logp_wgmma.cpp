@@ -40,7 +40,7 @@ int64_t launch_rows_of(const Named& call) {
 uint64_t workspace_of(const Named& call) {
   const auto rows = static_cast<uint64_t>(launch_rows_of(call));
   const uint64_t one = align_256(rows * static_cast<uint64_t>(column_tiles_of(call)) * sizeof(float));
-  return one * (call.entropy != nullptr ? 3 : 2) + align_256(rows * sizeof(float));
+  return one * (call.entropy != nullptr ? 3 : 2) + align_256(rows * sizeof(float)) + align_256(sizeof(int32_t));
 }
 
 // A matrix as a tensor of one head.
@@ -84,6 +84,7 @@ private:
     args.sum = workspace.take<float>(of_tiles);
     if (call.entropy != nullptr) args.weighted = workspace.take<float>(of_tiles);
     args.target = workspace.take<float>(static_cast<uint64_t>(rows) * sizeof(float));
+    args.taken = workspace.take<int32_t>(sizeof(int32_t));
     set_tokens(args, call, first, rows);
     args.transform = {sdk::data_of(call.bias), params_.temperature, params_.softcap,
                       static_cast<float>(kLog2e / params_.temperature), 0};
@@ -126,6 +127,7 @@ private:
         matrix_map(sdk::data_of(call.weight), call.weight->strides[0], dtype_, call.D, call.V, kLinearColumns);
     args.row_tiles = static_cast<int32_t>(ceil_divide(rows, kLinearRows));
     args.band_tiles = static_cast<int32_t>(kBandRows / kLinearRows);
+    fill(args.taken, 0, sizeof(int32_t), handle);
     launch_grid(tiles_, std::min(int64_t{args.row_tiles} * args.column_tiles, multiprocessors_), kLinearThreads,
                 kLinearSharedBytes, handle, args);
   }

@@ -3,8 +3,6 @@
 // What a tile (linear_tiles_wgmma.cuh) leaves of each row are its largest score, its sums and, where it is there, the
 // target's score; a second kernel merges the tiles of a row in a fixed order. A row's bits depend on that row alone.
 // Cost: a tile of 4096 products long keeps the tensor cores busy for 49152 cycles, the exponential unit for 1536.
-// Measured on an H200 at its power limit, with tiles of 256 columns, and left out, since neither brought 2 %: clusters
-// of two blocks that share the weights' slabs, and statistics of half a tile beside the products of the other half.
 #pragma once
 
 #include "../../simt/tokens.cuh"
@@ -112,13 +110,14 @@ struct LinearLogpScores : LinearScores<T> {
 
 // The work of warpgroup 0 or 1 of those that compute.
 template <class T, class Form>
-__device__ __forceinline__ void compute_scores(const LinearLogpWgmmaArgs& args, uint32_t shared, int warpgroup) {
+__device__ __forceinline__ void compute_scores(const LinearLogpWgmmaArgs& args, uint32_t shared, const int* numbers,
+                                               int warpgroup) {
   const int thread = static_cast<int>(threadIdx.x) % 128, lane = thread % 32;
   const int own_row = warpgroup * 64 + thread / 32 * 16 + lane / 4, own_column = lane % 4 * 2;
   const int rows = static_cast<int>(args.tokens.rows);
   LinearRing ring{shared, 0};
   LinearLogpScores<T, Form> scores;
-  for (LinearTiles tiles; tiles.next(args);) {
+  for (LinearTiles tiles; tiles.next(args, ring, numbers);) {
     int target[2];  // of both rows, counted from the lane's first column
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
@@ -148,7 +147,9 @@ __device__ __forceinline__ void compute_scores(const LinearLogpWgmmaArgs& args, 
 template <class T, class Form>
 __device__ __forceinline__ void linear_logp_wgmma(const LinearLogpWgmmaArgs& args) {
   const uint32_t shared = (shared_address(simt::dynamic_shared()) + 1023) & ~1023u;
-  walk_linear_tiles(args, shared, [&](int warpgroup) { compute_scores<T, Form>(args, shared, warpgroup); });
+  walk_linear_tiles(args, shared, [&](int warpgroup, const int* numbers) {
+    compute_scores<T, Form>(args, shared, numbers, warpgroup);
+  });
 }
 
 // A row's tiles by turns to groups of threads, then those of all groups in order, in fp64; everything that needs a

@@ -32,6 +32,7 @@ struct LinearLogpWgmmaArgs {
   void* logp;                   // [rows] of this launch, as all results
   float* lse;                   // nullptr: not wanted
   float* entropy;               // nullptr: not wanted
+  int32_t* taken;               // tiles that blocks have taken, 0 before the launch
   int64_t first_row;            // of this launch, of data errors
   int32_t slabs, column_tiles;  // of a sum, of the vocabulary
   int32_t row_tiles;

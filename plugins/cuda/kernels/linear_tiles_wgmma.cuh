@@ -2,9 +2,14 @@
 // what linear_logp (linear_logp_wgmma.cuh) and its gradients (linear_slopes_wgmma.cuh) do with them is theirs.
 //
 // A block is a warpgroup that fetches and two that compute 64 rows each of a tile of 128 rows and 192 entries of the
-// vocabulary. Slabs of both operands arrive in a ring. Blocks stay on the device and walk over the tiles, bands of rows
-// outside, then the vocabulary, rows inside: a band's hidden states stay in the cache while the weights pass once.
+// vocabulary. Slabs of both operands arrive in a ring. Blocks stay on the device and take tiles as they come, bands of
+// rows outside, then the vocabulary, rows inside: a band's hidden states stay in the cache while the weights pass once.
 // Matrix units cut a sum at every step: chains of a few slabs are added in fp32, and a thread has registers for both.
+// On an H200, 8192 x 4096 x 131072: where tiles are dealt out beforehand, blocks drift apart by whole tiles, the cache
+// loses the weights before all have read them, and 43 GB come from memory; so it is 5. Without the chains a tile of
+// linear_logp took 52300 cycles of the 49152 that its products need; with them, 55000. Left out, since they brought
+// nothing: clusters of two blocks that share the weights' slabs, a second warpgroup that lags behind the first, and a
+// tile's statistics beside the next one's products.
 //
 // Args, of a kernel's arguments, has the tensor maps and counts of LinearLogpWgmmaArgs under the same names.
 #pragma once
@@ -38,38 +43,54 @@ struct LinearRing {
   }
 };
 
-// The tiles of a block, in order.
+// The tiles of a block, in the order in which it takes them.
 struct LinearTiles {
-  int item = static_cast<int>(blockIdx.x);
-  int row = 0, column = 0;
+  int row, column;
+
   template <class Args>
-  __device__ __forceinline__ bool next(const Args& args) {
-    if (item >= args.row_tiles * args.column_tiles) return false;
-    const int band_items = args.band_tiles * args.column_tiles;
-    const int band = item / band_items, within = item - band * band_items, first = band * args.band_tiles;
+  __device__ __forceinline__ void place(const Args& args, int number) {
+    const int band_tiles = args.band_tiles * args.column_tiles;
+    const int band = number / band_tiles, within = number - band * band_tiles, first = band * args.band_tiles;
     const int left = args.row_tiles - first, tiles = left < args.band_tiles ? left : args.band_tiles;
     column = within / tiles * kLinearColumns;
     row = (first + within % tiles) * kLinearRows;
-    item += static_cast<int>(gridDim.x);
+  }
+  // Of those who compute: whether there is another one, whose first slab then is in the ring.
+  template <class Args>
+  __device__ __forceinline__ bool next(const Args& args, const LinearRing& ring, const int* numbers) {
+    barrier_wait(ring.full(), ring.parity);
+    const int number = numbers[ring.stage];
+    if (number < 0) return false;
+    place(args, number);
     return true;
   }
 };
 
-// One thread fetches the slabs of all tiles.
+// One thread takes tiles and fetches their slabs. numbers: of the tile whose first slab is in this stage; below 0:
+// there is none left.
 template <class Args>
-__device__ __forceinline__ void fetch_slabs(const Args& args, uint32_t shared) {
+__device__ __forceinline__ void fetch_slabs(const Args& args, uint32_t shared, int* numbers) {
+  const int count = args.row_tiles * args.column_tiles;
   LinearRing ring{shared, 1};
-  for (LinearTiles tiles; tiles.next(args);) {
+  LinearTiles tile;
+  for (int next = atomicAdd(args.taken, 1);;) {
+    barrier_wait(ring.empty(), ring.parity);
+    if (next >= count) break;
+    numbers[ring.stage] = next;
+    tile.place(args, next);
+    next = atomicAdd(args.taken, 1);  // the answer comes while slabs do
 #pragma unroll 1
     for (int slab = 0; slab < args.slabs; ++slab) {
-      barrier_wait(ring.empty(), ring.parity);
+      if (slab > 0) barrier_wait(ring.empty(), ring.parity);
       barrier_expect(ring.full(), cuda::kLinearStageBytes);
-      copy_slab(ring.slab(), args.hidden, slab * kLinearInner, tiles.row, ring.full());
-      copy_slab(ring.slab() + kLinearRows * 2 * kLinearInner, args.weight, slab * kLinearInner, tiles.column,
+      copy_slab(ring.slab(), args.hidden, slab * kLinearInner, tile.row, ring.full());
+      copy_slab(ring.slab() + kLinearRows * 2 * kLinearInner, args.weight, slab * kLinearInner, tile.column,
                 ring.full());
       ring.advance();
     }
   }
+  numbers[ring.stage] = -1;
+  barrier_arrive(ring.full());
 }
 
 // A thread's scores: rows 16 warp + lane / 4 and the one 8 below, columns 8 j + lane % 4 * 2 + e.
@@ -77,58 +98,62 @@ template <class T>
 struct LinearScores {
   static constexpr int kN = kLinearColumns / 8;
   float x[kN][4], chain[kN][4];
-
-  // a, b: descriptors of a slab's operands. add 0: a new chain.
-  __device__ __forceinline__ void multiply(uint64_t a, uint64_t b, int add) {
-    begin_products();
-#pragma unroll
-    for (int k = 0; k < kLinearInner / 16; ++k) {
-      multiply_group<T, true, true>(chain, a + 2 * k, b + 2 * k, k > 0 ? 1 : add);  // 32 bytes on
-    }
-    commit_products();
-  }
-
-  __device__ __forceinline__ void add_chain(bool is_first) {
-#pragma unroll
-    for (int j = 0; j < kN; ++j) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) x[j][i] = is_first ? chain[j][i] : x[j][i] + chain[j][i];
-    }
-  }
 };
 
-// The scores of one tile: all its slabs as they arrive in the ring.
+__device__ __forceinline__ void release_slab(uint32_t barrier) {
+  if (barrier != 0 && threadIdx.x % 32 == 0) barrier_arrive(barrier);
+}
+// before: the barrier of the slab that may still be read, or 0.
 template <class T>
-__device__ __forceinline__ void sum_slabs(LinearScores<T>& scores, LinearRing& ring, int slabs, int warpgroup) {
+__device__ __forceinline__ void multiply_slab(float (&sums)[LinearScores<T>::kN][4], LinearRing& ring, int warpgroup,
+                                              bool begins, uint32_t& before) {
   constexpr int kRowBytes = 2 * kLinearInner;
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  const uint64_t layout = operand_layout(0);
-  const auto release = [lane](uint32_t barrier) {
-    if (lane == 0) barrier_arrive(barrier);
-  };
-#pragma unroll 1
-  for (int first = 0; first < slabs; first += cuda::kLinearChain) {
-    const int after = first + cuda::kLinearChain, last = (after < slabs ? after : slabs) - 1;
-    uint32_t before = 0;  // the barrier of the slab that may still be read
-#pragma unroll 1
-    for (int slab = first; slab <= last; ++slab) {
-      barrier_wait(ring.full(), ring.parity);
-      scores.multiply(operand_at(layout, ring.slab() + warpgroup * 64 * kRowBytes),
-                      operand_at(layout, ring.slab() + kLinearRows * kRowBytes), slab > first ? 1 : 0);
-      wait_products<1>();
-      if (slab > first) release(before);
-      before = ring.empty();
-      ring.advance();
-    }
-    wait_products<0>();
-    release(before);
-    scores.add_chain(first == 0);
+  barrier_wait(ring.full(), ring.parity);
+  const uint64_t layout = operand_layout(0), a = operand_at(layout, ring.slab() + warpgroup * 64 * kRowBytes),
+                 b = operand_at(layout, ring.slab() + kLinearRows * kRowBytes);
+  begin_products();
+#pragma unroll
+  for (int k = 0; k < kLinearInner / 16; ++k) {
+    multiply_group<T, true, true>(sums, a + 2 * k, b + 2 * k, k > 0 || !begins ? 1 : 0);  // 32 bytes on
   }
+  commit_products();
+  wait_products<1>();
+  release_slab(before);
+  before = ring.empty();
+  ring.advance();
 }
 
-// What a block does: one warpgroup fetches, two compute; compute(warpgroup) is their part.
+// The scores of one tile: all its slabs as they arrive in the ring. The first chain is summed where the others are
+// added.
+template <class T>
+__device__ __forceinline__ void sum_slabs(LinearScores<T>& scores, LinearRing& ring, int slabs, int warpgroup) {
+  constexpr int kChain = cuda::kLinearChain;
+  uint32_t before = 0;
+  const int head = slabs < kChain ? slabs : kChain;
+#pragma unroll 1
+  for (int slab = 0; slab < head; ++slab) multiply_slab<T>(scores.x, ring, warpgroup, slab == 0, before);
+#pragma unroll 1
+  for (int first = kChain; first < slabs; first += kChain) {
+    const int after = first + kChain, last = after < slabs ? after : slabs;
+#pragma unroll 1
+    for (int slab = first; slab < last; ++slab) multiply_slab<T>(scores.chain, ring, warpgroup, slab == first, before);
+    wait_products<0>();
+    release_slab(before);
+    before = 0;
+#pragma unroll
+    for (int j = 0; j < LinearScores<T>::kN; ++j) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) scores.x[j][i] += scores.chain[j][i];
+    }
+  }
+  wait_products<0>();
+  release_slab(before);
+}
+
+// What a block does: one warpgroup fetches, two compute; compute(warpgroup, numbers) is their part.
 template <class Args, class Compute>
 __device__ __forceinline__ void walk_linear_tiles(const Args& args, uint32_t shared, Compute compute) {
+  __shared__ int numbers[kLinearStages];
   if (threadIdx.x == 0) {
     LinearRing ring{shared, 0};
     for (int i = 0; i < kLinearStages; ++i) {
@@ -143,10 +168,10 @@ __device__ __forceinline__ void walk_linear_tiles(const Args& args, uint32_t sha
   const int warpgroup = static_cast<int>(threadIdx.x) / 128;
   if (warpgroup == 0) {
     give_registers<40>();
-    if (threadIdx.x == 0) fetch_slabs(args, shared);
+    if (threadIdx.x == 0) fetch_slabs(args, shared, numbers);
   } else {
     take_registers<232>();
-    compute(warpgroup - 1);
+    compute(warpgroup - 1, numbers);
   }
 }
 
