@@ -11,6 +11,7 @@
 #include "cublaslt.hpp"
 #include "driver.hpp"
 #include "grouped_mma.hpp"
+#include "linear_logp_backward_wgmma.hpp"
 #include "linear_logp_wgmma.hpp"
 #include "paged_attention_mma.hpp"
 #include "prefix_attention_wgmma.hpp"
@@ -24,11 +25,11 @@ public:
   using Implementations = simt::host::PackStrided<decltype(std::tuple_cat(
       std::declval<std::tuple<simt::host::Logp, simt::host::LogpBackward>>(), std::declval<simt::host::Maps>(),
       std::declval<products::Implementations<CublasLt>>(),
-      std::declval<
-          std::tuple<LinearLogpWgmma, AttentionWgmma, AttentionWgmmaAccurate, AttentionMma, AttentionMmaAccurate,
-                     AttentionSplit, AttentionFixed, PagedAttentionMmaSplit, PagedAttentionMmaFixed,
-                     PrefixSharedAttentionWgmma, PrefixSharedAttentionMma, PrefixSharedAttentionMmaAccurate,
-                     AttentionBackwardWgmma, AttentionBackwardMma, PrefixSharedAttentionBackwardMma>>(),
+      std::declval<std::tuple<LinearLogpWgmma, LinearLogpBackwardWgmma, AttentionWgmma, AttentionWgmmaAccurate,
+                              AttentionMma, AttentionMmaAccurate, AttentionSplit, AttentionFixed,
+                              PagedAttentionMmaSplit, PagedAttentionMmaFixed, PrefixSharedAttentionWgmma,
+                              PrefixSharedAttentionMma, PrefixSharedAttentionMmaAccurate, AttentionBackwardWgmma,
+                              AttentionBackwardMma, PrefixSharedAttentionBackwardMma>>(),
       std::declval<simt::host::AttentionOperators>(),
       std::declval<std::tuple<GroupedGemmWgmma, GroupedGemmBackwardWgmma, GroupedGemmMma, GroupedGemmBackwardMma,
                               simt::host::GroupedGemmSimt, simt::host::GroupedGemmBackwardSimt>>()))>;

@@ -55,6 +55,7 @@ struct GradientBuffers : ForwardBuffers {
   uint64_t algorithm_bytes(Multiplier& multiplier, const Arguments& call, const Scores& of) const {
     return gradients_bytes(multiplier, call, of, *this);
   }
+  Matrix slopes(const Scores& of, int64_t rows) const { return dense(rounded, of.dtype, rows, of.V); }
   // What belongs to a piece alone, which begins at this row of the chunk.
   void move_to_piece(const Scores& of, int64_t at) {
     if (at > 0) rounded = static_cast<char*>(rounded) + of.bytes(at * of.V);

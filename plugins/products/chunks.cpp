@@ -9,7 +9,8 @@ using namespace simt::host;
 
 namespace {
 
-constexpr int64_t kFewRows = 16;  // with them rows of any length are whole accesses of 16 bytes
+constexpr int64_t kSmallBytes = 16 << 20;  // of all slopes
+constexpr int64_t kFewRows = 16;           // with them rows of any length are whole accesses of 16 bytes
 
 // Rows of so many parts, all but the last alike.
 int64_t part_rows(int64_t rows, int64_t parts, int64_t multiple) {
@@ -31,7 +32,6 @@ ChunkRows chunk_rows_of(int64_t rows, int64_t score_bytes, uint64_t beside) {
 }
 
 ChunkRows chunk_rows_of(int64_t rows, int64_t score_bytes, int64_t slope_bytes, uint64_t beside) {
-  constexpr int64_t kSmallBytes = 16 << 20;  // of all slopes
   const bool is_small = rows * slope_bytes < kSmallBytes;
   const int64_t fit = rows_that_fit(kScoreBytes, score_bytes);
   const int64_t slopes_fit = rows_that_fit(std::clamp(beside, kScoreBytes, kMostScoreBytes), slope_bytes);
@@ -42,6 +42,14 @@ ChunkRows chunk_rows_of(int64_t rows, int64_t score_bytes, int64_t slope_bytes, 
   const int64_t most = std::max<int64_t>(is_small ? 2 : slopes_fit / piece, 1);  // of a chunk
   const int64_t chunk = ceil_divide(pieces, ceil_divide(pieces, most)) * piece;
   return {std::max<int64_t>(std::min(chunk, part_rows(rows, 1, kFewRows)), 1), piece};
+}
+
+int64_t slope_rows_of(int64_t rows, int64_t slope_bytes, uint64_t beside) {
+  const bool is_small = rows * slope_bytes < kSmallBytes;
+  const int64_t fit = rows_that_fit(std::clamp(beside, kScoreBytes, kMostScoreBytes), slope_bytes);
+  const int64_t parts = is_small ? 2 : ceil_divide(std::max<int64_t>(rows, 1), fit);
+  const int64_t multiple = parts == 1 ? 1 : is_small ? kFewRows : kManyRows;
+  return std::max<int64_t>(std::min(part_rows(rows, parts, multiple), fit), 1);
 }
 
 const void* from_row(const rlk_tensor* tensor, int64_t row) {

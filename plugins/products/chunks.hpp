@@ -22,6 +22,8 @@ struct ChunkRows {
 ChunkRows chunk_rows_of(int64_t rows, int64_t score_bytes, uint64_t beside);
 // With pieces; bytes of a row's scores and slopes. Of few rows there are two chunks of two pieces.
 ChunkRows chunk_rows_of(int64_t rows, int64_t score_bytes, int64_t slope_bytes, uint64_t beside);
+// Of slopes that are made without scores in memory: as many as fit, in parts alike. Of few rows there are two chunks.
+int64_t slope_rows_of(int64_t rows, int64_t slope_bytes, uint64_t beside);
 
 // Scores are fp32, of fp64 tensors fp64.
 inline sdk::Dtype score_of(sdk::Dtype dtype) {

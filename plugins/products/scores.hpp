@@ -86,7 +86,7 @@ std::vector<Product> chunk_products(const Arguments& call, const Scores& of, con
                                     int64_t rows) {
   const Matrix weight = matrix_of(*call.weight);
   const Matrix hidden = dense(parts.hidden, of.dtype, rows, of.D);
-  const Matrix slopes = dense(parts.rounded, of.dtype, rows, of.V);
+  const Matrix slopes = parts.slopes(of, rows);
   std::vector<Product> products;
   // fp32 over a whole vocabulary would be one long chain of sums; 16-bit slopes are rounded more than that.
   constexpr int64_t kLongest = 16384;
@@ -132,18 +132,28 @@ inline uint64_t scores_bytes(Multiplier& multiplier, const Scores& of, const rlk
   return bytes;
 }
 
-// The library's workspace for the products of any chunk.
+// The library's workspace for the products of any chunk's slopes.
+template <class Arguments, class Parts>
+uint64_t slopes_bytes(Multiplier& multiplier, const Arguments& call, const Scores& of, const Parts& parts) {
+  uint64_t bytes = 0;
+  for (int64_t first = 0; first < of.N; first += of.rows) {
+    if (of.is_alike(first, of.rows)) continue;
+    for (const Product& product : chunk_products(call, of, parts, first, std::min(of.rows, of.N - first))) {
+      bytes = std::max(bytes, multiplier.workspace_of(product));
+    }
+  }
+  return bytes;
+}
+
+// Likewise with those of its scores.
 template <class Arguments, class Parts>
 uint64_t gradients_bytes(Multiplier& multiplier, const Arguments& call, const Scores& of, const Parts& parts) {
-  uint64_t bytes = 0;
+  uint64_t bytes = slopes_bytes(multiplier, call, of, parts);
   for (int64_t first = 0; first < of.N; first += of.rows) {
     if (of.is_alike(first, of.rows)) continue;
     const int64_t rows = std::min(of.rows, of.N - first);
     for (int64_t at = 0; at < rows; at += of.piece) {
       const Product product = piece_product(call, of, parts, at, std::min(of.piece, rows - at));
-      bytes = std::max(bytes, multiplier.workspace_of(product));
-    }
-    for (const Product& product : chunk_products(call, of, parts, first, rows)) {
       bytes = std::max(bytes, multiplier.workspace_of(product));
     }
   }

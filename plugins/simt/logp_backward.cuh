@@ -108,6 +108,44 @@ __device__ inline bool all_minus_infinity(const T* row, const uint8_t* keep, int
   return __syncthreads_and(mine) != 0;
 }
 
+// What a row's results were and what their gradients are; what is absent is 0.
+struct RowGradients {
+  double lse, entropy;
+  double of_logp, of_lse, of_entropy;
+};
+
+// Of an active row: all but the target's gradient.
+__device__ __forceinline__ LogpBackwardRow backward_row(const Token& token, const RowGradients& given,
+                                                        const LogitTransform& transform) {
+  LogpBackwardRow out{0, 0, 0, 0, 0, token.target, token.state, 0};
+  // lse -inf: a shard without a finite logit; its gradient is 0, as every gradient of a logit of -inf.
+  if (given.lse == -INFINITY) return out;
+  const double temperature = transform.temperature, inverse_temperature = 1.0 / temperature;
+  out.base = given.lse * temperature;
+  out.base_low = isinf(out.base) ? 0 : fma(given.lse, temperature, -out.base);
+  out.gain = (given.of_lse - given.of_logp - given.of_entropy * given.entropy) * inverse_temperature;
+  out.entropy_gain = given.of_entropy / kLog2e * inverse_temperature;
+  return out;
+}
+
+// The target's, whose x + bias is y.
+__device__ __forceinline__ double target_gradient(double y, const LogpBackwardRow& row, const RowGradients& given,
+                                                  const LogitTransform& transform) {
+  const double temperature = transform.temperature, inverse_temperature = 1.0 / temperature;
+  const bool nothing = y == -INFINITY;
+  double factor = inverse_temperature;
+  if (transform.softcap > 0) {
+    const double t = tanh(y / transform.softcap);
+    y = transform.softcap * t;
+    factor *= 1 - t * t;
+  }
+  // 1 - p by expm1: exact also where p is nearly 1.
+  const double log_p =
+      isinf(row.base) ? y * inverse_temperature - given.lse : ((y - row.base) - row.base_low) / temperature;
+  const double rest = given.of_lse - (given.of_entropy != 0 ? given.of_entropy * (log_p + given.entropy) : 0);
+  return nothing ? 0 : (rest * exp(log_p) - given.of_logp * expm1(log_p)) * factor;
+}
+
 template <class T>
 __device__ __forceinline__ void logp_backward_rows(const LogpBackwardArgs& args) {
   using A = Accumulator<T>;
@@ -156,35 +194,21 @@ __device__ __forceinline__ void logp_backward_rows(const LogpBackwardArgs& args)
   if (token.state == kRowNan) report_data_error(args.errors, token.kind, n, token.value);
   LogpBackwardRow out{0, 0, 0, 0, 0, -1, token.state, 0};
   if (token.state == kRowActive) {
-    const double inverse_temperature = 1.0 / args.transform.temperature;
-    const double g_logp = args.grad_logp_is_accumulator != 0 ? double(static_cast<const A*>(args.grad_logp)[n])
-                                                             : double(widen(static_cast<const T*>(args.grad_logp)[n]));
-    const double g_lse = args.grad_lse != nullptr ? static_cast<const A*>(args.grad_lse)[n] : A(0);
-    const double g_entropy = args.grad_entropy != nullptr ? static_cast<const A*>(args.grad_entropy)[n] : A(0);
-    const double entropy = args.grad_entropy != nullptr ? static_cast<const A*>(args.entropy)[n] : A(0);
-    out.target = token.target;
-    // lse -inf: a shard without a finite logit; its gradient is 0, as every gradient of a logit of -inf.
-    const bool nothing_here = lse == -INFINITY;
-    const double temperature = args.transform.temperature;
-    out.base = nothing_here ? 0 : lse * temperature;
-    out.base_low = isinf(out.base) ? 0 : fma(nothing_here ? 0 : lse, temperature, -out.base);
-    out.gain = nothing_here ? 0 : (g_lse - g_logp - g_entropy * entropy) * inverse_temperature;
-    out.entropy_gain = nothing_here ? 0 : g_entropy / kLog2e * inverse_temperature;
+    RowGradients given{};
+    given.lse = lse;
+    given.of_logp = args.grad_logp_is_accumulator != 0 ? double(static_cast<const A*>(args.grad_logp)[n])
+                                                       : double(widen(static_cast<const T*>(args.grad_logp)[n]));
+    if (args.grad_lse != nullptr) given.of_lse = static_cast<const A*>(args.grad_lse)[n];
+    if (args.grad_entropy != nullptr) {
+      given.of_entropy = static_cast<const A*>(args.grad_entropy)[n];
+      given.entropy = static_cast<const A*>(args.entropy)[n];
+    }
+    out = backward_row(token, given, args.transform);
     if (token.target >= 0) {
       const T* row = static_cast<const T*>(args.logits) + token.logits_row * args.row_stride;
-      double y = widen(row[token.target]), factor = inverse_temperature;
+      double y = widen(row[token.target]);
       if (args.transform.bias != nullptr) y += widen(static_cast<const T*>(args.transform.bias)[token.target]);
-      const bool nothing = y == -INFINITY;
-      if (args.transform.softcap > 0) {
-        const double t = tanh(y / args.transform.softcap);
-        y = args.transform.softcap * t;
-        factor *= 1 - t * t;
-      }
-      // 1 - p by expm1: exact also where p is nearly 1.
-      const double log_p =
-          isinf(out.base) ? y * inverse_temperature - lse : ((y - out.base) - out.base_low) / temperature;
-      const double rest = g_lse - (g_entropy != 0 ? g_entropy * (log_p + entropy) : 0);
-      out.target_gradient = nothing ? 0 : (rest * exp(log_p) - g_logp * expm1(log_p)) * factor;
+      out.target_gradient = target_gradient(y, out, given, args.transform);
     }
   }
   if (n < tokens.rows) args.row[n] = out;
@@ -209,6 +233,14 @@ __device__ __forceinline__ float bounded(float x) {
 }
 __device__ __forceinline__ double bounded(double x) {
   return x > DBL_MAX ? DBL_MAX : x < -DBL_MAX ? -DBL_MAX : x;
+}
+
+// But for the target's column.
+template <class A>
+__device__ __forceinline__ RowScalars<A> row_scalars(const LogpBackwardRow& row, const LogitTransform& transform) {
+  RowScalars<A> s{bounded(A(row.base)), A(0), A(row.gain), A(row.entropy_gain), A(row.target_gradient), row.state, -1};
+  s.base_low_power = A(((row.base - double(s.base)) + row.base_low) * (kLog2e / transform.temperature));
+  return s;
 }
 
 template <class A>
@@ -238,6 +270,17 @@ __device__ __forceinline__ Probability<A> probability(A x, A bias, const RowScal
   return {fma(y - row.base, slope.scale, -row.base_low_power), factor};
 }
 
+// The gradient of x, which is not the target's.
+template <class A, bool kTransform, bool kEntropy>
+__device__ __forceinline__ A slope_of(A x, A bias, const RowScalars<A>& row, const Slope<A>& slope) {
+  const Probability<A> of = probability<A, kTransform>(x, bias, row, slope);
+  A g = row.gain;
+  if constexpr (kEntropy) g -= row.entropy_gain * fmax(of.log2, A(-1024));  // p is 0 where log p is not finite
+  g *= exp2_fast(of.log2);
+  if constexpr (kTransform) g = x + bias == -A(INFINITY) ? A(0) : g * of.factor;
+  return g;
+}
+
 template <class T, bool kTransform, bool kEntropy>
 __device__ __forceinline__ void gradient_of_pack(const Pack<T>& pack, const RowScalars<Accumulator<T>>& row,
                                                  const Slope<Accumulator<T>>& slope,
@@ -248,12 +291,7 @@ __device__ __forceinline__ void gradient_of_pack(const Pack<T>& pack, const RowS
   pack.unpack(x);
 #pragma unroll
   for (int i = 0; i < Pack<T>::kSize; ++i) {
-    const Probability<A> of = probability<A, kTransform>(x[i], bias[i], row, slope);
-    A g = row.gain;
-    if constexpr (kEntropy) g -= row.entropy_gain * fmax(of.log2, A(-1024));  // p is 0 where log p is not finite
-    g *= exp2_fast(of.log2);
-    if constexpr (kTransform) g = x[i] + bias[i] == -A(INFINITY) ? A(0) : g * of.factor;
-    grad[i] = g;
+    grad[i] = slope_of<A, kTransform, kEntropy>(x[i], bias[i], row, slope);
   }
   const int at = row.target - column;
   if (at >= 0 && at < Pack<T>::kSize) {
@@ -333,12 +371,7 @@ __device__ __forceinline__ void logp_backward_gradient(const LogpBackwardArgs& a
       RowScalars<A> s{A(0), A(0), A(0), A(0), A(0), n < 0 ? kRowZero : kRowNan, -1};
       if (n >= 0 && n < args.tokens.rows) {
         const LogpBackwardRow& row = args.row[n];
-        s.base = bounded(A(row.base));
-        s.base_low_power = A(((row.base - double(s.base)) + row.base_low) * (kLog2e / args.transform.temperature));
-        s.gain = A(row.gain);
-        s.entropy_gain = A(row.entropy_gain);
-        s.target_gradient = A(row.target_gradient);
-        s.state = row.state;
+        s = row_scalars<A>(row, args.transform);
         const int64_t target = row.target - tile_column;
         if (row.target >= 0 && target >= 0 && target < kBackwardThreads * kSize)
           s.target = static_cast<int32_t>(target);

@@ -12,12 +12,6 @@ namespace rlk::cuda_kernels {
 
 using cuda::LinearLogpWgmmaArgs;
 
-// What a kernel has beside the plain statistics: entropy, a bias or a softcap.
-template <bool kEntropy_, bool kTransform_>
-struct LinearForm {
-  static constexpr bool kEntropy = kEntropy_, kTransform = kTransform_;
-};
-
 // Of a row and a tile's columns. A NaN is in the sum, not in the top.
 struct LinearStatistics {
   float top, sum, weighted;

@@ -25,6 +25,12 @@ using cuda::kLinearInner;
 using cuda::kLinearRows;
 using cuda::kLinearStages;
 
+// What a kernel has beside plain scores: entropy, a bias or a softcap.
+template <bool kEntropy_, bool kTransform_>
+struct LinearForm {
+  static constexpr bool kEntropy = kEntropy_, kTransform = kTransform_;
+};
+
 // A stage's place in the ring: a full and an empty barrier for each. The side that fills begins with parity 1, as if
 // all stages had just been emptied.
 struct LinearRing {
@@ -97,7 +103,7 @@ __device__ __forceinline__ void fetch_slabs(const Args& args, uint32_t shared, i
 template <class T>
 struct LinearScores {
   static constexpr int kN = kLinearColumns / 8;
-  float x[kN][4], chain[kN][4];
+  float x[kN][4];
 };
 
 __device__ __forceinline__ void release_slab(uint32_t barrier) {
@@ -128,6 +134,7 @@ __device__ __forceinline__ void multiply_slab(float (&sums)[LinearScores<T>::kN]
 template <class T>
 __device__ __forceinline__ void sum_slabs(LinearScores<T>& scores, LinearRing& ring, int slabs, int warpgroup) {
   constexpr int kChain = cuda::kLinearChain;
+  float chain[LinearScores<T>::kN][4];
   uint32_t before = 0;
   const int head = slabs < kChain ? slabs : kChain;
 #pragma unroll 1
@@ -136,14 +143,14 @@ __device__ __forceinline__ void sum_slabs(LinearScores<T>& scores, LinearRing& r
   for (int first = kChain; first < slabs; first += kChain) {
     const int after = first + kChain, last = after < slabs ? after : slabs;
 #pragma unroll 1
-    for (int slab = first; slab < last; ++slab) multiply_slab<T>(scores.chain, ring, warpgroup, slab == first, before);
+    for (int slab = first; slab < last; ++slab) multiply_slab<T>(chain, ring, warpgroup, slab == first, before);
     wait_products<0>();
     release_slab(before);
     before = 0;
 #pragma unroll
     for (int j = 0; j < LinearScores<T>::kN; ++j) {
 #pragma unroll
-      for (int i = 0; i < 4; ++i) scores.x[j][i] += scores.chain[j][i];
+      for (int i = 0; i < 4; ++i) scores.x[j][i] += chain[j][i];
     }
   }
   wait_products<0>();

@@ -10,6 +10,7 @@
 #include "plugins/cuda/kernels/grouped_mma.h"
 #include "plugins/cuda/kernels/grouped_pairs.h"
 #include "plugins/cuda/kernels/linear_logp_wgmma.h"
+#include "plugins/cuda/kernels/linear_slopes_wgmma.h"
 #include "plugins/simt/args.h"
 #include "plugins/simt/attention_samples.h"
 #include "plugins/simt/grouped.h"
@@ -62,6 +63,7 @@ std::function<void()> bind(const Function& function, const void* arguments) {
   if (starts("grouped_wgmma_pairs_")) return bind<rlk::cuda::GroupedPairArgs>(function, arguments);
   if (starts("grouped_mma_") || starts("grouped_wgmma_")) return bind<rlk::cuda::GroupedMmaArgs>(function, arguments);
   if (starts("linear_logp_wgmma_")) return bind<rlk::cuda::LinearLogpWgmmaArgs>(function, arguments);
+  if (starts("linear_slopes_wgmma_")) return bind<rlk::cuda::LinearSlopesWgmmaArgs>(function, arguments);
   if (starts("linear_losses_")) return bind<LinearLossArgs>(function, arguments);
   if (starts("paged_attention_")) return bind<PagedAttentionArgs>(function, arguments);
   if (starts("logp_backward_")) return bind<LogpBackwardArgs>(function, arguments);
