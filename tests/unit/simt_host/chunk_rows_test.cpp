@@ -50,5 +50,22 @@ TEST(ChunkRowsTest, FewRowsTakeTheWayOfMany) {
   EXPECT_EQ(without.piece, 64);
 }
 
+TEST(ChunkRowsTest, SlopesWithoutScoresInMemoryAreChunksOfWholeTiles) {
+  for (const int64_t rows : {0, 1, 5, 100, 513, 2048, 5000, 8192, 100001}) {
+    for (const int64_t columns : {1, 257, 4096, 128256, 151937, 3000000}) {
+      for (const uint64_t beside : {uint64_t{0}, uint64_t{700} << 20, 8 * kOneGiB}) {
+        const int64_t of = slope_rows_of(rows, 2 * columns, beside);
+        ASSERT_GE(of, 1) << rows << " x " << columns;
+        EXPECT_LE(bytes(of, 2 * columns), std::clamp(beside, kScoreBytes, kMostScoreBytes)) << rows << " x " << columns;
+        EXPECT_TRUE(of % 16 == 0 || of >= rows) << rows << " x " << columns;
+      }
+    }
+  }
+  EXPECT_EQ(slope_rows_of(8192, 2 * 131072, 2 * kOneGiB), 4096);
+  EXPECT_EQ(slope_rows_of(8192, 2 * 131080, 2 * kOneGiB), 2816) << "three chunks alike, not two and a small one";
+  EXPECT_EQ(slope_rows_of(2048, 2 * 151936, 4 * 151936 * 1024), 2048) << "as large as grad_weight";
+  EXPECT_EQ(slope_rows_of(100, 2 * 257, 0), 64) << "few rows take the way of many";
+}
+
 }  // namespace
 }  // namespace rlk::products

@@ -110,20 +110,20 @@ public:
   sdk::Support query(Device& device) {
     return Implementation::query(device, sdk::Call<Op>(description()));
   }
+  // That an execution would ask for.
+  template <class Implementation>
+  uint64_t workspace_of(Device& device) {
+    const std::unique_ptr<sdk::Plan> plan = Implementation::plan(device, sdk::Call<Op>(description()));
+    const rlk_run run = execution();
+    return plan->prepare(sdk::Run(run));
+  }
   // Plans and enqueues; the kernels that were launched.
   template <class Implementation>
   std::vector<std::string> launch(Device& device) {
     const sdk::Call<Op> described(description());
     const std::unique_ptr<sdk::Plan> plan = Implementation::plan(device, described);
     sdk::detail::take_bound(Implementation::query(device, described), *plan);
-    rlk_run run{};
-    run.struct_size = sizeof(run);
-    run.n_inputs = Op::kInputs;
-    run.n_outputs = Op::kOutputs;
-    run.inputs = input_pointers_.data();
-    run.outputs = output_pointers_.data();
-    run.symbols = symbols_.data();
-    run.n_symbols = Op::kSymbols;
+    rlk_run run = execution();
     Stream stream(device, nullptr, false);
     launched.clear();
     // No test looks at this memory; the tensors within it have addresses.
@@ -138,6 +138,18 @@ public:
   uint64_t workspace_bytes = 0;  // that the last execution asked for
 
 private:
+  // Of what was described last.
+  rlk_run execution() const {
+    rlk_run run{};
+    run.struct_size = sizeof(run);
+    run.n_inputs = Op::kInputs;
+    run.n_outputs = Op::kOutputs;
+    run.inputs = input_pointers_.data();
+    run.outputs = output_pointers_.data();
+    run.symbols = symbols_.data();
+    run.n_symbols = Op::kSymbols;
+    return run;
+  }
   const rlk_call_desc& description() {
     input_pointers_.clear();
     output_pointers_.clear();
