@@ -81,6 +81,7 @@ class Cuda(simt_vendor.Vendor):
         # linear_logp has five times as many cases in bf16 as in f16: an ordinary run tries those of one option.
         small = ["--at-most", simt_vendor.MOST]
         brief = {("linear_logp", "f16"): ("", []), ("linear_logp", "bf16"): (" bf16 softcap", []),
+                 ("linear_logp_backward", "bf16"): (" bf16 softcap", small),
                  ("grouped_gemm", "bf16"): ("", small), ("grouped_gemm_backward", "f16"): ("", small)}
         for op, dtype in [*brief, ("grouped_gemm", "f16")] if command.LONG else brief:
             words, more = ("", []) if command.LONG else brief[op, dtype]
