@@ -42,7 +42,7 @@ public:
 private:
   const ConcreteCall& call() const { return example_.call; }
   bool claims(uint32_t bit) const { return (claim_.support.numerics & bit) != 0; }
-  bool has_fault() const { return !example_.answer.faults.empty(); }
+  bool has_fault() const { return !example_.answer->faults.empty(); }
 
   // Where nothing may be rounded, `accurate` is what check() judges by.
   bool is_accurate() const { return claims(RLK_NUMERICS_ACCURATE) || !may_round(*call().decl, call().dtypes[0]); }
@@ -50,9 +50,9 @@ private:
   // The values of an outcome, under the bounds of the classes that are claimed.
   std::optional<Failure> checked(const Outcome& outcome, uint8_t poison) { return checked(example_, outcome, poison); }
   std::optional<Failure> checked(const Example& example, const Outcome& outcome, uint8_t poison) {
-    if (options_.seen != nullptr) *options_.seen = {example.call, example.answer, outcome.outputs};
+    if (options_.seen != nullptr) *options_.seen = {example.call, *example.answer, outcome.outputs};
     Quality quality;
-    std::optional<Failure> failure = check(example.call, example.answer, outcome, poison, quality);
+    std::optional<Failure> failure = check(example.call, *example.answer, outcome, poison, quality);
     quality_.merge(quality);
     if (failure && failure->code == "NOT_WRITTEN") failure->text += when_it_comes(example, poison);
     if (failure) failure->text += hint_for(example.call, outcome, poison);
@@ -68,7 +68,7 @@ private:
     settings.poison = poison;
     const Outcome later = harness_.look_again(example.call, settings);
     Quality ignored;
-    if (check(example.call, example.answer, later, poison, ignored)) return {};
+    if (check(example.call, *example.answer, later, poison, ignored)) return {};
     return "; a little later the right result was there: is it launched on the stream that plan_enqueue was given, or "
            "on another one?";
   }
@@ -83,11 +83,11 @@ private:
     if (auto failure = checked(first, kPoison)) return failure;
     if (is_accurate()) verdict.numerics |= RLK_NUMERICS_ACCURATE;
     if (example_.spec.content == Content::positive) {
-      if (auto failure = check_bias(call(), example_.answer, first, quality_)) return failure;
+      if (auto failure = check_bias(call(), *example_.answer, first, quality_)) return failure;
     }
     // Where no arithmetic is specified there is nothing to be the same as, and the claim earns nothing.
     if (claims(RLK_NUMERICS_PORTABLE) && call().decl->portable && has_elements()) {
-      if (auto failure = check_portable(call(), example_.answer, first)) return failure;
+      if (auto failure = check_portable(call(), *example_.answer, first)) return failure;
       verdict.numerics |= RLK_NUMERICS_PORTABLE;
     }
 
@@ -170,7 +170,7 @@ private:
     }
     Quality ignored;
     settings.is_planned = true;
-    if (!check(example->call, example->answer, harness_.run(fresh, example->call, settings), kPoison, ignored)) {
+    if (!check(example->call, *example->answer, harness_.run(fresh, example->call, settings), kPoison, ignored)) {
       failure->code = "STALE_PLAN";
       failure->text += "; a plan of its own gives the right result";
     }

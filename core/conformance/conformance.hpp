@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -53,6 +54,9 @@ inline bool is_waiting(const UnitResult& unit) {
 bool is_put_off(const std::vector<UnitResult>& units, const std::string& op);
 
 struct ShownCase;  // core/conformance/shown_case.hpp
+namespace conformance {
+class Answers;  // core/conformance/answers.hpp
+}
 
 struct Target {
   const rlk_plugin* plugin = nullptr;
@@ -101,6 +105,8 @@ struct ConformanceOptions {
   std::function<void(const std::string& op, std::vector<UnitResult> units)> tried;
   // Called after every case that failed, and of the cases that `only` names after every one. May be empty.
   std::function<void(const ShownCase&)> show;
+  // Golden's answers that runs share, for runs of the same cases one after the other; nullptr: this run's own.
+  std::shared_ptr<conformance::Answers> answers = nullptr;
 };
 
 // Runs everything that the target's implementations claim. Never throws; a failing plugin is a failed unit.

@@ -411,7 +411,7 @@ void note_hopeless_rows(ConcreteCall& call) {
 
 }  // namespace
 
-void fill_inputs(const Case& c, uint64_t seed, ConcreteCall& call) {
+void fill_inputs(const Case& c, uint64_t seed, ConcreteCall& call, Answers* answers) {
   call.faults.clear();
   for (size_t i = 0; i < call.inputs.size(); ++i) {
     Argument& argument = call.inputs[i];
@@ -441,7 +441,7 @@ void fill_inputs(const Case& c, uint64_t seed, ConcreteCall& call) {
   if (c.content == Content::none_counts) leave_out_every_row(call);
   spoil_ignored(call);
   spoil_block_tables(call);
-  for (const auto& [input, values] : forward_inputs(call)) {
+  for (const auto& [input, values] : forward_inputs(call, answers)) {
     for (size_t k = 0; k < values.size(); ++k) set(call.inputs[input], static_cast<int64_t>(k), values[k]);
   }
   spoil_hidden(call);

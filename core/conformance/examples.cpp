@@ -19,15 +19,15 @@ std::string key_of(const Case& c, const ConcreteCall& call, bool other_data) {
   return std::string(c.decl->name) + (other_data ? " other " : " ") + describe(c, call);
 }
 
-void complete(Example& example, uint64_t seed) {
-  fill_inputs(example.spec, seed, example.call);
-  example.answer = golden_answer(example.call);
+void complete(Example& example, uint64_t seed, Answers& answers) {
+  fill_inputs(example.spec, seed, example.call, &answers);
+  example.answer = answers.to(example.call);
 }
 
 size_t size_of(const Example& example) {
   size_t bytes = sizeof(Example);
   for (const Argument& input : example.call.inputs) bytes += input.bytes.size();
-  for (const auto& output : example.answer.outputs) {
+  for (const auto& output : example.answer->outputs) {
     bytes += (output.value.size() + output.cond.size() + output.rounded.size()) * sizeof(double);
   }
   return bytes;
@@ -37,7 +37,8 @@ size_t size_of(const Example& example) {
 
 class Examples::Ahead {
 public:
-  Ahead(const std::vector<Case>& upcoming, uint64_t seed, unsigned threads) : seed_(seed) {
+  Ahead(const std::vector<Case>& upcoming, uint64_t seed, Answers& answers, unsigned threads)
+      : seed_(seed), answers_(answers) {
     for (const Case& c : upcoming) {
       ConcreteCall call;
       if (!resolve(c, call) || !index_.emplace(key_of(c, call, false), slots_.size()).second) continue;
@@ -129,7 +130,7 @@ private:
       example->spec = spec;
       if (!resolve(spec, example->call)) return nullptr;
       example->words = describe(spec, example->call);
-      complete(*example, seed_);
+      complete(*example, seed_, answers_);
       return example;
     } catch (...) {
       return nullptr;
@@ -137,6 +138,7 @@ private:
   }
 
   uint64_t seed_;
+  Answers& answers_;
   std::vector<Slot> slots_;
   std::unordered_map<std::string, size_t> index_;  // of slots_, by key
   std::mutex mutex_;                               // for what follows, and the slots
@@ -148,13 +150,13 @@ private:
   std::vector<std::thread> threads_;
 };
 
-Examples::Examples(uint64_t seed) : seed_(seed) {}
+Examples::Examples(uint64_t seed, std::shared_ptr<Answers> answers) : seed_(seed), answers_(std::move(answers)) {}
 Examples::~Examples() = default;
 
 void Examples::expect(const std::vector<Case>& upcoming) {
   ahead_.reset();
   const unsigned threads = std::min(std::thread::hardware_concurrency(), kMostThreads);
-  if (threads > 1 && upcoming.size() > 1) ahead_ = std::make_unique<Ahead>(upcoming, seed_, threads - 1);
+  if (threads > 1 && upcoming.size() > 1) ahead_ = std::make_unique<Ahead>(upcoming, seed_, *answers_, threads - 1);
 }
 
 std::shared_ptr<const Example> Examples::get(const Case& c, bool other_data) {
@@ -169,7 +171,7 @@ std::shared_ptr<const Example> Examples::get(const Case& c, bool other_data) {
   }
   std::shared_ptr<const Example> ready = ahead_ != nullptr && !other_data ? ahead_->take(key) : nullptr;
   if (ready == nullptr) {
-    complete(*example, seed_ + (other_data ? 1 : 0));
+    complete(*example, seed_ + (other_data ? 1 : 0), *answers_);
     ready = std::move(example);
   }
   keep(key, ready);

@@ -9,15 +9,15 @@
 #include <unordered_map>
 #include <vector>
 
+#include "core/conformance/answers.hpp"
 #include "core/conformance/cases.hpp"
-#include "core/conformance/golden_bridge.hpp"
 
 namespace rlk::core::conformance {
 
 struct Example {
   Case spec;
   ConcreteCall call;
-  Answer answer;
+  std::shared_ptr<const Answer> answer;
   std::string words;
 };
 
@@ -28,7 +28,7 @@ public:
   // The caller's included: runs of one implementation keep no more of them busy.
   static constexpr unsigned kMostThreads = 4;
 
-  explicit Examples(uint64_t seed);
+  explicit Examples(uint64_t seed, std::shared_ptr<Answers> answers = std::make_shared<Answers>());
   ~Examples();
   Examples(const Examples&) = delete;
   Examples& operator=(const Examples&) = delete;
@@ -49,6 +49,7 @@ private:
   void keep(std::string key, const std::shared_ptr<const Example>& example);
 
   uint64_t seed_;
+  std::shared_ptr<Answers> answers_;
   std::list<Kept> kept_;  // used last first
   std::unordered_map<std::string_view, std::list<Kept>::iterator> index_;
   size_t bytes_ = 0;

@@ -8,6 +8,8 @@
 
 namespace rlk::core::conformance {
 
+class Answers;  // core/conformance/answers.hpp
+
 struct Answer {
   std::vector<golden::Output> outputs;  // one per declared output, empty where absent
   std::vector<Fault> faults;            // empty: no data error; otherwise the stream reports one of these
@@ -28,6 +30,7 @@ struct ForwardInput {
   size_t input;
   std::vector<double> values;
 };
-std::vector<ForwardInput> forward_inputs(const ConcreteCall& call);
+// They are looked for among the answers, where there are some.
+std::vector<ForwardInput> forward_inputs(const ConcreteCall& call, Answers* answers = nullptr);
 
 }  // namespace rlk::core::conformance

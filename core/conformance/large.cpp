@@ -250,7 +250,7 @@ private:
         outcome.outputs[i].assign(harness_.fetched(), harness_.fetched() + bytes);
       }
       Quality own;
-      std::optional<Failure> failure = check(judged, tile_.answer, outcome, kPoison, own);
+      std::optional<Failure> failure = check(judged, *tile_.answer, outcome, kPoison, own);
       if (!failure && accurate && !own.inaccurate.empty())
         failure = Failure{"NOT_ACCURATE", own.inaccurate + " by the class accurate, which it claims"};
       quality.merge(own);
@@ -327,7 +327,7 @@ std::optional<LargeCaseRun> try_large(Harness& harness, Examples& examples, cons
     }
     if (options.progress) options.progress(title);
     if (tile == nullptr) tile = examples.get(tile_case, false);
-    if (!tile->answer.faults.empty()) break;
+    if (!tile->answer->faults.empty()) break;
     const auto begin = std::chrono::steady_clock::now();
     Large run(harness, *tile, *rows, large);
     std::optional<Failure> failure = run.run(implementation, claim, result.quality);

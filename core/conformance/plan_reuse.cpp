@@ -82,7 +82,7 @@ private:
   std::optional<Failure> judge(int which, const Outcome& outcome) const {
     if (!outcome.failure && outcome.told.empty() && outcome.outputs == known_[which].outputs) return std::nullopt;
     Quality quality;
-    if (auto failure = check(call(which), examples_[which]->answer, outcome, RunSettings().poison, quality)) {
+    if (auto failure = check(call(which), *examples_[which]->answer, outcome, RunSettings().poison, quality)) {
       return failure;
     }
     if ((claim_.support.numerics & RLK_NUMERICS_ACCURATE) != 0 && !quality.inaccurate.empty()) {

@@ -82,7 +82,11 @@ unsigned threads_for(const ConformanceOptions& options) {
 class SubjectRuns {
 public:
   SubjectRuns(const Target& target, const std::vector<Subject>& subjects, const ConformanceOptions& options)
-      : target_(target), subjects_(subjects), options_(options), found_(subjects.size()) {
+      : target_(target),
+        subjects_(subjects),
+        options_(options),
+        answers_(options.answers != nullptr ? options.answers : std::make_shared<Answers>()),
+        found_(subjects.size()) {
     for (const Subject& subject : subjects) ++untried_dtypes_[subject.decl];
   }
 
@@ -104,7 +108,7 @@ private:
     Harness harness(target_);
     if (auto failure = harness.start()) throw std::runtime_error(failure->text);
     Surroundings around(target_, options_.smoke);
-    Examples examples(options_.seed);
+    Examples examples(options_.seed, answers_);
     const Budget budget(options_.budget_s);
     for (size_t i = next(); i < subjects_.size(); i = next()) {
       if (const auto broken = why_broken()) {
@@ -155,6 +159,7 @@ private:
   const Target& target_;
   const std::vector<Subject>& subjects_;
   const ConformanceOptions& options_;
+  const std::shared_ptr<Answers> answers_;      // of all threads
   std::vector<std::vector<UnitResult>> found_;  // by subject
   std::mutex mutex_;                            // of what follows
   std::optional<Failure> broken_, thrown_;

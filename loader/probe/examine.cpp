@@ -8,9 +8,11 @@
 #include <chrono>
 #include <iterator>
 #include <map>
+#include <memory>
 #include <set>
 #include <utility>
 
+#include "core/conformance/answers.hpp"
 #include "core/conformance/conformance.hpp"
 #include "core/declaration/declaration.hpp"
 #include "loader/discover/builtin.hpp"
@@ -382,6 +384,7 @@ private:
     const bool attached = owner_.api != nullptr;
     const Live& owner = attached ? owner_ : live_;
     std::vector<std::vector<UnitResult>> results;
+    const auto answers = std::make_shared<core::conformance::Answers>();  // the same for every device
     for (size_t i = 0; i < live_.devices.size(); ++i) {
       if (live_.devices[i]->handle() == nullptr) continue;
       enter(has_begun_operators_ ? "operators" : "smoke");  // each kind has the whole time
@@ -396,6 +399,7 @@ private:
       core::ConformanceOptions conformance = suite;
       conformance.budget_s = seconds;
       conformance.progress = options_.on_activity;
+      conformance.answers = answers;
       results.push_back(core::run_conformance(target, conformance));
     }
     return merge_units(results);

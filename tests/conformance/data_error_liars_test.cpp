@@ -11,6 +11,7 @@
 #include <set>
 
 #include "conformance/misreading.hpp"
+#include "conformance/shared_answers.hpp"
 #include "core/conformance/data_errors.hpp"
 
 namespace rlk::core {
@@ -161,6 +162,7 @@ TEST_P(MaskLiars, ThatCountOnesAloneAreToldSo) {
   options.ops = {decl.name};
   if (liars::has_dtype(decl, Dtype::f32)) options.dtype = "f32";
   options.one_failure = true;
+  options.answers = test::shared_answers();
   int failed = 0;
   for (const UnitResult& unit : run_conformance(target.target(), options)) {
     if (unit.verdict != UnitResult::Verdict::failed) continue;

@@ -12,6 +12,7 @@
 
 #include <rlk/ops/logp.h>
 
+#include "conformance/shared_answers.hpp"
 #include "conformance/simple/mutant.hpp"
 #include "conformance/simple/target.hpp"
 
@@ -28,6 +29,7 @@ protected:
     if (*op != 0) options.ops = {op};
     options.dtype = "f32";
     options.graph_replay = graph_replay;
+    options.answers = test::shared_answers();
     return run_conformance(target, options);
   }
   static std::string words(const UnitResult& r) { return r.feature + ": " + r.reason_code + ": " + r.reason; }
@@ -129,6 +131,7 @@ protected:
     if (*op != 0) options.ops = {op};
     options.threads = threads;
     options.progress = std::move(progress);
+    options.answers = test::shared_answers();
     return run_conformance(open_.target(), options);
   }
 };

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "conformance/shared_answers.hpp"
 #include "conformance/simple/mutant.hpp"
 #include "conformance/simple/target.hpp"
 #include "framework/sample.hpp"
@@ -32,6 +33,7 @@ std::vector<UnitResult> run(const std::string& op, const std::string& dtype, boo
   }
   if (!op.empty()) options.ops = {op};
   options.dtype = dtype;
+  options.answers = test::shared_answers();
   return run_conformance(simple_target().target(), options);
 }
 

@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "conformance/shared_answers.hpp"
 #include "conformance/simple/target.hpp"
 #include "core/declaration/declaration.hpp"
 #include "framework/sample.hpp"
@@ -55,6 +56,7 @@ inline Refused refused_by_the_smoke_test(const OpDecl& decl, const std::vector<c
   options.ops = {decl.name};
   if (has_dtype(decl, dtype)) options.dtype = name_of(dtype);
   options.one_failure = true;
+  options.answers = test::shared_answers();
   Refused refused;
   for (const UnitResult& unit : run_conformance(target.target(), options)) {
     if (unit.verdict == UnitResult::Verdict::failed) refused.emplace(unit.implementation, unit.reason_code);

@@ -196,7 +196,7 @@ void RandomCalls::try_call(int64_t number, uint64_t seed) {
 
   fill_inputs(example.spec, static_cast<uint64_t>(random.below(1 << 30)), example.call);
   if (example.spec.content != Content::fault && random.chance(0.6)) make_special(random, example.call);
-  example.answer = golden_answer(example.call);
+  example.answer = std::make_shared<const Answer>(golden_answer(example.call));
   const uint32_t numerics = RLK_NUMERICS_TOLERANCE | RLK_NUMERICS_DETERMINISTIC;
   ++tried_;
   for (const rlk_implementation* implementation : implementations_) {

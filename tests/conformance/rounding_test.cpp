@@ -10,6 +10,7 @@
 
 #include "conformance/rounding/arithmetic.hpp"
 #include "conformance/rounding/implementations.hpp"
+#include "conformance/shared_answers.hpp"
 #include "conformance/simple/target.hpp"
 
 namespace rlk::core {
@@ -25,6 +26,7 @@ std::vector<UnitResult> run(const rlk_plugin* plugin, const std::string& op, con
   ConformanceOptions options;
   if (!op.empty()) options.ops = {op};
   options.dtype = dtype;
+  options.answers = test::shared_answers();
   std::vector<UnitResult> results = run_conformance(target.target(), options);
   simple::set_mutant("");
   std::erase_if(results, [](const UnitResult& unit) { return unit.verdict == Verdict::declined; });
