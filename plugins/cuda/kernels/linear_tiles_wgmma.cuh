@@ -7,9 +7,9 @@
 // Matrix units cut a sum at every step: chains of a few slabs are added in fp32, and a thread has registers for both.
 // On an H200, 8192 x 4096 x 131072: where tiles are dealt out beforehand, blocks drift apart by whole tiles, the cache
 // loses the weights before all have read them, and 43 GB come from memory; so it is 5. Without the chains a tile of
-// linear_logp took 52300 cycles of the 49152 that its products need; with them, 55000. Left out, since they brought
-// nothing: clusters of two blocks that share the weights' slabs, a second warpgroup that lags behind the first, and a
-// tile's statistics beside the next one's products.
+// linear_logp took 52300 cycles, where its products need 49152; with them 55000 to 57000, before the first chain was
+// summed in place. Left out, since they brought nothing more: clusters of two blocks that share the weights' slabs, a
+// second warpgroup that lags behind the first, and a tile's statistics beside the next one's products.
 //
 // Args, of a kernel's arguments, has the tensor maps and counts of LinearLogpWgmmaArgs under the same names.
 #pragma once
