@@ -18,7 +18,8 @@ CPU_ALONE = {"linear_logp": ("keep_mask", "sum_p2"), "linear_logp_backward": ("k
 # Implementations on matrix units, which take 16 bits and decline some features, or every simulated device.
 CHOOSY = {"attention": ("mfma", "mma_fixed", "mma_split", "wgmma", "wgmma_accurate"),
           "attention_backward": ("mma", "wgmma"),
-          "linear_logp": ("wgmma",), "grouped_gemm": ("mma", "wgmma"), "grouped_gemm_backward": ("mma", "wgmma"),
+          "linear_logp": ("wgmma",), "linear_logp_backward": ("wgmma",),
+          "grouped_gemm": ("mma", "wgmma"), "grouped_gemm_backward": ("mma", "wgmma"),
           "paged_attention": ("mma_split", "mma_fixed"),
           "prefix_shared_attention": ("mma", "mma_accurate", "wgmma"), "prefix_shared_attention_backward": ("mma",)}
 # An ordinary run tries cases of so many elements: the 65536 rows of a large one are as many blocks, which the fibers of
