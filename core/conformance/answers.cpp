@@ -2,6 +2,7 @@
 // same only where golden would compute the same. How tensors lie in memory is no part of it.
 #include "core/conformance/answers.hpp"
 
+#include <cstdint>
 #include <span>
 #include <type_traits>
 #include <utility>
@@ -15,7 +16,7 @@ public:
     size_t bytes = 0;
     for (const Argument& input : call.inputs) bytes += input.bytes.size() + 64;
     text_.reserve(bytes + 1024);
-    add(call.decl);
+    add(reinterpret_cast<uintptr_t>(call.decl));
     add_all(std::span(call.params));
     add_all(std::span(call.symbols));
     add_all(std::span(call.dtypes));

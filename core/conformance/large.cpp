@@ -232,7 +232,7 @@ private:
     return 0;
   }
 
-  std::optional<Failure> look(Outcome landed, bool accurate, Quality& quality) {
+  std::optional<Failure> look(const Outcome& landed, bool accurate, Quality& quality) {
     ConcreteCall judged = tile_.call;
     for (size_t i = 0; i < judged.outputs.size(); ++i) judged.outputs[i].present &= rows_.outputs[i];
     for (const int64_t window : windows()) {
