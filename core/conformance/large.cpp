@@ -139,7 +139,7 @@ public:
     if (auto failure = harness_.wait(false, landed)) return failure;
     const bool accurate =
         (claim.support.numerics & RLK_NUMERICS_ACCURATE) != 0 || !may_round(*call_.decl, call_.dtypes[0]);
-    return look(std::move(landed), accurate, quality);
+    return look(landed, accurate, quality);
   }
   // The device had no memory, which says nothing of the implementation.
   bool out_of_memory() const { return out_of_memory_; }
