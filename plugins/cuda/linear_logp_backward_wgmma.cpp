@@ -88,8 +88,9 @@ public:
     if (call.N == 0) products::clear_sums(multiplier_, call, handle);
     for (int64_t first = 0; first < call.N; first += of.rows) {
       const int64_t rows = std::min(of.rows, call.N - first);
-      const products::ChunkKernels::Active active{row_of(call.ids, first), sdk::dtype_of(*call.ids) == sdk::Dtype::i64,
-                                                  params_.ignore_index, row_of(call.mask, first)};
+      const products::ChunkKernels::Active active{products::from_row(call.ids, first),
+                                                  sdk::dtype_of(*call.ids) == sdk::Dtype::i64, params_.ignore_index,
+                                                  products::from_row(call.mask, first)};
       kernels_.copy_active(products::matrix_of(*call.hidden).rows_from(first, rows),
                            products::dense(parts.hidden, of.dtype, rows, of.D), active, handle);
       launch_slopes(call, run, parts, first, rows, handle);
@@ -120,12 +121,12 @@ private:
     args.weight_rows = sdk::data_of(call.weight);
     args.weight_stride = call.weight->strides[0];
     args.inner = call.D;
-    args.lse = static_cast<const float*>(row_of(call.lse, first));
-    args.grad_logp = row_of(call.grad_logp, first);
+    args.lse = static_cast<const float*>(products::from_row(call.lse, first));
+    args.grad_logp = products::from_row(call.grad_logp, first);
     args.grad_logp_is_accumulator = is_accumulator(*call.grad_logp, sdk::Dtype::bf16);
-    args.grad_lse = static_cast<const float*>(row_of(call.grad_lse, first));
-    args.grad_entropy = static_cast<const float*>(row_of(call.grad_entropy, first));
-    args.entropy = static_cast<const float*>(row_of(call.entropy, first));
+    args.grad_lse = static_cast<const float*>(products::from_row(call.grad_lse, first));
+    args.grad_entropy = static_cast<const float*>(products::from_row(call.grad_entropy, first));
+    args.entropy = static_cast<const float*>(products::from_row(call.entropy, first));
     args.row = parts.row;
     args.taken = parts.taken;
     args.slopes = parts.rounded;

@@ -84,10 +84,10 @@ private:
   // Rows from `first` on, of whatever has one number a row.
   void set_tokens(LinearLogpWgmmaArgs& args, const Named& call, int64_t first, int64_t rows) const {
     args.tokens = linear_tokens(call, first, rows);
-    args.logp = const_cast<void*>(row_of(call.logp, first));
+    args.logp = const_cast<void*>(products::from_row(call.logp, first));
     args.logp_is_accumulator = is_accumulator(*call.logp, dtype_);
-    args.lse = static_cast<float*>(const_cast<void*>(row_of(call.lse, first)));
-    args.entropy = static_cast<float*>(const_cast<void*>(row_of(call.entropy, first)));
+    args.lse = static_cast<float*>(const_cast<void*>(products::from_row(call.lse, first)));
+    args.entropy = static_cast<float*>(const_cast<void*>(products::from_row(call.entropy, first)));
   }
 
   void launch_tiles(LinearLogpWgmmaArgs& args, const Named& call, int64_t first, int64_t rows,

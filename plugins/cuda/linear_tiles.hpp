@@ -2,6 +2,7 @@
 // tensors.
 #pragma once
 
+#include "../products/chunks.hpp"
 #include "hopper.hpp"
 #include "kernels/linear_logp_wgmma.h"
 
@@ -30,18 +31,12 @@ inline sdk::Refusal refuse_linear_kernels(const simt::host::Device& device, cons
                                                        kLinearSharedBytes, device.shared_limit()));
 }
 
-// One row after another, of what has one number a row; nullptr where the tensor is absent.
-inline const void* row_of(const rlk_tensor* tensor, int64_t row) {
-  if (tensor == nullptr) return nullptr;
-  return sdk::data_of<const char>(tensor) + row * sdk::bytes_of(sdk::dtype_of(*tensor));
-}
-
 // The tokens of rows from `first` on. Arguments: of linear_logp or of its backward.
 template <class Arguments>
 simt::TokenRows linear_tokens(const Arguments& call, int64_t first, int64_t rows) {
   simt::TokenRows tokens{};
-  tokens.ids = row_of(call.ids, first);
-  tokens.mask = static_cast<const uint8_t*>(row_of(call.mask, first));
+  tokens.ids = products::from_row(call.ids, first);
+  tokens.mask = static_cast<const uint8_t*>(products::from_row(call.mask, first));
   tokens.rows = tokens.logits_rows = rows;
   tokens.ignore_index = call.params.ignore_index;
   tokens.vocab = call.V;

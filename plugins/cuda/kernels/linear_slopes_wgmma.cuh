@@ -161,7 +161,7 @@ __device__ __forceinline__ void compute_slopes(const LinearSlopesWgmmaArgs& args
           word[i] = (simt::narrow_pair(slopes[0], slopes[1], T()) & keep) | fill;
         }
         const uint4 pack = trade_in_quad(word, q);
-        // The last pack of a row may reach beyond the vocabulary, where nobody reads.
+        // The last pack of a row may reach beyond the vocabulary; the products read up to it alone.
         if (is_here && kPack * (j + q) < left) simt::store_stream(to + kPack * j, pack);
       }
       // The target's, by the lane that wrote over its place.

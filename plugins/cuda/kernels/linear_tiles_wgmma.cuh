@@ -61,7 +61,7 @@ struct LinearTiles {
     column = within / tiles * kLinearColumns;
     row = (first + within % tiles) * kLinearRows;
   }
-  // Of those who compute: whether there is another one, whose first slab then is in the ring.
+  // For the computing warpgroups: whether the block has another tile, whose first slab then is in the ring.
   template <class Args>
   __device__ __forceinline__ bool next(const Args& args, const LinearRing& ring, const int* numbers) {
     barrier_wait(ring.full(), ring.parity);
