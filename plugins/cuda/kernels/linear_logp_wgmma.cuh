@@ -102,6 +102,13 @@ struct LinearLogpScores : LinearScores<T> {
   }
 };
 
+// The column of the row's target, or below 0: the row is not there, is ignored or in error, or its target is elsewhere.
+__device__ __forceinline__ int64_t target_here(const simt::TokenRows& tokens, int64_t row, int64_t id) {
+  if (row >= tokens.rows || id < 0 || id >= tokens.id_limit || simt::is_ignored(tokens, row, id)) return -1;
+  const int64_t column = id - tokens.vocab_start;
+  return column < tokens.vocab ? column : -1;
+}
+
 // The work of warpgroup 0 or 1 of those that compute.
 template <class T, class Form>
 __device__ __forceinline__ void compute_scores(const LinearLogpWgmmaArgs& args, uint32_t shared, const int* numbers,
@@ -112,12 +119,11 @@ __device__ __forceinline__ void compute_scores(const LinearLogpWgmmaArgs& args, 
   LinearRing ring{shared, 0};
   LinearLogpScores<T, Form> scores;
   for (LinearTiles tiles; tiles.next(args, ring, numbers);) {
-    int target[2];  // of both rows, counted from the lane's first column
+    int64_t id[2];  // of both rows; on its way while the products are made
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       const int row = tiles.row + own_row + 8 * h;
-      const int64_t column = row < rows ? simt::resolve_token(args.tokens, row).target - tiles.column : -1;
-      target[h] = column >= 0 && column < kLinearColumns ? static_cast<int>(column) - own_column : -1;
+      id[h] = simt::read_index(args.tokens.ids, row < rows ? row : 0, args.tokens.ids_are_i64 != 0);
     }
     sum_slabs(scores, ring, args.slabs, warpgroup);
 
@@ -127,7 +133,10 @@ __device__ __forceinline__ void compute_scores(const LinearLogpWgmmaArgs& args, 
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       const int row = tiles.row + own_row + 8 * h;
-      if (target[h] >= 0) scores.store_target(h, target[h], args.target + row);
+      const int64_t target = target_here(args.tokens, row, id[h]) - tiles.column;
+      if (target >= 0 && target < kLinearColumns) {
+        scores.store_target(h, static_cast<int>(target) - own_column, args.target + row);
+      }
       const LinearStatistics its = scores.statistics(h, args.transform.exp2_scale);
       if (own_column != 0 || row >= rows) continue;
       const int64_t at = static_cast<int64_t>(tiles.column / kLinearColumns) * rows + row;
