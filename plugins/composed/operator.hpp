@@ -48,11 +48,17 @@ struct Shape {
 // The program of a run.
 using Recipe = std::function<Program(const sdk::Run&)>;
 
-// Whether an operator decides on the parts of its programs (parts.hpp).
-template <class Operator, class = void>
-struct IsInParts : std::false_type {};
+// What is the same on every vendor, compiled once for all (composition.hpp): a plugin has it from rlk_composed.
 template <class Operator>
-struct IsInParts<Operator, std::void_t<decltype(&Operator::compose)>> : std::true_type {};
+struct Composition {
+  using Op = typename Operator::Op;
+
+  // What the host reads of the inputs, bits by input.
+  static uint64_t host_inputs(const sdk::Call<Op>& call);
+  static sdk::Support query(const char* variant, const Primitives& primitives, const sdk::Call<Op>& call);
+  // Primitives live as long as the process.
+  static Recipe recipe(const Primitives& primitives, const sdk::Call<Op>& call);
+};
 
 // Symbols of any size in one plan, which change from step to step: none unless an operator names some, since a program
 // may decline other sizes than it was asked for.
@@ -71,27 +77,12 @@ struct Implementation {
 
   static sdk::Support query(Device&, const sdk::Call<Op>& call) {
     if (auto no = Vendor::refuse(call.desc())) return *no;
-    const auto views = views_of<Op>(call, call.params());
-    if (!any_f64<Op>(views)) {
-      if (auto no = refuse_factors(Operator::factors_of(views))) return *no;
-    }
-    if (auto no = Operator::refuse(views, Vendor::primitives().abilities)) return *no;
-    const Program made = asked(views, aliases_of(call));
-    if (made.has_lost_number && !any_f64<Op>(views))
-      return sdk::Support::no("PARAMETER", "a parameter is beyond fp32, in which this device computes");
-    if (made.refusal) return *made.refusal;
-    sdk::Support yes = sdk::Support::yes(Vendor::kName, Operator::kNumerics);
-    yes.workspace_bound = std::numeric_limits<uint64_t>::max();
-    yes.cost_us = made.cost_us;
-    yes.host_inputs = host_inputs(views);
-    return yes;
+    return Composition<Operator>::query(Vendor::kName, Vendor::primitives(), call);
   }
   static std::unique_ptr<sdk::Plan> plan(Device& device, const sdk::Call<Op>& call) {
-    const uint64_t read = host_inputs(views_of<Op>(call, call.params()));
+    const uint64_t read = Composition<Operator>::host_inputs(call);
     auto made = Vendor::plan(device, {Op::kInputs, Op::kOutputs, Op::kSymbols, read},
-                             [params = call.params(), aliases = aliases_of(call)](const sdk::Run& run) {
-                               return program(views_of<Op>(run, params), aliases);
-                             });
+                             Composition<Operator>::recipe(Vendor::primitives(), call));
     made->host_inputs = read;
     made->dynamic_symbols = dynamic_symbols<Operator>();
     if (made->dynamic_symbols != 0) {
@@ -99,50 +90,6 @@ struct Implementation {
       for (uint32_t i = 0; i < Op::kSymbols; ++i) made->symbol_max.push_back(std::max(kMostRows, call.symbol(i)));
     }
     return made;
-  }
-
-private:
-  static uint64_t host_inputs([[maybe_unused]] const Arguments<Op>& views) {
-    if constexpr (IsInParts<Operator>::value) return Operator::host_inputs(views);
-    return 0;
-  }
-  // All at once: what it needs is what its parts need.
-  static Program asked(const Arguments<Op>& views, const std::vector<Alias>& aliases) {
-    if constexpr (IsInParts<Operator>::value) {
-      Parts parts(Vendor::primitives(), aliases, true);
-      Operator::compose(parts, views);
-      return parts.take();
-    } else {
-      Recorder recorder(Vendor::primitives().abilities);
-      Operator::record_call(recorder, views);
-      Program made = program_of(recorder, Vendor::primitives(), aliases);
-      made.has_lost_number = recorder.has_lost_number();
-      return made;
-    }
-  }
-  static Program program(const Arguments<Op>& views, const std::vector<Alias>& aliases) {
-    if constexpr (IsInParts<Operator>::value) {
-      Parts parts(Vendor::primitives(), aliases);
-      Operator::compose(parts, views);
-      return parts.take();
-    } else {
-      return chunked(views, aliases);
-    }
-  }
-  static Program chunked(const Arguments<Op>& views, const std::vector<Alias>& aliases) {
-    const auto record = [&](Recorder& recorder) { Operator::record_call(recorder, views); };
-    const uint64_t workspace_bytes = Operator::kChunks * Vendor::primitives().workspace_bytes;
-    if constexpr (Operator::kChunks) return chunked_program_of(record, Vendor::primitives(), aliases, workspace_bytes);
-    Recorder recorder(Vendor::primitives().abilities);
-    record(recorder);
-    return program_of(recorder, Vendor::primitives(), aliases);
-  }
-  static std::vector<Alias> aliases_of(const sdk::Call<Op>& call) {
-    std::vector<Alias> aliases;
-    for (uint32_t i = 0; i < Op::kOutputs; ++i) {
-      if (call.alias(i) >= 0) aliases.push_back({i, static_cast<uint32_t>(call.alias(i))});
-    }
-    return aliases;
   }
 };
 

@@ -20,12 +20,15 @@ constexpr int kFirst = __COUNTER__ + 1;
 
 }  // namespace rlk::composed::listed
 
-#define RLK_COMPOSED_LISTED(Operator)     \
-  namespace rlk::composed::listed {       \
-  template <>                             \
-  struct Numbered<__COUNTER__ - kFirst> { \
-    using type = Operator;                \
-  };                                      \
+#define RLK_COMPOSED_LISTED(Operator)           \
+  namespace rlk::composed {                     \
+  extern template struct Composition<Operator>; \
+  }                                             \
+  namespace rlk::composed::listed {             \
+  template <>                                   \
+  struct Numbered<__COUNTER__ - kFirst> {       \
+    using type = Operator;                      \
+  };                                            \
   }
 
 #include "operators.inc"

@@ -7,6 +7,7 @@
 #include <rlk/sdk/ops.hpp>
 
 #include <cstring>
+#include <span>
 #include <type_traits>
 #include <vector>
 
@@ -78,6 +79,12 @@ public:
   }
 };
 
+inline std::vector<const rlk_switch*> addresses_of(std::span<const rlk_switch> switches) {
+  std::vector<const rlk_switch*> list;
+  for (const rlk_switch& row : switches) list.push_back(&row);
+  return list;
+}
+
 template <class OpType>
 struct CpuImplementation {
   using Op = OpType;
@@ -92,11 +99,7 @@ struct CpuImplementation {
     return std::make_unique<KernelPlan<Op>>(call, device.parallel());
   }
   static const std::vector<const rlk_switch*>& switches() {
-    static const sdk::Immortal<std::vector<const rlk_switch*>> rows([] {
-      std::vector<const rlk_switch*> list;
-      for (const rlk_switch& row : kernel<Op>().switches) list.push_back(&row);
-      return list;
-    }());
+    static const sdk::Immortal<std::vector<const rlk_switch*>> rows(addresses_of(kernel<Op>().switches));
     return *rows;
   }
 };

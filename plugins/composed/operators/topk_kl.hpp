@@ -2,6 +2,7 @@
 #include "../places.hpp"
 
 #include <rlk/formula/clamp.hpp>
+#include <rlk/formula/estimates.hpp>
 
 namespace rlk::composed {
 

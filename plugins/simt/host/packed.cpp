@@ -72,6 +72,17 @@ private:
   std::vector<MapHandles> copies_;
 };
 
+rlk_call_desc described(const rlk_call_desc& call, const PackedArguments& arguments) {
+  rlk_call_desc desc = call;
+  desc.inputs = arguments.inputs.data();
+  desc.outputs = arguments.outputs.data();
+  return desc;
+}
+
+bool would_take_contiguous(const sdk::Support& answer) {
+  return answer.level == RLK_SUPPORT_NO && (answer.flags & RLK_SUPPORT_IF_CONTIGUOUS) != 0;
+}
+
 }  // namespace
 
 std::vector<PackedSlot> packed_slots(const rlk_call_desc& call) {
@@ -114,8 +125,14 @@ void PackedArguments::place(const std::vector<PackedSlot>& slots, char* base) {
   }
 }
 
-sdk::Support support_of_packed(const Device& device, const std::vector<PackedSlot>& slots,
-                               const PackedArguments& arguments, sdk::Support contiguous) {
+sdk::Support query_packed(AskCall ask, Device& device, const rlk_call_desc& call) {
+  sdk::Support answer = ask(device, call);
+  if (!would_take_contiguous(answer)) return answer;
+  const std::vector<PackedSlot> slots = packed_slots(call);
+  if (slots.empty()) return answer;
+  const PackedArguments arguments(slots, call, nullptr);
+  sdk::Support contiguous = ask(device, described(call, arguments));
+  if (contiguous.level == RLK_SUPPORT_NO) return answer;
   for (size_t i = 0; i < slots.size(); ++i) {
     const double copies = (slots[i].input >= 0 ? 1 : 0) + (slots[i].output >= 0 ? 1 : 0);
     // Reads that follow a stride move whole sectors for each number.
@@ -127,9 +144,14 @@ sdk::Support support_of_packed(const Device& device, const std::vector<PackedSlo
   return contiguous;
 }
 
-std::unique_ptr<sdk::Plan> plan_of_packed(Device& device, const std::vector<PackedSlot>& slots,
-                                          const PackedArguments& arguments, std::unique_ptr<sdk::Plan> inner) {
+std::unique_ptr<sdk::Plan> make_packed(AskCall ask, PlanCall plan, Device& device, const rlk_call_desc& call) {
+  if (!would_take_contiguous(ask(device, call))) return plan(device, call);
+  const std::vector<PackedSlot> slots = packed_slots(call);
+  const PackedArguments arguments(slots, call, nullptr);
+  const rlk_call_desc contiguous = described(call, arguments);
+  std::unique_ptr<sdk::Plan> inner = plan(device, contiguous);
   if (inner == nullptr) return nullptr;
+  sdk::detail::take_bound(ask(device, contiguous), *inner);
   return std::make_unique<PackedPlan>(device, slots, arguments, std::move(inner));
 }
 

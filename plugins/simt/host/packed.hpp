@@ -40,48 +40,27 @@ private:
   std::vector<std::vector<int64_t>> strides_;
 };
 
-// What an implementation that takes the contiguous call answers of the other one.
-sdk::Support support_of_packed(const Device& device, const std::vector<PackedSlot>& slots,
-                               const PackedArguments& arguments, sdk::Support contiguous);
-// inner: the plan of the contiguous call; nullptr where it is not ready.
-std::unique_ptr<sdk::Plan> plan_of_packed(Device& device, const std::vector<PackedSlot>& slots,
-                                          const PackedArguments& arguments, std::unique_ptr<sdk::Plan> inner);
+// An implementation as functions that know its operator: what is done around it has no need to.
+using AskCall = sdk::Support (*)(Device& device, const rlk_call_desc& call);
+using PlanCall = std::unique_ptr<sdk::Plan> (*)(Device& device, const rlk_call_desc& call);
+sdk::Support query_packed(AskCall ask, Device& device, const rlk_call_desc& call);
+std::unique_ptr<sdk::Plan> make_packed(AskCall ask, PlanCall plan, Device& device, const rlk_call_desc& call);
 
 template <class T>
 struct Packed : T {
   using Op = typename T::Op;
 
   static sdk::Support query(Device& device, const sdk::Call<Op>& call) {
-    sdk::Support answer = T::query(device, call);
-    if (!would_take_contiguous(answer)) return answer;
-    const std::vector<PackedSlot> slots = packed_slots(call.desc());
-    if (slots.empty()) return answer;
-    const PackedArguments arguments(slots, call.desc(), nullptr);
-    const rlk_call_desc contiguous_call = described(call, arguments);
-    sdk::Support contiguous = T::query(device, sdk::Call<Op>(contiguous_call));
-    if (contiguous.level == RLK_SUPPORT_NO) return answer;
-    return support_of_packed(device, slots, arguments, std::move(contiguous));
+    return query_packed(&ask, device, call.desc());
   }
   static std::unique_ptr<sdk::Plan> plan(Device& device, const sdk::Call<Op>& call) {
-    if (!would_take_contiguous(T::query(device, call))) return T::plan(device, call);
-    const std::vector<PackedSlot> slots = packed_slots(call.desc());
-    const PackedArguments arguments(slots, call.desc(), nullptr);
-    const rlk_call_desc desc = described(call, arguments);
-    const sdk::Call<Op> contiguous(desc);
-    std::unique_ptr<sdk::Plan> inner = T::plan(device, contiguous);
-    if (inner != nullptr) sdk::detail::take_bound(T::query(device, contiguous), *inner);
-    return plan_of_packed(device, slots, arguments, std::move(inner));
+    return make_packed(&ask, &make, device, call.desc());
   }
 
 private:
-  static bool would_take_contiguous(const sdk::Support& answer) {
-    return answer.level == RLK_SUPPORT_NO && (answer.flags & RLK_SUPPORT_IF_CONTIGUOUS) != 0;
-  }
-  static rlk_call_desc described(const sdk::Call<Op>& call, const PackedArguments& arguments) {
-    rlk_call_desc desc = call.desc();
-    desc.inputs = arguments.inputs.data();
-    desc.outputs = arguments.outputs.data();
-    return desc;
+  static sdk::Support ask(Device& device, const rlk_call_desc& call) { return T::query(device, sdk::Call<Op>(call)); }
+  static std::unique_ptr<sdk::Plan> make(Device& device, const rlk_call_desc& call) {
+    return T::plan(device, sdk::Call<Op>(call));
   }
 };
 

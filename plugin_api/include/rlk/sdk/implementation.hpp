@@ -126,31 +126,44 @@ inline rlk_status plan_destroy(rlk_plugin_plan* plan, rlk_error* error) noexcept
   return guard(error, [&] { return delete plan_of(plan), RLK_OK; });
 }
 
+// What an implementation answers and plans, as functions that know its operator and device.
+using Ask = Support (*)(rlk_plugin_device* device, const rlk_call_desc& desc);
+using Make = std::unique_ptr<Plan> (*)(rlk_plugin_device* device, const rlk_call_desc& desc);
+
+inline rlk_status query_by(Ask ask, rlk_plugin_device* device, const rlk_call_desc* desc, rlk_support* out,
+                           rlk_error* error) noexcept {
+  return guard(error, [&] { return put(ask(device, *desc), *out), RLK_OK; });
+}
+inline rlk_status plan_by(Ask ask, Make make, rlk_plugin_device* device, const rlk_call_desc* desc,
+                          rlk_plugin_plan** out, rlk_plan_info* info, rlk_error* error) noexcept {
+  return guard(error, [&] {
+    const Support support = ask(device, *desc);
+    if (support.level == RLK_SUPPORT_NO) throw Error(RLK_UNSUPPORTED, support.reason_code + ": " + support.reason);
+    std::unique_ptr<Plan> plan = make(device, *desc);
+    if (plan == nullptr) return RLK_NOT_READY;
+    take_bound(support, *plan);
+    put(*plan, support, *info);
+    *out = reinterpret_cast<rlk_plugin_plan*>(plan.release());
+    return RLK_OK;
+  });
+}
+
 template <class T, class D>
 struct ImplementationThunks {
   using Op = typename T::Op;
+  static Support ask(rlk_plugin_device* device, const rlk_call_desc& desc) {
+    return T::query(static_cast<D&>(*device_of(device)), Call<Op>(desc));
+  }
+  static std::unique_ptr<Plan> make(rlk_plugin_device* device, const rlk_call_desc& desc) {
+    return T::plan(static_cast<D&>(*device_of(device)), Call<Op>(desc));
+  }
   static rlk_status query(const rlk_implementation*, rlk_plugin_device* device, const rlk_call_desc* desc,
                           rlk_support* out, rlk_error* error) noexcept {
-    return guard(error, [&] {
-      const Support answer = T::query(static_cast<D&>(*device_of(device)), Call<Op>(*desc));
-      put(answer, *out);
-      return RLK_OK;
-    });
+    return query_by(&ask, device, desc, out, error);
   }
   static rlk_status plan_create(const rlk_implementation*, rlk_plugin_device* device, const rlk_call_desc* desc,
                                 rlk_plugin_plan** out, rlk_plan_info* info, rlk_error* error) noexcept {
-    return guard(error, [&] {
-      D& own = static_cast<D&>(*device_of(device));
-      const Call<Op> call(*desc);
-      const Support support = T::query(own, call);
-      if (support.level == RLK_SUPPORT_NO) throw Error(RLK_UNSUPPORTED, support.reason_code + ": " + support.reason);
-      std::unique_ptr<Plan> plan = T::plan(own, call);
-      if (plan == nullptr) return RLK_NOT_READY;
-      take_bound(support, *plan);
-      put(*plan, support, *info);
-      *out = reinterpret_cast<rlk_plugin_plan*>(plan.release());
-      return RLK_OK;
-    });
+    return plan_by(&ask, &make, device, desc, out, info, error);
   }
   inline static const rlk_implementation kRow = {
       sizeof(rlk_implementation),
