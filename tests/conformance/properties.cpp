@@ -7,6 +7,7 @@
 
 #include "conformance/hosts.hpp"
 #include "conformance/simple/target.hpp"
+#include "core/conformance/answers.hpp"
 #include "core/conformance/compare.hpp"
 #include "core/conformance/data.hpp"
 #include "core/conformance/schedule.hpp"
@@ -93,7 +94,7 @@ private:
     if (broken_.size() >= most_ || !resolve(c, call)) return false;
     words = describe(c, call);
     if (!seen_.insert(words).second) return false;
-    fill_inputs(c, 1, call);
+    fill_inputs(c, 1, call, &answers_);
     return true;
   }
 
@@ -203,6 +204,7 @@ private:
   const rlk_implementation* implementation_ = nullptr;
   std::set<std::string> seen_;
   std::vector<std::string> broken_;
+  Answers answers_;  // of the forward, which cases that lie otherwise in memory have in common
 };
 
 }  // namespace
