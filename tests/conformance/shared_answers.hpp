@@ -8,7 +8,7 @@
 namespace rlk::test {
 
 inline const std::shared_ptr<core::conformance::Answers>& shared_answers() {
-  static const auto answers = std::make_shared<core::conformance::Answers>(size_t{384} << 20);
+  static const auto answers = std::make_shared<core::conformance::Answers>(size_t{96} << 20);
   return answers;
 }
 
