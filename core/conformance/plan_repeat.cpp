@@ -16,7 +16,7 @@ namespace {
 constexpr uint64_t kRingBytes = uint64_t{1} << 20;
 constexpr int kMostSlots = 48;
 constexpr uint64_t kZone = 512;  // bytes beside the workspace that the plan may not touch
-// Of a thread that looks for another one: where two processors are free it needs a hundredth of that.
+// Of a thread that looks for another one: on a busy machine they may not meet often enough, however long they look.
 constexpr std::chrono::milliseconds kMostProcessorTime(250);
 
 uint64_t up(uint64_t bytes) {

@@ -7,7 +7,6 @@
 
 #include "conformance/hosts.hpp"
 #include "conformance/simple/target.hpp"
-#include "core/conformance/answers.hpp"
 #include "core/conformance/compare.hpp"
 #include "core/conformance/data.hpp"
 #include "core/conformance/schedule.hpp"
@@ -94,7 +93,7 @@ private:
     if (broken_.size() >= most_ || !resolve(c, call)) return false;
     words = describe(c, call);
     if (!seen_.insert(words).second) return false;
-    fill_inputs(c, 1, call, &answers_);
+    fill_inputs(c, 1, call);
     return true;
   }
 
@@ -204,7 +203,6 @@ private:
   const rlk_implementation* implementation_ = nullptr;
   std::set<std::string> seen_;
   std::vector<std::string> broken_;
-  Answers answers_;  // of the forward, which cases that lie otherwise in memory have in common
 };
 
 }  // namespace
