@@ -10,7 +10,7 @@ void DeviceCallEnd::operator()(DeviceCall* device_call) const {
   delete device_call;
 }
 
-void DeviceCall::place(std::byte* memory, const rlk_plan_info& info) {
+void PlacedCall::place(const ConcreteCall& call, const Image& image, std::byte* memory, const rlk_plan_info& info) {
   const auto blocks = [&](size_t count, auto&& at) {
     std::vector<void*> list;
     for (size_t i = 0; i < count; ++i) list.push_back(at(i) == Image::kNone ? nullptr : memory + at(i));

@@ -6,22 +6,29 @@
 
 namespace rlk::core::conformance {
 
-class DeviceCall {
+// What is passed to the plan. Stays where it was placed.
+class PlacedCall {
 public:
-  DeviceCall(const ConcreteCall& what, const RunSettings& how) : call(what), settings(how), image(what, how.poison) {}
+  // Points the arguments into memory that has the layout of the image: again whenever the memory has moved.
+  void place(const ConcreteCall& call, const Image& image, std::byte* memory, const rlk_plan_info& info);
 
-  // Points the arguments into memory: again whenever the memory has moved.
-  void place(std::byte* memory, const rlk_plan_info& info);
-
-  const ConcreteCall& call;
-  const RunSettings settings;
-  Image image;
   rlk_run run{};
-  Outcome outcome;
 
 private:
   std::optional<Descriptors> tensors_;
   std::vector<const void*> host_inputs_;
+};
+
+class DeviceCall : public PlacedCall {
+public:
+  DeviceCall(const ConcreteCall& what, const RunSettings& how) : call(what), settings(how), image(what, how.poison) {}
+
+  void place(std::byte* memory, const rlk_plan_info& info) { PlacedCall::place(call, image, memory, info); }
+
+  const ConcreteCall& call;
+  const RunSettings settings;
+  Image image;
+  Outcome outcome;
 };
 
 // Fills memory with what a workspace is to hold at first.

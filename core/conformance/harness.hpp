@@ -104,9 +104,11 @@ struct Meeting {
   struct Side {
     std::atomic<uint64_t> entries{0};  // calls begun and calls ended: odd within a call
     uint64_t last = 0;                 // the other side's entry that was met last
+    std::atomic<int> rounds{0};        // begun, where the sides wait for each other
   };
   Side sides[2];
   std::atomic<int> met{0};
+  std::atomic<bool> is_left{false};  // by one side, for which the other need not wait
 };
 
 // Two calls made again and again through one plan, in turns, each at an address of its own in a ring of memory.
@@ -117,8 +119,9 @@ struct Repetition {
   int times = 0;
   std::chrono::steady_clock::time_point until = std::chrono::steady_clock::time_point::max();
   Meeting* meeting = nullptr;
-  int side = 0;  // of the meeting
-  int done = 0;  // out
+  int side = 0;      // of the meeting
+  int meetings = 0;  // not 0: both sides begin each round together, and end after so many meetings
+  int done = 0;      // out
 };
 
 // What the implementation is given.

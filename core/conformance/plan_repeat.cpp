@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <ctime>
+#include <thread>
 #include <utility>
 
 #include "core/conformance/device_call.hpp"
@@ -14,9 +16,17 @@ namespace {
 constexpr uint64_t kRingBytes = uint64_t{1} << 20;
 constexpr int kMostSlots = 48;
 constexpr uint64_t kZone = 512;  // bytes beside the workspace that the plan may not touch
+// Of a thread that looks for another one: on a busy machine they may not meet often enough, however long they look.
+constexpr std::chrono::milliseconds kMostProcessorTime(250);
 
 uint64_t up(uint64_t bytes) {
   return (bytes + 255) / 256 * 256;
+}
+
+std::chrono::nanoseconds own_processor_time() {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
 }
 
 // A thread is in a call as long as this lives.
@@ -42,6 +52,20 @@ private:
   int side_;
 };
 
+// Tells the other side that this one looks for it no longer.
+class Departure {
+public:
+  explicit Departure(const Repetition& repetition) : meeting_(repetition.meetings > 0 ? repetition.meeting : nullptr) {}
+  ~Departure() {
+    if (meeting_ != nullptr) meeting_->is_left = true;
+  }
+  Departure(const Departure&) = delete;
+  Departure& operator=(const Departure&) = delete;
+
+private:
+  Meeting* meeting_;
+};
+
 }  // namespace
 
 class Ring {
@@ -50,20 +74,35 @@ public:
       : harness_(harness), plan_(plan), repetition_(repetition) {}
 
   std::optional<Failure> run() {
+    const Departure departure(repetition_);
     if (auto failure = build()) return failure;
-    for (int round = 0; repetition_.done < repetition_.times; ++round) {
+    for (int round = 0; repetition_.done < repetition_.times && !has_met_enough(); ++round) {
       if (std::chrono::steady_clock::now() > repetition_.until) return std::nullopt;
+      if (!finds_the_other(round)) return std::nullopt;
       if (auto failure = turn(round)) return failure;
     }
     return std::nullopt;
   }
 
 private:
+  bool has_met_enough() const { return repetition_.meetings > 0 && repetition_.meeting->met >= repetition_.meetings; }
+
+  // Threads that look for each other begin each round together: on a busy machine one alone would only spend time.
+  bool finds_the_other(int round) {
+    if (repetition_.meetings == 0) return true;
+    if (own_processor_time() - began_ > kMostProcessorTime) return false;
+    Meeting& meeting = *repetition_.meeting;
+    meeting.sides[repetition_.side].rounds = round + 1;
+    while (meeting.sides[1 - repetition_.side].rounds <= round) {
+      if (meeting.is_left || std::chrono::steady_clock::now() > repetition_.until) return false;
+      std::this_thread::yield();
+    }
+    return true;
+  }
+
   std::optional<Failure> build() {
-    RunSettings settings;
-    settings.poison = 0x7b;
     for (int which = 0; which < 2; ++which) {
-      images_.emplace_back(*repetition_.calls[which], settings.poison);
+      images_.emplace_back(*repetition_.calls[which], settings_.poison);
       stride_ = std::max(stride_, up(images_.back().size()));
     }
     const uint64_t fitting = kRingBytes / stride_ / 2 * 2;
@@ -71,26 +110,27 @@ private:
     workspace_at_ = static_cast<uint64_t>(slots) * stride_ + kZone;
     for (int round = 0; round < 2; ++round) {  // the workspace is known when the memory is, and makes it grow
       if (auto failure = harness_.reserve(workspace_at_ + workspace_bytes_ + kZone)) return failure;
-      device_calls_.clear();
+      placed_.clear();
       for (int slot = 0; slot < slots; ++slot) {
-        DeviceCall& device_call =
-            *device_calls_.emplace_back(std::make_unique<DeviceCall>(*repetition_.calls[slot % 2], settings));
-        device_call.place(harness_.memory() + static_cast<uint64_t>(slot) * stride_, plan_.info());
-        device_call.run.data_error_record = harness_.record_;
+        PlacedCall& placed = *placed_.emplace_back(std::make_unique<PlacedCall>());
+        const ConcreteCall& call = *repetition_.calls[slot % 2];
+        placed.place(call, images_[static_cast<size_t>(slot % 2)],
+                     harness_.memory() + static_cast<uint64_t>(slot) * stride_, plan_.info());
+        placed.run.data_error_record = harness_.record_;
         if (slot > 1) {
-          device_call.run.workspace_bytes = device_calls_[static_cast<size_t>(slot % 2)]->run.workspace_bytes;
+          placed.run.workspace_bytes = placed_[static_cast<size_t>(slot % 2)]->run.workspace_bytes;
           continue;
         }
         uint64_t bytes = 0;
-        if (auto failure = harness_.prepare(plan_, device_call.call, settings, device_call.run, bytes)) return failure;
-        device_call.run.workspace_bytes = bytes;
+        if (auto failure = harness_.prepare(plan_, call, settings_, placed.run, bytes)) return failure;
+        placed.run.workspace_bytes = bytes;
         workspace_bytes_ = std::max(workspace_bytes_, bytes);
       }
     }
-    for (const auto& device_call : device_calls_) {
-      if (device_call->run.workspace_bytes > 0) device_call->run.workspace = harness_.memory() + workspace_at_;
+    for (const auto& placed : placed_) {
+      if (placed->run.workspace_bytes > 0) placed->run.workspace = harness_.memory() + workspace_at_;
     }
-    std::memset(harness_.sent(), settings.poison, total());
+    std::memset(harness_.sent(), settings_.poison, total());
     for (int slot = 0; slot < slots; ++slot) {
       const Image& image = images_[static_cast<size_t>(slot % 2)];
       std::memcpy(harness_.sent() + static_cast<uint64_t>(slot) * stride_, image.bytes(), image.size());
@@ -107,11 +147,12 @@ private:
                    {harness_.sent() + workspace_at_, workspace_bytes_});
     if (auto failure = harness_.copy(harness_.memory(), harness_.sent(), total(), RLK_COPY_HOST_TO_DEVICE))
       return failure;
-    const int slots = std::min(static_cast<int>(device_calls_.size()), repetition_.times - repetition_.done);
+    const int slots = std::min(static_cast<int>(placed_.size()), repetition_.times - repetition_.done);
     Outcome told;
     std::optional<Failure> failure;
-    for (int slot = 0; slot < slots && !failure; ++slot)
-      failure = call(*device_calls_[static_cast<size_t>(slot)], told);
+    for (int slot = 0; slot < slots && !failure; ++slot) {
+      failure = call(*placed_[static_cast<size_t>(slot)], *repetition_.calls[slot % 2], told);
+    }
     if (!failure) failure = harness_.copy(harness_.fetched(), harness_.memory(), total(), RLK_COPY_DEVICE_TO_HOST);
     if (auto waited = harness_.wait(false, told); waited && !failure) failure = waited;
     if (!failure && !told.told.empty()) {
@@ -124,27 +165,26 @@ private:
     return std::nullopt;
   }
 
-  std::optional<Failure> call(DeviceCall& device_call, Outcome& told) {
-    device_call.run.tag = harness_.next_tag_++;
-    device_call.run.persistent = nullptr;
+  std::optional<Failure> call(PlacedCall& placed, const ConcreteCall& what, Outcome& told) {
+    placed.run.tag = harness_.next_tag_++;
+    placed.run.persistent = nullptr;
     if ((plan_.info().flags & RLK_PLAN_PREPARE) != 0) {
-      void* workspace = std::exchange(device_call.run.workspace, nullptr);
-      uint64_t bytes = std::exchange(device_call.run.workspace_bytes, 0);
+      void* workspace = std::exchange(placed.run.workspace, nullptr);
+      uint64_t bytes = std::exchange(placed.run.workspace_bytes, 0);
       const uint64_t before = bytes;
-      if (auto failure = harness_.prepare(plan_, device_call.call, device_call.settings, device_call.run, bytes))
-        return failure;
+      if (auto failure = harness_.prepare(plan_, what, settings_, placed.run, bytes)) return failure;
       if (bytes > before) {
         return Failure{
             "WORKSPACE_BOUND",
             fmt::format("plan_prepare asks for {} bytes of workspace, and asked for {} for the same call before", bytes,
                         before)};
       }
-      device_call.run.workspace = workspace;
-      device_call.run.workspace_bytes = bytes;
+      placed.run.workspace = workspace;
+      placed.run.workspace_bytes = bytes;
     }
-    plan_.give_persistent(device_call.run);
+    plan_.give_persistent(placed.run);
     const Presence presence(repetition_.meeting, repetition_.side);
-    if (auto failure = harness_.enqueue(plan_, device_call.run)) return failure;
+    if (auto failure = harness_.enqueue(plan_, placed.run)) return failure;
     // One in flight: the next call has to wait.
     return plan_.is_shareable() ? std::nullopt : harness_.wait(false, told);
   }
@@ -177,8 +217,10 @@ private:
   Harness& harness_;
   const OwnedPlan& plan_;
   Repetition& repetition_;
-  std::vector<Image> images_;
-  std::vector<std::unique_ptr<DeviceCall>> device_calls_;
+  const std::chrono::nanoseconds began_ = own_processor_time();  // made by the thread that runs it
+  RunSettings settings_{.poison = 0x7b};
+  std::vector<Image> images_;  // of the two calls
+  std::vector<std::unique_ptr<PlacedCall>> placed_;
   uint64_t stride_ = 0, workspace_at_ = 0, workspace_bytes_ = 0;
   std::vector<std::byte> right_[2];  // what was fetched last and found right
 };

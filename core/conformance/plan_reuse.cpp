@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <exception>
+#include <limits>
 
 namespace rlk::core::conformance {
 namespace {
@@ -277,15 +278,20 @@ private:
     OwnedPlan& theirs = shared ? plan_ : own;
     Meeting meeting;
     int done = 0;
-    if (auto failure = by_two_threads(theirs, shared ? kCalls / 2 : kCalls, kCalls / 2, meeting, done)) {
+    Repetition mine = again(0, shared ? kCalls / 2 : kCalls), other = again(1, kCalls / 2);
+    if (auto failure = by_two_threads(theirs, mine, other, meeting, done)) {
       return told_of_repetition(std::move(failure), shared);
     }
     if (done < kCalls) {
       note = fmt::format("repeated {} times instead of {}, because the time for it had passed", done, kCalls);
     }
     const Clock::time_point until = Clock::now() + (around_.is_smoke() ? kMeetingTime : kFullMeetingTime);
-    while (meeting.met < kMeetings && Clock::now() < until) {
-      if (auto failure = by_two_threads(theirs, kMeetings, kMeetings, meeting, done)) {
+    if (meeting.met < kMeetings) {
+      mine = again(0, std::numeric_limits<int>::max());
+      other = again(1, std::numeric_limits<int>::max());
+      mine.until = other.until = until;
+      mine.meetings = other.meetings = kMeetings;
+      if (auto failure = by_two_threads(theirs, mine, other, meeting, done)) {
         return told_of_repetition(std::move(failure), shared);
       }
     }
@@ -296,9 +302,8 @@ private:
     return std::nullopt;
   }
 
-  std::optional<Failure> by_two_threads(const OwnedPlan& theirs, int my_times, int their_times, Meeting& meeting,
+  std::optional<Failure> by_two_threads(const OwnedPlan& theirs, Repetition& mine, Repetition& other, Meeting& meeting,
                                         int& done) {
-    Repetition mine = again(0, my_times), other = again(1, their_times);
     mine.meeting = other.meeting = &meeting;
     other.side = 1;
     std::optional<Failure> failure, their_failure;

@@ -25,9 +25,11 @@ simple::OpenTarget& simple_target() {
 }
 
 // Not of the smoke test's cases, but of all, a sample.
-std::vector<UnitResult> run(const std::string& op, const std::string& dtype, bool smoke = true) {
+std::vector<UnitResult> run(const std::string& op, const std::string& dtype, bool smoke = true,
+                            int64_t most_elements = 0) {
   ConformanceOptions options;
   options.smoke = smoke;
+  options.most_elements = most_elements;
   if (!smoke && !test::is_long()) {
     options.picks = [](const rlk_implementation&, const std::string& title) { return test::is_in_sample(title); };
   }
@@ -195,20 +197,26 @@ TEST(Engine, CatchesEveryMutantAndBlamesTheUnitThatHasTheDefect) {
   int caught = 0;
   std::printf("%-28s %-14s %-5s %-7s blamed\n", "mutant", "operator", "dtype", "");
   for (const Mutant& mutant : kMutants) {
-    simple::set_mutant(mutant.name);
-    const std::vector<UnitResult> results = run(mutant.op, mutant.dtype);
-    simple::set_mutant("");
     std::set<std::string> blamed, codes, variants;
     std::string first;
-    for (const UnitResult& r : results) {
-      if (r.verdict != Verdict::failed) continue;
-      blamed.insert(r.feature);
-      codes.insert(r.reason_code);
-      variants.insert(r.variant);
-      if (first.empty()) first = words(r);
+    bool right = false;
+    // A defect that small calls show is in the ordinary run not looked for in large ones, where golden takes longest.
+    for (const int64_t most_elements : {int64_t{4096}, int64_t{0}}) {
+      if (right || (most_elements > 0 && test::is_long())) continue;
+      blamed.clear(), codes.clear(), variants.clear(), first.clear();
+      simple::set_mutant(mutant.name);
+      const std::vector<UnitResult> results = run(mutant.op, mutant.dtype, true, most_elements);
+      simple::set_mutant("");
+      for (const UnitResult& r : results) {
+        if (r.verdict != Verdict::failed) continue;
+        blamed.insert(r.feature);
+        codes.insert(r.reason_code);
+        variants.insert(r.variant);
+        if (first.empty()) first = words(r);
+      }
+      right = blamed == mutant.blamed && (*mutant.code == 0 || codes.count(mutant.code) != 0) &&
+              (mutant.variant == nullptr || variants == std::set<std::string>{mutant.variant});
     }
-    const bool right = blamed == mutant.blamed && (*mutant.code == 0 || codes.count(mutant.code) != 0) &&
-                       (mutant.variant == nullptr || variants == std::set<std::string>{mutant.variant});
     caught += right ? 1 : 0;
     std::string list;
     for (const std::string& feature : blamed) list += (feature.empty() ? "plain" : feature) + " ";

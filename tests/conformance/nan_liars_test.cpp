@@ -71,12 +71,6 @@ void for_each_nan(const rlk_tensor* tensor, Visit&& visit) {
   for_each_nan(*tensor, 0, start_of(*tensor), visit);
 }
 
-bool is_f32_with_nan(const rlk_tensor* tensor) {
-  bool any = false;
-  for_each_nan(tensor, [&](float) { any = true; });
-  return any;
-}
-
 // The NaN of some inputs are other numbers as long as this lives.
 class WithoutNan {
 public:
@@ -138,53 +132,6 @@ rlk_status plan_destroy(rlk_plugin_plan* handle, rlk_error* error) {
   return plan->liar->honest->plan_destroy(plan->plan, error);
 }
 
-// The honest implementation, which looks for what every liar would lose.
-using Watcher = liars::Watcher<Liar>;
-
-struct WatchedPlan {
-  const Watcher* watcher;
-  std::vector<size_t> lying;  // those that lie if there is a NaN
-  rlk_plugin_plan* plan;
-};
-WatchedPlan& watched_of(rlk_plugin_plan* handle) {
-  return *reinterpret_cast<WatchedPlan*>(handle);
-}
-
-rlk_status watched_plan_create(const rlk_implementation* self, rlk_plugin_device* device, const rlk_call_desc* call,
-                               rlk_plugin_plan** out, rlk_plan_info* info, rlk_error* error) {
-  const auto& watcher = Watcher::of(self);
-  auto plan = std::make_unique<WatchedPlan>(WatchedPlan{&watcher, {}, nullptr});
-  for (size_t i = 0; i < watcher.liars->size(); ++i) {
-    if (lies_in((*watcher.liars)[i], *call)) plan->lying.push_back(i);
-  }
-  const rlk_status status = watcher.honest->plan_create(watcher.honest, device, call, &plan->plan, info, error);
-  if (status == RLK_OK) *out = reinterpret_cast<rlk_plugin_plan*>(plan.release());
-  return status;
-}
-
-rlk_status watched_plan_prepare(rlk_plugin_plan* handle, const rlk_run* run, uint64_t* bytes, rlk_error* error) {
-  const WatchedPlan& plan = watched_of(handle);
-  return plan.watcher->honest->plan_prepare(plan.plan, run, bytes, error);
-}
-
-rlk_status watched_plan_enqueue(rlk_plugin_plan* handle, rlk_plugin_stream* stream, const rlk_run* run,
-                                rlk_error* error) {
-  const WatchedPlan& plan = watched_of(handle);
-  std::vector<bool> has_nan;
-  for (uint32_t i = 0; i < run->n_inputs; ++i) has_nan.push_back(is_f32_with_nan(run->inputs[i]));
-  for (const size_t i : plan.lying) {
-    const int input = (*plan.watcher->liars)[i].input;
-    const bool any = std::find(has_nan.begin(), has_nan.end(), true) != has_nan.end();
-    if (input < 0 ? any : has_nan[static_cast<size_t>(input)]) plan.watcher->occasions->would_lie(i);
-  }
-  return plan.watcher->honest->plan_enqueue(plan.plan, stream, run, error);
-}
-
-rlk_status watched_plan_destroy(rlk_plugin_plan* handle, rlk_error* error) {
-  const std::unique_ptr<WatchedPlan> plan(&watched_of(handle));
-  return plan->watcher->honest->plan_destroy(plan->plan, error);
-}
-
 std::deque<Liar> liars_about(const OpDecl& decl, const rlk_implementation& honest) {
   std::deque<Liar> list;
   const auto add = [&](int input, int param, float instead, const std::string& name) {
@@ -230,14 +177,14 @@ TEST_P(NanLiars, AreAllCaughtByTheSmokeTest) {
   const std::deque<Liar> list = liars_about(decl, honest);
   std::vector<const rlk_implementation*> rows;
   for (const Liar& liar : list) rows.push_back(&liar.row);
-  liars::Occasions occasions(decl, rows);
-  Watcher watcher{&honest, &list, &occasions};
-  rlk_implementation watched = watcher.row();
-  watched.plan_create = watched_plan_create;
-  watched.plan_prepare = honest.plan_prepare != nullptr ? watched_plan_prepare : nullptr;
-  watched.plan_enqueue = watched_plan_enqueue;
-  watched.plan_destroy = watched_plan_destroy;
-  const liars::Refused refused = occasions.caught_with(watched, true);
+  const auto lies = [&](size_t i, const conformance::Work& work, const rlk_call_desc& call) {
+    using conformance::Content;
+    const bool is_one = work.spec.content == Content::one_nan;
+    if (!is_one && work.spec.content != Content::nan) return false;
+    return lies_in(list[i], call) && (!is_one || list[i].input < 0 || list[i].input == work.spec.nan_input);
+  };
+  const liars::Refused refused =
+      liars::caught_where_they_lie(decl, rows, lies, [&](const char* name) { return is_no_lie(decl.name, name); });
   int caught = 0, no_lies = 0;
   for (const Liar& liar : list) {
     const bool is_caught = refused.count(liar.name) != 0;

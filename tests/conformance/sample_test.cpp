@@ -15,6 +15,8 @@
 #include "core/conformance/data.hpp"
 #include "core/conformance/golden_bridge.hpp"
 #include "core/conformance/schedule.hpp"
+#include "core/conformance/sizes.hpp"
+#include "framework/sample.hpp"
 
 namespace rlk::core::conformance {
 namespace {
@@ -59,6 +61,8 @@ bool is_same(double part, double whole, double condition) {
   if (std::isinf(condition)) return true;
   return part == whole || std::fabs(part - whole) <= 1e-12 * (std::fabs(whole) + condition);
 }
+
+constexpr int64_t kSmall = 4096;  // elements
 
 struct Counts {
   int cases = 0, parts = 0;
@@ -108,7 +112,11 @@ TEST(Sample, OfEveryCaseHasTheAnswerOfTheWholeCall) {
     for (size_t form = 0; form < decl.forms.size(); ++form) {
       schedule(decl, 0, static_cast<int>(form), Extent::smoke, {}, 1, [&](const Case& c, Stage) {
         ConcreteCall call;
-        const bool is_new = resolve(c, call) && seen.insert(std::string(decl.name) + " " + describe(c, call)).second;
+        if (!resolve(c, call)) return std::vector<std::string>{""};
+        const std::string words = std::string(decl.name) + " " + describe(c, call);
+        // Whether a part of rows is a call of its own does not depend on sizes of which golden takes long.
+        const bool is_tried = elements_of(call) <= kSmall || test::is_in_sample(words, 8);
+        const bool is_new = seen.insert(words).second && is_tried;
         if (is_new && !::testing::Test::HasFatalFailure()) expect_part_is_its_own_call(c, counts);
         return std::vector<std::string>{""};
       });

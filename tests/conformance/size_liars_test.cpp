@@ -181,16 +181,20 @@ TEST_P(SizeLiars, AreAllCaughtByTheSmokeTest) {
   const Liars list(decl, honest);
   std::vector<const rlk_implementation*> rows;
   for (const liars::Spoiler& liar : list.list()) rows.push_back(&liar.row());
-  liars::Occasions occasions(decl, rows);
-  liars::Spoiler watcher(honest, "", "honest");
-  watcher.lies = [&](liars::PlanMemory& memory, const liars::Execution& execution) {
-    if (elements(*execution.run.outputs[0]) == 0) return false;
-    for (size_t i = 0; i < rows.size(); ++i) {
-      if (list.list()[i].lies(memory, execution)) occasions.would_lie(i);
-    }
-    return false;
+  const auto lies = [&](size_t i, const conformance::Work&, const rlk_call_desc& call) {
+    if (elements(*call.outputs[0]) == 0) return false;
+    rlk_run run{};
+    run.struct_size = sizeof(run);
+    run.inputs = call.inputs;
+    run.n_inputs = call.n_inputs;
+    run.outputs = call.outputs;
+    run.n_outputs = call.n_outputs;
+    run.symbols = call.symbols;
+    run.n_symbols = call.n_symbols;
+    liars::PlanMemory memory;
+    return list.list()[i].lies(memory, {nullptr, run, 2, nullptr});
   };
-  const liars::Refused refused = occasions.caught_with(watcher.row());
+  const liars::Refused refused = liars::caught_where_they_lie(decl, rows, lies, [](const char*) { return false; });
   std::map<std::string, std::pair<int, int>> table;  // tried, caught
   for (const liars::Spoiler& liar : list.list()) {
     auto& [tried, caught] = table[liar.kind];
