@@ -5,7 +5,14 @@
 
 #include <chrono>
 #include <exception>
+#include <functional>
+#include <iterator>
 #include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "loader/api/config.hpp"
 #include "loader/api/policy_files.hpp"
@@ -70,6 +77,35 @@ std::vector<loader::PhaseBudget> budgets_of(const ConformanceRequest& request, d
   return budgets;
 }
 
+// One of so many cases, by their titles, so that cases that follow each other are not always the same of every option;
+// and whatever is drawn, the first in which an implementation meets a word (an option, a layout, a NaN, an error in the
+// data).
+class Sample {
+public:
+  explicit Sample(size_t one_of) : one_of_(one_of) {}
+
+  bool operator()(const rlk_implementation&, const std::string& title) {
+    const std::vector<std::string> words = words_of(title);
+    bool is_first = false;
+    // Operator, implementation and dtype stand before what is said of a case, its sizes behind it.
+    for (size_t i = 3; i + 1 < words.size(); ++i) {
+      if (words[i].find_first_not_of("0123456789") == std::string::npos) continue;  // a row
+      if (seen_.emplace(words[0] + " " + words[1] + " " + words[2], words[i]).second) is_first = true;
+    }
+    const bool is_plain = words.size() <= 4 && seen_.emplace(title.substr(0, title.rfind(' ')), "").second;
+    return is_first || is_plain || std::hash<std::string>{}(title) % one_of_ == 0;
+  }
+
+private:
+  static std::vector<std::string> words_of(const std::string& title) {
+    std::istringstream text(title);
+    return {std::istream_iterator<std::string>(text), std::istream_iterator<std::string>()};
+  }
+
+  size_t one_of_;
+  std::set<std::pair<std::string, std::string>> seen_;
+};
+
 }  // namespace
 
 std::string ConformanceRequest::to_json() const {
@@ -81,6 +117,7 @@ std::string ConformanceRequest::to_json() const {
                     {"dtype", dtype},
                     {"only", only},
                     {"most_elements", most_elements},
+                    {"one_of", one_of},
                     {"dump", dump},
                     {"full", full},
                     {"seconds", seconds}};
@@ -97,6 +134,7 @@ ConformanceRequest ConformanceRequest::from_json(const std::string& text) {
   request.dtype = all.value("dtype", "");
   request.only = all.value("only", "");
   request.most_elements = all.value("most_elements", int64_t{0});
+  request.one_of = all.value("one_of", int64_t{1});
   request.dump = all.value("dump", "");
   request.full = all.value("full", false);
   request.seconds = all.value("seconds", 0.0);
@@ -128,6 +166,7 @@ PluginRecord run_conformance_here(const ConformanceRequest& request, const Confo
   options.suite.dtype = request.dtype;
   options.suite.only = request.only;
   options.suite.most_elements = request.most_elements;
+  if (request.one_of > 1) options.suite.picks = Sample(static_cast<size_t>(request.one_of));
   options.suite.threads = request.one_thread || !request.only.empty() ? 1 : 0;
   Dump dump(request.dump);
   std::string undumped;

@@ -16,6 +16,7 @@ struct ConformanceRequest {
   std::string op, dtype;      // empty: all
   std::string only;           // cases in whose title this is; empty: all
   int64_t most_elements = 0;  // that a case may have in its tensors; 0: as many as there are
+  int64_t one_of = 1;         // so many cases one is tried, and the first of each kind
   std::string dump;           // folder for cases to look at; empty: none
   bool full = false;
   bool one_thread = false;  // of a run in this process, for a debugger

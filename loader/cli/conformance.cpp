@@ -99,6 +99,17 @@ std::string hint_of(const PluginRecord& record, const std::string& under_way, co
   return record.hint;
 }
 
+// The number of an option that takes 1 or more; `otherwise` where it was not given.
+int64_t number_of(const Arguments& arguments, const char* option, const char* what, int64_t otherwise) {
+  if (!arguments.has(option)) return otherwise;
+  const std::string text = arguments.value(option);
+  char* end = nullptr;
+  const int64_t number = std::strtoll(text.c_str(), &end, 10);
+  if (text.empty() || *end != '\0' || number < 1)
+    throw UsageError(fmt::format("--{} {}: expected a number{}, 1 or more", option, text, what));
+  return number;
+}
+
 ConformanceRequest request_of(const Arguments& arguments) {
   ConformanceRequest request;
   const std::string subject = arguments.operand(0);
@@ -109,12 +120,8 @@ ConformanceRequest request_of(const Arguments& arguments) {
   request.dtype = arguments.value("dtype");
   request.only = arguments.value("case");
   request.full = arguments.has("full");
-  if (const std::string text = arguments.value("at-most"); arguments.has("at-most")) {
-    char* end = nullptr;
-    request.most_elements = std::strtoll(text.c_str(), &end, 10);
-    if (text.empty() || *end != '\0' || request.most_elements < 1)
-      throw UsageError("--at-most " + text + ": expected a number of elements, 1 or more");
-  }
+  request.most_elements = number_of(arguments, "at-most", " of elements", 0);
+  request.one_of = number_of(arguments, "one-of", "", 1);
   if (arguments.has("device-plugin")) request.device_plugin = absolute_path(arguments.value("device-plugin"));
   if (!request.op.empty()) find_op(request.op);
   core::Dtype dtype = core::Dtype::f32;
@@ -169,10 +176,10 @@ int run_conformance_verb(const Arguments& arguments) {
   const std::string junit = arguments.value("junit");
   if (!report.empty()) {
     if (!request.op.empty() || !request.dtype.empty() || !request.only.empty() || request.most_elements > 0 ||
-        request.path.empty())
+        request.one_of > 1 || request.path.empty())
       throw UsageError(
-          "--report is of everything that a plugin's file has: without --op, --dtype, --case and --at-most, and not "
-          "of " +
+          "--report is of everything that a plugin's file has: without --op, --dtype, --case, --at-most and "
+          "--one-of, and not of " +
           (request.path.empty() ? arguments.operand(0) : "a part"));
     require_place(report);
   }
@@ -218,6 +225,7 @@ int run_conformance_verb(const Arguments& arguments) {
     std::fprintf(output(), "%s %s, backend %s, %s\n\n", printable(record.id).c_str(), printable(record.version).c_str(),
                  printable(record.backend).c_str(),
                  !request.only.empty()       ? "the cases named"
+                 : request.one_of > 1        ? "a sample of cases"
                  : request.most_elements > 0 ? "the small cases"
                  : request.full              ? "all cases"
                                              : "the cases of the smoke test");
@@ -260,6 +268,7 @@ Verb verb_conformance() {
        {"dtype", "D", "only this dtype of the first dtype variable"},
        {"case", "WORDS", "only cases that have these words in their title, as a failure prints it"},
        {"at-most", "N", "only cases with N elements in their tensors at most, as on a simulator"},
+       {"one-of", "N", "one of N cases, the same ones each time, and the first of each kind"},
        {"dump", "FOLDER", "write the tensors of failing cases, and of those --case names, as .npy"},
        {"timeout", "S", "seconds that loading, creating or one case may take (60; 240 with --full)"},
        {"debug", nullptr, "in this process, no child, no time limit; prints the line for gdb and every case"},

@@ -52,6 +52,8 @@ def from_bf16(word):
 KEEP_MEMORY = "glibc.malloc.mmap_threshold=1073741824:glibc.malloc.trim_threshold=4294967296"
 # Whether what takes minutes, and is tried in part otherwise, is tried whole.
 LONG = os.environ.get("RLK_TEST_LONG") == "1"
+# Of the suite's cases on simulated devices an ordinary run tries one of so many, and the first of each kind.
+SAMPLE = () if LONG else ("--one-of", "4")
 
 
 @functools.cache

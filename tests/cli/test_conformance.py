@@ -56,6 +56,20 @@ class Cases(command.Case):
         for words in (("--at-most", "few"), ("--at-most", "0"), ("--at-most", "9", "--report", self.path("report.json"))):
             self.output("conformance", path, *words, code=2)
 
+    def test_a_sample_of_cases_has_every_unit_and_is_the_same_each_time(self):
+        path = self.add_plugin("golden")
+        logp = ("conformance", path, "--op", "logp", "--dtype", "f32", "--at-most", "400")
+        whole, sample, again = (self.json(*logp, *words) for words in ((), ("--one-of", "9"), ("--one-of", "9")))
+        self.assertTrue(0 < sample["cases"] < whole["cases"] / 2, (sample["cases"], whole["cases"]))
+        verdicts = [[(unit["feature"], unit["verdict"]) for unit in found["plugin"]["units"]] for found in (whole, sample)]
+        self.assertEqual(*verdicts)
+        counts = [[unit["cases"] for unit in found["plugin"]["units"]] for found in (sample, again)]
+        self.assertEqual(*counts)
+        self.assertEqual(self.json(*logp, "--one-of", "1")["cases"], whole["cases"])
+        self.output("conformance", self.liar, "--op", "logp", "--dtype", "f32", "--one-of", "9", code=1)
+        for words in (("--one-of", "few"), ("--one-of", "0"), ("--one-of", "9", "--report", self.path("report.json"))):
+            self.output("conformance", path, *words, code=2)
+
     def test_the_tensors_of_a_failing_case_are_written(self):
         folder = self.path("dump")
         self.output("conformance", self.liar, "--op", "logp", "--dtype", "f32", "--dump", folder, code=1)
