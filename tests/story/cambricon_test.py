@@ -32,7 +32,7 @@ class Cambricon(command.Case):
 
     def conformance(self, library, op, *options, code=0, **variables):
         if not command.LONG and "--case" not in options:
-            options += ("--at-most", "4096")
+            options += ("--at-most", "4096", *command.SAMPLE)
         answer = self.json("conformance", PLUGIN, "--op", op, *options, code=code,
                            LD_LIBRARY_PATH=os.path.join(FAKES, library), **variables)
         return answer["plugin"]

@@ -1,6 +1,6 @@
 """The operators that are composed of a vendor's primitives (plugins/composed), on the simulated runtimes of Ascend and
 Cambricon: each is verified in what it serves, and what it declines has a reason. An ordinary run tries one dtype of
-each, which is another for the next operator, in small tensors; the long run all. What this cannot show is the vendors'
+each, which is another for the next operator, in a sample of its small tensors; the long run all. What this cannot show is the vendors'
 arithmetic."""
 import glob
 import os
@@ -68,6 +68,7 @@ def dtypes(op, all_of):
 class Composed(command.Case):
     def units(self, vendor, op, dtype, code=0, brief=BRIEF, **variables):
         cases = [] if command.LONG else ["--case", brief[op]] if op in brief else ["--at-most", MOST]
+        cases += command.SAMPLE
         plugin = os.path.join(LIBRARIES, "librlk_plugin_%s.so" % vendor)
         return self.json("conformance", plugin, "--op", op, "--dtype", dtype, *cases, code=code, **variables)["plugin"]["units"]
 
@@ -119,6 +120,7 @@ class Composed(command.Case):
         with self.cache_of_the_cpu_alone() as cache:
             rows = self.json("bench", "silu_and_mul", "--dtype", "f16", "--shape", "N=8,H=64", "--seconds", "0.02",
                              RLK_PLUGIN_PATH=os.path.join(LIBRARIES, "librlk_plugin_ascend.so"), RLK_VERIFY="lazy",
+                             RLK_PROBE_TIMEOUT="60",  # a first start tries for as long as a user's
                              RLK_CACHE_DIR=cache, ASCEND_HOME_PATH=os.environ["RLK_TEST_ASCEND"])["rows"]
         served = [row["impl"] for row in rows if row["case"].endswith("on ascend") and "staged" not in row]
         self.assertEqual(sorted(served), ["ascend/aclnn", "ascend/swi_glu"])

@@ -87,7 +87,7 @@ class Cuda(simt_vendor.Vendor):
             words, more = ("", []) if command.LONG else brief[op, dtype]
             with self.subTest(op=op, dtype=dtype):
                 plugin = self.json("conformance", self.plugin_path(), "--op", op, "--dtype", dtype, "--case",
-                                   op + " wgmma" + words, *more, **self.VARIABLES,
+                                   op + " wgmma" + words, *more, *command.SAMPLE, **self.VARIABLES,
                                    LD_LIBRARY_PATH=EMULATED + "_maps")["plugin"]
                 units = [unit for unit in plugin["units"] if unit["implementation"] == "wgmma"]
                 self.assertIn("verified", {unit["verdict"] for unit in units})

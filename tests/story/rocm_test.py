@@ -54,7 +54,7 @@ class Rocm(simt_vendor.Vendor):
                 ("fake_hip32", "9.4.2", "bf16", ("--case", "softcap"), "SIMT_WIDTH")):
             with self.subTest(library=library, version=version, dtype=dtype):
                 units = self.json("conformance", self.plugin_path(), "--op", "attention", "--dtype", dtype, *cases,
-                                  "--at-most", "1000", LD_LIBRARY_PATH=os.path.join(simt_vendor.FAKES, library),
+                                  "--at-most", "1000", *command.SAMPLE, LD_LIBRARY_PATH=os.path.join(simt_vendor.FAKES, library),
                                   HSA_OVERRIDE_GFX_VERSION=version)["plugin"]["units"]
                 found = [unit for unit in units if unit["implementation"] == "mfma"]
                 verified = [unit for unit in found if unit["verdict"] == "verified"]

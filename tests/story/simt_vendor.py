@@ -64,7 +64,7 @@ def is_installed(names):
 class Vendor(command.Case):
     NAME = ""
     VARIABLES = {}  # what its simulated runtime is told always
-    WHOLE = ()  # operators of CASES_OF that the ordinary run tries whole here, as others do on other vendors
+    WHOLE = ()  # operators of CASES_OF of which the ordinary run samples all cases here, as others do on other vendors
 
     def plugin_path(self):
         return os.path.join(LIBRARIES, "librlk_plugin_%s.so" % self.NAME)
@@ -108,6 +108,7 @@ class Vendor(command.Case):
         cases = [] if command.LONG else ["--at-most", MOST]
         if op in CASES_OF and op not in self.WHOLE and not command.LONG:
             cases = ["--case", CASES_OF[op]]
+        cases += command.SAMPLE
         return self.json("conformance", self.plugin_path(), "--op", op, "--dtype", dtype, *cases, code=code,
                          **self.VARIABLES, **variables)["plugin"]
 
