@@ -87,8 +87,9 @@ public:
   bool operator()(const rlk_implementation&, const std::string& title) {
     const std::vector<std::string> words = words_of(title);
     bool is_first = false;
-    // Operator, implementation and dtype stand before what is said of a case, its sizes behind it.
-    for (size_t i = 3; i + 1 < words.size(); ++i) {
+    // Operator, implementation and dtype stand before what is said of a case, its sizes behind it: by those an
+    // implementation chooses among its variants.
+    for (size_t i = 3; i < words.size(); ++i) {
       if (words[i].find_first_not_of("0123456789") == std::string::npos) continue;  // a row
       if (seen_.emplace(words[0] + " " + words[1] + " " + words[2], words[i]).second) is_first = true;
     }
