@@ -33,6 +33,7 @@ public:
       add(output.present);
       add(output.dtype);
     }
+    add(call.has_more_faults);
     add(call.faults.size());
     for (const Fault& fault : call.faults) {
       add(fault.kind);

@@ -71,6 +71,7 @@ struct ConcreteCall {
   std::vector<std::byte> params;                      // rlk_<op>_params
   std::vector<Argument> inputs, outputs;              // one per declared argument
   std::vector<Fault> faults;                          // the stream may report any one of them
+  bool has_more_faults = false;                       // of the same kind other rows may have some, too
 
   // What the call computes in: its first floating dtype variable, or f32.
   Dtype arithmetic() const {

@@ -102,10 +102,11 @@ bool resolve_arguments(const Case& c, std::span<const ArgDecl> declared, int fir
         if (argument.shape.back() < 0) return false;
       }
     } else if (shape.kind == ShapeDecl::Kind::any) {
-      const auto& given = c.decl->shape_cases[static_cast<size_t>(c.shape_case)].shapes[free_shape++];
-      argument.shape.assign(given.begin(), given.end());
+      const auto& declared_shape = c.decl->shape_cases[static_cast<size_t>(c.shape_case)].shapes[free_shape];
+      argument.shape.assign(declared_shape.begin(), declared_shape.end());
       resize_free_shape(c, argument.shape);
-      if (c.shape_given) argument.shape = *c.shape_given;
+      if (c.shapes_given) argument.shape = (*c.shapes_given)[free_shape];
+      ++free_shape;
     } else if (shape.kind == ShapeDecl::Kind::same) {
       argument.shape = call.inputs[static_cast<size_t>(shape.of)].shape;
     }
@@ -260,6 +261,19 @@ bool has_too_many_increasing_indices(const ConcreteCall& call) {
   return false;
 }
 
+// Of no rows, tokens or blocks none can be named.
+bool has_names_of_nothing(const ConcreteCall& call) {
+  for (size_t i = 0; i < call.inputs.size(); ++i) {
+    const DomainDecl& domain = call.decl->inputs[i].domain;
+    const bool names =
+        domain.kind == Domain::id || domain.kind == Domain::row_index || domain.kind == Domain::block_table;
+    if (!names || !call.inputs[i].present || call.inputs[i].count() == 0) continue;
+    const int64_t low = domain.kind == Domain::id ? domain.low.eval(call.values()) : 0;
+    if (domain.high.eval(call.values()) <= low) return true;
+  }
+  return false;
+}
+
 // " by 16 bytes, outputs"; nothing for all tensors by an element.
 std::string misalignment(const Case& c) {
   std::string text;
@@ -332,7 +346,8 @@ bool resolve(const Case& c, ConcreteCall& out) {
   resolve_places(c, out);
   resolve_alignment(c, out);
   if (!resolve_aliases(c, out)) return false;
-  if (has_tokens_without_sequence(out) || has_too_many_increasing_indices(out)) return false;
+  if (has_tokens_without_sequence(out) || has_too_many_increasing_indices(out) || has_names_of_nothing(out))
+    return false;
   return std::all_of(c.decl->rules.begin(), c.decl->rules.end(),
                      [&](const RuleDecl& rule) { return rule.holds.eval(out.values()) != 0; });
 }
@@ -356,6 +371,7 @@ std::string describe(const Case& c, const ConcreteCall& call) {
   if (c.content != Content::ordinary) text += std::string(" ") + name_of(c.content);
   if (c.content == Content::fault) text += " " + std::to_string(c.fault + 1);
   if (c.content == Content::one_nan) text += std::string(" ") + c.decl->inputs[static_cast<size_t>(c.nan_input)].name;
+  if (c.drawn != 0) text += " drawn";
   const char* separator = " ";
   for (size_t i = 0; i < c.decl->symbols.size(); ++i) {
     if (call.symbols[i] < 0) continue;

@@ -53,8 +53,8 @@ struct Case {
   int shape_case = 0;  // of declarations with free shapes
   // Instead, where they are given: the first and the last dimension of the shapes that do not repeat it.
   std::optional<int64_t> first_given{}, last_given{};
-  // Instead of all of them, every input's.
-  std::optional<std::vector<int64_t>> shape_given{};
+  // Instead of all of them, each input's.
+  std::optional<std::vector<std::vector<int64_t>>> shapes_given{};
   std::vector<Variation> variations;
   int64_t misaligned_by = 0;              // bytes that tensors start past their memory, at least one element
   uint64_t misaligned_of = ~uint64_t{0};  // the arguments that do, as in Values
@@ -62,6 +62,8 @@ struct Case {
   Content content = Content::ordinary;
   int fault = 0;       // which, with Content::fault
   int nan_input = -1;  // which, with Content::one_nan
+  // 0: none. Numbers, masks and lengths that no content has, drawn with this seed: random_calls.hpp.
+  uint64_t drawn = 0;
 };
 
 // Shapes, dtypes, parameters and layouts of the case; no values yet. False when the declaration does not allow it.

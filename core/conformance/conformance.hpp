@@ -85,6 +85,9 @@ struct ConformanceOptions {
   int64_t most_elements = 0;     // only cases with so many elements in their tensors at most; 0: all
   // Only cases for which this is true, with their title. May be empty.
   std::function<bool(const rlk_implementation&, const std::string&)> picks;
+  // Not the generated cases but so many of each operator and dtype that are drawn at random, with the seed:
+  // random_calls.hpp. 0: the generated ones.
+  int64_t random_calls = 0;
   bool graph_replay = false;  // also run every capturable case captured and replayed
   // Elements of the largest calls that are tried beside the cases, as far as the device's memory goes: large.hpp. 0:
   // none.

@@ -14,6 +14,7 @@
 #include "core/conformance/golden_bridge.hpp"
 #include "core/conformance/nan.hpp"
 #include "core/conformance/quality.hpp"
+#include "core/conformance/random_calls.hpp"
 #include "core/declaration/extremes.hpp"
 
 namespace rlk::core::conformance {
@@ -413,6 +414,10 @@ void note_hopeless_rows(ConcreteCall& call) {
 
 void fill_inputs(const Case& c, uint64_t seed, ConcreteCall& call, Answers* answers) {
   call.faults.clear();
+  // What is drawn hides rows that no fault below names, and rows that are all the same are hidden all.
+  const bool is_repeated = std::any_of(call.inputs.begin(), call.inputs.end(),
+                                       [](const Argument& input) { return input.layout == Layout::expanded; });
+  call.has_more_faults = c.drawn != 0 || (c.content == Content::all_minus_inf && is_repeated);
   for (size_t i = 0; i < call.inputs.size(); ++i) {
     Argument& argument = call.inputs[i];
     if (!argument.present) continue;
@@ -446,6 +451,7 @@ void fill_inputs(const Case& c, uint64_t seed, ConcreteCall& call, Answers* answ
   }
   spoil_hidden(call);
   if (c.content == Content::one_nan) plant_nan(static_cast<size_t>(c.nan_input), call);
+  if (c.drawn != 0) draw_contents(c.drawn, call);
   if (c.content == Content::all_minus_inf) note_hopeless_rows(call);
   if (c.content == Content::fault) plant_fault(c.fault, call);
 }

@@ -68,8 +68,8 @@ Argument* find_ignorable_ids(ConcreteCall& call) {
 bool is_masked(const ConcreteCall& call, int64_t n) {
   const Argument* mask = find_domain(call, Domain::mask);
   const Argument* ids = find_domain(call, Domain::id);
-  // A mask of something smaller than a row (one of several rewards) leaves the row in.
-  if (mask == nullptr || (ids != nullptr && mask->shape != ids->shape)) return false;
+  // A mask of something smaller than a row (one of several rewards) leaves the row in, as does one of other rows.
+  if (mask == nullptr || n >= mask->count() || (ids != nullptr && mask->shape != ids->shape)) return false;
   return get_int(*mask, n) == 0;
 }
 

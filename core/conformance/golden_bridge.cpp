@@ -98,7 +98,7 @@ Answer golden_answer(const ConcreteCall& call) {
   golden::Answer golden = golden::find(call.decl->name)(
       {inputs.views(), call.params.data(), wanted, rounding_of(call), call.symbols, epsilon, dtypes});
   const golden::DataError error = golden.error;
-  Answer answer{std::move(golden.outputs), {}};
+  Answer answer{std::move(golden.outputs), {}, call.has_more_faults};
   if (error.kind == golden::kNoDataError) return answer;
   answer.faults.push_back({error.kind, error.row, error.value});
   // Where several faults were planted, an implementation may meet any of them first.

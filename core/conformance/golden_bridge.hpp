@@ -13,6 +13,7 @@ class Answers;  // core/conformance/answers.hpp
 struct Answer {
   std::vector<golden::Output> outputs;  // one per declared output, empty where absent
   std::vector<Fault> faults;            // empty: no data error; otherwise the stream reports one of these
+  bool has_more_faults = false;         // or one of the same kind
 };
 
 // Whether there is a golden function for the operator.

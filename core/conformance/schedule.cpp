@@ -26,7 +26,7 @@ bool shows_variations(const Case& c) {
 
 bool same_sizes(const Case& a, const Case& b) {
   return a.size_choice == b.size_choice && a.size_given == b.size_given && a.shape_case == b.shape_case &&
-         a.first_given == b.first_given && a.last_given == b.last_given && a.shape_given == b.shape_given;
+         a.first_given == b.first_given && a.last_given == b.last_given && a.shapes_given == b.shapes_given;
 }
 
 class Walk {

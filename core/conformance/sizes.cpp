@@ -216,7 +216,7 @@ public:
   std::vector<Case> production() {
     Case c = ordinary_;
     if (!c.decl->shape_cases.empty()) {  // of which the others repeat one operand
-      c.shape_given = {9, 33, 35};
+      c.shapes_given.emplace(c.decl->shape_cases[0].shapes.size(), std::vector<int64_t>{9, 33, 35});
       add(c);
     } else if (share(c, smoke_ ? kResidueCost : kFullCost)) {
       add(c);

@@ -18,6 +18,7 @@
 #include "core/conformance/large.hpp"
 #include "core/conformance/layouts.hpp"
 #include "core/conformance/make_shown_case.hpp"
+#include "core/conformance/random_calls.hpp"
 #include "core/conformance/sample.hpp"
 #include "core/conformance/schedule.hpp"
 #include "core/conformance/sizes.hpp"
@@ -57,6 +58,7 @@ public:
 
   // Asks for every case.
   void collect() {
+    if (options_.random_calls > 0) return draw();
     accepted_.walk();
     if (options_.canary) keep_canaries();
   }
@@ -82,6 +84,12 @@ public:
   }
 
 private:
+  void draw() {
+    for (const Case& c : random_cases(decl_, dtype_choice_, options_.random_calls, options_.seed)) {
+      for (size_t i = 0; i < implementations_.size(); ++i) accepted_.offer(i, c, Stage::together);
+    }
+  }
+
   // What lies beyond a switch that no test reaches is another algorithm, which the suite has not tried.
   void add_untested_switches(const rlk_implementation& implementation, std::vector<UnitResult>& list) const {
     for (uint32_t i = 0; i < implementation.n_switches; ++i) {

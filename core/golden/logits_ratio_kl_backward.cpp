@@ -36,8 +36,8 @@ DataError logits_ratio_kl_backward(CallOf<sdk::ops::LogitsRatioKlBackward>& call
     const bool is_vague_row = is_vague(score(target).error, call.epsilon);
     const TokenRatioKl token =
         token_ratio_kl(call.params, score(target) - lse, maybe(call.old_logp, n), maybe(call.ref_logp, n));
-    Tracked gradient = Tracked(call.grad_ratio.load(n)) * token.d_ratio;
-    if (call.grad_kl.present()) gradient = gradient + Tracked(call.grad_kl.load(n)) * token.d_kl;
+    Tracked gradient = weighted(call.grad_ratio.load(n), token.d_ratio);
+    if (call.grad_kl.present()) gradient = gradient + weighted(call.grad_kl.load(n), token.d_kl);
     for (int64_t v = 0; v < call.V; ++v) {
       if (call.logits.load(n, v) == -kInfinity) {
         put(out, 0.0);

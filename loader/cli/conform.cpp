@@ -119,6 +119,8 @@ std::string ConformanceRequest::to_json() const {
                     {"only", only},
                     {"most_elements", most_elements},
                     {"one_of", one_of},
+                    {"random_calls", random_calls},
+                    {"seed", seed},
                     {"dump", dump},
                     {"full", full},
                     {"seconds", seconds}};
@@ -136,6 +138,8 @@ ConformanceRequest ConformanceRequest::from_json(const std::string& text) {
   request.only = all.value("only", "");
   request.most_elements = all.value("most_elements", int64_t{0});
   request.one_of = all.value("one_of", int64_t{1});
+  request.random_calls = all.value("random_calls", int64_t{0});
+  request.seed = all.value("seed", int64_t{1});
   request.dump = all.value("dump", "");
   request.full = all.value("full", false);
   request.seconds = all.value("seconds", 0.0);
@@ -162,7 +166,9 @@ PluginRecord run_conformance_here(const ConformanceRequest& request, const Confo
   options.owners = owners_of(record, request, environment, screen);
   options.suite.smoke = !request.full;
   options.suite.graph_replay = request.full;
-  options.suite.large_elements = request.full ? int64_t{1} << 32 : 0;
+  options.suite.random_calls = request.random_calls;
+  if (request.random_calls > 0) options.suite.seed = static_cast<uint64_t>(request.seed);
+  options.suite.large_elements = request.full && request.random_calls == 0 ? int64_t{1} << 32 : 0;
   if (!request.op.empty()) options.suite.ops = {request.op};
   options.suite.dtype = request.dtype;
   options.suite.only = request.only;

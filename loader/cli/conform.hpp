@@ -17,6 +17,8 @@ struct ConformanceRequest {
   std::string only;           // cases in whose title this is; empty: all
   int64_t most_elements = 0;  // that a case may have in its tensors; 0: as many as there are
   int64_t one_of = 1;         // so many cases one is tried, and the first of each kind
+  int64_t random_calls = 0;   // of each operator and dtype, instead of the generated cases; 0: those
+  int64_t seed = 1;           // of the random calls
   std::string dump;           // folder for cases to look at; empty: none
   bool full = false;
   bool one_thread = false;  // of a run in this process, for a debugger

@@ -64,7 +64,7 @@ void write_report(const std::string& path, const PluginRecord& record, bool full
 // The command that tries one case of this run again in a debugger.
 std::string again(const Arguments& arguments, const std::string& title) {
   std::string command = "rlk-plugins conformance " + shell_word(arguments.operand(0));
-  for (const char* name : {"op", "dtype", "at-most", "device-plugin"}) {
+  for (const char* name : {"op", "dtype", "at-most", "random", "seed", "device-plugin"}) {
     if (arguments.has(name)) command += fmt::format(" --{} {}", name, shell_word(arguments.value(name)));
   }
   if (arguments.has("full")) command += " --full";
@@ -122,6 +122,10 @@ ConformanceRequest request_of(const Arguments& arguments) {
   request.full = arguments.has("full");
   request.most_elements = number_of(arguments, "at-most", " of elements", 0);
   request.one_of = number_of(arguments, "one-of", "", 1);
+  request.random_calls = number_of(arguments, "random", " of calls", 0);
+  request.seed = number_of(arguments, "seed", "", 1);
+  if (arguments.has("seed") && request.random_calls == 0)
+    throw UsageError("--seed is that of random calls: give --random N, too");
   if (arguments.has("device-plugin")) request.device_plugin = absolute_path(arguments.value("device-plugin"));
   if (!request.op.empty()) find_op(request.op);
   core::Dtype dtype = core::Dtype::f32;
@@ -176,10 +180,10 @@ int run_conformance_verb(const Arguments& arguments) {
   const std::string junit = arguments.value("junit");
   if (!report.empty()) {
     if (!request.op.empty() || !request.dtype.empty() || !request.only.empty() || request.most_elements > 0 ||
-        request.one_of > 1 || request.path.empty())
+        request.one_of > 1 || request.random_calls > 0 || request.path.empty())
       throw UsageError(
-          "--report is of everything that a plugin's file has: without --op, --dtype, --case, --at-most and "
-          "--one-of, and not of " +
+          "--report is of everything that a plugin's file has: without --op, --dtype, --case, --at-most, --one-of and "
+          "--random, and not of " +
           (request.path.empty() ? arguments.operand(0) : "a part"));
     require_place(report);
   }
@@ -225,6 +229,7 @@ int run_conformance_verb(const Arguments& arguments) {
     std::fprintf(output(), "%s %s, backend %s, %s\n\n", printable(record.id).c_str(), printable(record.version).c_str(),
                  printable(record.backend).c_str(),
                  !request.only.empty()       ? "the cases named"
+                 : request.random_calls > 0  ? "random calls"
                  : request.one_of > 1        ? "a sample of cases"
                  : request.most_elements > 0 ? "the small cases"
                  : request.full              ? "all cases"
@@ -269,6 +274,8 @@ Verb verb_conformance() {
        {"case", "WORDS", "only cases that have these words in their title, as a failure prints it"},
        {"at-most", "N", "only cases with N elements in their tensors at most, as on a simulator"},
        {"one-of", "N", "one of N cases, the same ones each time, and the first of each kind"},
+       {"random", "N", "N calls of each operator and dtype drawn at random, instead of the suite's cases"},
+       {"seed", "S", "other random calls than those of seed 1"},
        {"dump", "FOLDER", "write the tensors of failing cases, and of those --case names, as .npy"},
        {"timeout", "S", "seconds that loading, creating or one case may take (60; 240 with --full)"},
        {"debug", nullptr, "in this process, no child, no time limit; prints the line for gdb and every case"},

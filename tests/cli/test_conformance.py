@@ -70,6 +70,22 @@ class Cases(command.Case):
         for words in (("--one-of", "few"), ("--one-of", "0"), ("--one-of", "9", "--report", self.path("report.json"))):
             self.output("conformance", path, *words, code=2)
 
+    def test_random_calls_are_the_same_for_a_seed_and_repeat_alone(self):
+        path = self.add_plugin("golden")
+        add = ("conformance", path, "--op", "add", "--dtype", "f32", "--at-most", "4000", "--random", "30")
+        first, again, other = (self.json(*add, *words) for words in ((), (), ("--seed", "2")))
+        self.assertTrue(10 < first["cases"] <= 30, first["cases"])
+        features = [{unit["feature"] for unit in found["plugin"]["units"]} for found in (first, again, other)]
+        self.assertEqual(features[0], features[1])
+        self.assertIn("random calls", self.output(*add))
+        done = self.run_command("conformance", self.liar, "--op", "logp", "--dtype", "f32", "--random", "60", code=1)
+        hint = next(line for line in done.stdout.splitlines() if line.startswith("hint: "))
+        self.assertIn("--random 60", hint)
+        command = shlex.split(hint[hint.index("rlk-plugins "):])
+        self.run_command(*(word for word in command[1:] if word != "--debug"), code=1)
+        for words in (("--random", "few"), ("--random", "0"), ("--seed", "3"), ("--random", "9", "--report", "report.json")):
+            self.output("conformance", path, *words, code=2)
+
     def test_the_tensors_of_a_failing_case_are_written(self):
         folder = self.path("dump")
         self.output("conformance", self.liar, "--op", "logp", "--dtype", "f32", "--dump", folder, code=1)

@@ -14,11 +14,10 @@
 #include <cstring>
 
 #include "conformance/hosts.hpp"
-#include "conformance/random_calls.hpp"
 #include "conformance/simple/target.hpp"
 #include "core/conformance/case_run.hpp"
 #include "core/conformance/data.hpp"
-#include "core/conformance/data_errors.hpp"
+#include "core/conformance/random_calls.hpp"
 #include "framework/targets.hpp"
 #include "loader/host/services.hpp"
 
@@ -85,7 +84,7 @@ protected:
 
   void try_call(int64_t number, uint64_t seed);
   void expect_refused(const ConcreteCall& call, const std::string& what);
-  void try_bad_parameter(Random& random, const ConcreteCall& call);
+  void try_bad_parameter(Draws& draws, const ConcreteCall& call);
   void expect_inferred(const ConcreteCall& call);
   std::optional<Failure> judge(const Example& example, uint32_t numerics, const rlk_implementation& implementation,
                                uint64_t seed);
@@ -106,17 +105,17 @@ void RandomCalls::expect_refused(const ConcreteCall& call, const std::string& wh
   EXPECT_NE(text.find(call.decl->name), std::string::npos) << what << ": " << text;
 }
 
-void RandomCalls::try_bad_parameter(Random& random, const ConcreteCall& call) {
+void RandomCalls::try_bad_parameter(Draws& draws, const ConcreteCall& call) {
   if (call.decl->params.empty()) return;
-  const ParamDecl& param = random.of(call.decl->params);
+  const ParamDecl& param = draws.of(call.decl->params);
   ConcreteCall bad = call;
   const auto write = [&](auto value) { std::memcpy(bad.params.data() + param.offset, &value, sizeof(value)); };
   if (param.type == core::ParamType::enumeration) {
-    write(random.chance(0.5) ? int64_t{-1} : static_cast<int64_t>(std::ssize(param.values)));
-  } else if (param.type == core::ParamType::f64 && param.finite && random.chance(0.5)) {
-    write(random.chance(0.5) ? std::numeric_limits<double>::quiet_NaN() : -std::numeric_limits<double>::infinity());
+    write(draws.chance(0.5) ? int64_t{-1} : static_cast<int64_t>(std::ssize(param.values)));
+  } else if (param.type == core::ParamType::f64 && param.finite && draws.chance(0.5)) {
+    write(draws.chance(0.5) ? std::numeric_limits<double>::quiet_NaN() : -std::numeric_limits<double>::infinity());
   } else if (param.has_min && param.type == core::ParamType::f64) {
-    write(param.min_exclusive && random.chance(0.5) ? param.min : param.min - 1);
+    write(param.min_exclusive && draws.chance(0.5) ? param.min : param.min - 1);
   } else if (param.has_min) {
     write(static_cast<int64_t>(param.min) - 1);
   } else {
@@ -163,25 +162,15 @@ std::optional<Failure> RandomCalls::judge(const Example& example, uint32_t numer
 
 void RandomCalls::try_call(int64_t number, uint64_t seed) {
   const OpDecl& decl = *GetParam();
-  const uint64_t name = std::hash<std::string_view>()(decl.name);
-  Random random(seed * 0x9e3779b97f4a7c15u + name + static_cast<uint64_t>(number) * 0xbf58476d1ce4e5b9u);
-  RandomCase draft(decl, random);
+  Draws draws(seed_of_call(decl, seed, number));
+  RandomCase draft(decl, std::nullopt, draws);
   Example example;
   if (draft.broken_rules(example.call) > 0) expect_refused(example.call, "a broken rule");
   if (!draft.repair()) return;
   example.spec = draft.result();
   ASSERT_TRUE(resolve(example.spec, example.call));
 
-  constexpr Content kContents[] = {Content::ordinary, Content::ordinary, Content::ordinary,     Content::minus_inf,
-                                   Content::nan,      Content::wide,     Content::all_minus_inf};
-  example.spec.content = random.of(kContents);
-  const std::vector<int> faults = faults_of(example.call, true);
-  const bool repeats = std::any_of(example.call.inputs.begin(), example.call.inputs.end(),
-                                   [](const Argument& input) { return input.layout == Layout::expanded; });
-  if (!faults.empty() && !repeats && random.chance(0.08)) {
-    example.spec.content = Content::fault;
-    example.spec.fault = random.of(faults);
-  }
+  draw_content(draws, example.spec);
   example.words = describe(example.spec, example.call);
   const std::string text = std::string(decl.name) + " call " + std::to_string(number) + ": " + example.words;
   std::snprintf(current, sizeof(current), "%s\n", text.c_str());
@@ -192,10 +181,9 @@ void RandomCalls::try_call(int64_t number, uint64_t seed) {
   EXPECT_EQ(bound.symbols, example.call.symbols);
   ASSERT_LE(bytes_of(example.call), kMostBytes);  // many such tests share a machine
   expect_inferred(example.call);
-  if (random.chance(0.3)) try_bad_parameter(random, example.call);
+  if (draws.chance(0.3)) try_bad_parameter(draws, example.call);
 
-  fill_inputs(example.spec, static_cast<uint64_t>(random.below(1 << 30)), example.call);
-  if (example.spec.content != Content::fault && random.chance(0.6)) make_special(random, example.call);
+  fill_inputs(example.spec, static_cast<uint64_t>(draws.below(1 << 30)), example.call);
   example.answer = std::make_shared<const Answer>(golden_answer(example.call));
   const uint32_t numerics = RLK_NUMERICS_TOLERANCE | RLK_NUMERICS_DETERMINISTIC;
   ++tried_;
