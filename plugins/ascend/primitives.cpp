@@ -6,8 +6,6 @@
 // before an implementation serves. 16-bit sums are never asked for: programs compute in fp32.
 #include "primitives.hpp"
 
-#include <cmath>
-
 #include "plan.hpp"
 #include "plugins/composed/recorder.hpp"
 #include "report.hpp"
@@ -37,17 +35,10 @@ struct Row {
   Emit emit;
 };
 
-// As an integer of so many bits and a sign, the nearest that there is.
-int64_t nearest(double number, int bits) {
-  const int64_t most = bits == 63 ? INT64_MAX : (int64_t{1} << bits) - 1;
-  const double end = std::ldexp(1.0, bits);
-  return number >= end ? most : number < -end ? -most - 1 : static_cast<int64_t>(number);
-}
-
 AclScalar* scalar_of(Builder& b, double number, int32_t dtype) {
   if (dtype == kAclDouble) return b.program().scalar(number);
   if (dtype == kAclInt32 || dtype == kAclInt64)
-    return b.program().scalar(nearest(number, dtype == kAclInt32 ? 31 : 63));
+    return b.program().scalar(composed::nearest(number, dtype == kAclInt32 ? 31 : 63));
   return b.program().scalar(static_cast<float>(number));
 }
 

@@ -302,8 +302,9 @@ std::vector<Row> rows() {
                      [](Calls& c, const ComposedStep& s) { c.positions(s.out); }));
   rows.push_back(row(Word::fill, RLK_CNNL_NEEDS(cnnlFill_v3), kFloats,
                      [](Calls& c, const ComposedStep& s) { c.fill(s.out, s.real()); }));
-  rows.push_back(row(Word::fill, RLK_CNNL_NEEDS(cnnlFill_v3), {Dtype::i32},
-                     [](Calls& c, const ComposedStep& s) { c.fill(s.out, static_cast<int32_t>(s.number)); }));
+  rows.push_back(row(Word::fill, RLK_CNNL_NEEDS(cnnlFill_v3), {Dtype::i32}, [](Calls& c, const ComposedStep& s) {
+    c.fill(s.out, static_cast<int32_t>(composed::nearest(s.number, 31)));
+  }));
   const auto fill_rounded = [&](Dtype dtype, Needed function, void (*round)(Calls&, const Operand&, const Operand&)) {
     rows.push_back(row(Word::fill, function, {dtype}, [round](Calls& c, const ComposedStep& s) {
       const Operand wide = c.scratch(kFloat, s.out.dims);

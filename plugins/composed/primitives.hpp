@@ -5,6 +5,7 @@
 
 #include <rlk/sdk.hpp>
 
+#include <cmath>
 #include <initializer_list>
 #include <vector>
 
@@ -24,6 +25,14 @@ public:
 private:
   uint32_t bits_ = 0;
 };
+
+// A number as an integer of so many bits and a sign: the nearest that there is, 0 for NaN.
+inline int64_t nearest(double number, int bits) {
+  const int64_t most = bits == 63 ? INT64_MAX : (int64_t{1} << bits) - 1;
+  const double end = std::ldexp(1.0, bits);
+  if (std::isnan(number)) return 0;
+  return number >= end ? most : number < -end ? -most - 1 : static_cast<int64_t>(number);
+}
 
 struct Primitive {
   Word word;

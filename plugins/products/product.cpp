@@ -126,7 +126,7 @@ sdk::Refusal refuse_layout(const Product& product, const char* a, const char* b,
   if (!is_fit(product.a, true)) return refuse(a);
   if (!is_fit(product.b, true)) return refuse(b);
   const bool row_major = is_row_major(product.y);
-  if (!row_major && !is_fit(product.y, false)) return refuse(y);
+  if (!is_fit(row_major ? product.y.transposed() : product.y, false)) return refuse(y);
   if (product.has_c && !is_fit(row_major ? product.c.transposed() : product.c, false)) return refuse(c);
   return std::nullopt;
 }
@@ -252,7 +252,8 @@ Multiplier::Problem::Problem(const Product& product) {
   // One weight for every matrix of a batch whose rows follow each other: more rows.
   if (count > 1 && row_major && inner_stride[0] == 0 && right.rows > 0) {
     const auto goes_on = [&](const Matrix& one, int64_t stride) {
-      return one.row_stride == 1 && (one.columns < 2 || stride == one.column_stride * one.columns);
+      const bool is_next = one.columns < 2 ? is_leading(stride, one.rows) : stride == one.column_stride * one.columns;
+      return one.row_stride == 1 && is_next;
     };
     if (right.columns > 0 && goes_on(right, inner_stride[1]) && goes_on(c, inner_stride[2]) &&
         goes_on(y, inner_stride[3])) {

@@ -72,7 +72,7 @@ __device__ __forceinline__ void grouped_rows(const GroupedArgs& args) {
   using A = Accumulator<T>;
   __shared__ GroupedShared<A> shared;
   __shared__ int64_t found[3];  // group, first row, rows
-  const int64_t column_tiles = (args.columns + kGroupedTile - 1) / kGroupedTile;
+  const int64_t column_tiles = args.columns > 0 ? (args.columns + kGroupedTile - 1) / kGroupedTile : 1;
   const int64_t item = args.first_block + blockIdx.x;
   const int64_t tile = item / column_tiles, column = (item - tile * column_tiles) * kGroupedTile;
   const int64_t columns = within_tile(args.columns - column);

@@ -297,11 +297,12 @@ __device__ __forceinline__ void logp_finish(const LogpArgs& args) {
         entropy = log_sum - weighted / sum * 0.69314718055994530942;
         sum_p2 = squares / (sum * sum);
         if (sum_p2 > 1) sum_p2 = 1;  // rounding
-        logp = -INFINITY;
-        const bool is_here =
+        logp = -INFINITY;            // another shard's
+        const bool is_kept =
             token.target >= 0 &&
             (args.keep_mask == nullptr || args.keep_mask[token.logits_row * args.tokens.vocab + token.target] != 0);
-        if (is_here) {
+        if (token.target >= 0 && !is_kept && sum != sum) logp = sum;
+        if (is_kept) {
           const T* row = static_cast<const T*>(args.logits) + token.logits_row * args.row_stride;
           const A softcap = A(args.transform.softcap);
           const A inverse_softcap = softcap > A(0) ? A(1.0 / args.transform.softcap) : A(0);

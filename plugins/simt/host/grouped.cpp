@@ -14,7 +14,9 @@ void launch_rows(FunctionHandle kernel, simt::GroupedArgs args, const rlk_tensor
   std::copy(a.strides, a.strides + 2, args.a_stride);
   std::copy(y.strides, y.strides + 2, args.y_stride);
   const int64_t row_tiles = ceil_divide(args.rows, simt::kGroupedTile) + args.groups;
-  launch(kernel, row_tiles * ceil_divide(args.columns, simt::kGroupedTile), simt::kGroupedThreads, 0, stream, args);
+  // Of results without columns one block tells bad groups.
+  const int64_t column_tiles = std::max<int64_t>(ceil_divide(args.columns, simt::kGroupedTile), 1);
+  launch(kernel, args.columns > 0 ? row_tiles * column_tiles : 1, simt::kGroupedThreads, 0, stream, args);
 }
 
 template <class Op>

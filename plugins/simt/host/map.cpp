@@ -303,6 +303,7 @@ simt::MapArgs arguments_of_map(const MapCall& call) {
   }
   args.line = line_of(call, args, size);
   args.dtype = args.tensor[0].dtype;
+  args.halves = one_dtype && call.kind != MapKind::bits && sdk::bytes_of(first) == 2 ? 1 : 0;
   const auto has_no_f64 = [](const MapView* from, const MapView* to) {
     return std::none_of(from, to, [](const MapView& view) { return view.dtype == sdk::Dtype::f64; });
   };

@@ -126,28 +126,43 @@ __device__ __forceinline__ void norm_gradients(const MoveArgs& args) {
   }
 }
 
+// What a thread adds up of a channel: of few places one term of each sample, and of fp64 with what the sum loses.
+template <class T>
+struct NormSum {
+  double sum = 0, lost = 0;
+
+  __device__ __forceinline__ void add(double term) {
+    const double next = Add(sum, term);
+    if constexpr (sizeof(T) == 8) {
+      const double added = next - sum;
+      lost = Add(lost, Add(sum - (next - added), term - added));
+    }
+    sum = next;
+  }
+  __device__ __forceinline__ double value() const { return sum - sum == 0 ? sum + lost : sum; }
+};
+
 template <class T>
 __device__ __forceinline__ void norm_channels(const MoveArgs& args) {
   using At = NormPlaces;
   const auto& rules = move_rules<NormRules>(args);
   for (int64_t c = blockIdx.x; c < args.units; c += gridDim.x) {
     const int64_t channels = rules.channels / rules.groups, g = c / channels;
-    double of_weight = 0, of_bias = 0;
+    NormSum<T> of_weight, of_bias;
     for (int64_t n = 0; n < rules.samples; ++n) {
       const NormGroup<T> group(args, n * rules.groups + g);
       const NormMoments m = static_cast<const NormMoments*>(args.work[0])[n * rules.groups + g];
 #pragma unroll 4
       for (int64_t s = threadIdx.x; s < rules.places; s += kMoveThreads) {
         const double grad = group.number(At::kGrad, c, s);
-        of_weight = Add(of_weight, Mul(grad, m.normal(group.number(At::kX, c, s))));
-        of_bias = Add(of_bias, grad);
+        of_weight.add(Mul(grad, m.normal(group.number(At::kX, c, s))));
+        of_bias.add(grad);
       }
     }
-    of_weight = move_block_sum(of_weight);
-    of_bias = move_block_sum(of_bias);
+    const double grad_weight = move_block_sum(of_weight.value()), grad_bias = move_block_sum(of_bias.value());
     if (threadIdx.x != 0) continue;
-    move_put(args.tensor[At::kGradWeight], c * args.tensor[At::kGradWeight].stride[0], of_weight);
-    move_put(args.tensor[At::kGradBias], c * args.tensor[At::kGradBias].stride[0], of_bias);
+    move_put(args.tensor[At::kGradWeight], c * args.tensor[At::kGradWeight].stride[0], grad_weight);
+    move_put(args.tensor[At::kGradBias], c * args.tensor[At::kGradBias].stride[0], grad_bias);
   }
 }
 

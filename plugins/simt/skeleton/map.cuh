@@ -324,6 +324,11 @@ __device__ __forceinline__ void map(const MapArgs& args) {
   if constexpr (kIsLong) {
     if (args.brief != 0) return map_brief<F>(args);
   }
+  if constexpr (kMapSame<A, float> && !kIsLong) {  // with the bits that packs of them have
+    if (args.form == kMapAny && args.halves != 0) {
+      return map_pieces<F, A, MapConverted<A, kEvery, 1, formula::BriefLane>>(args);
+    }
+  }
   if (args.form == kMapAny) return map_pieces<F, A, MapConverted<A, kEvery, 1>>(args);
   constexpr int kElements = kIsLong ? kMapLongElements : kMapElements;
   if (kEvery || args.form == kMapMixed) return map_pieces<F, A, MapConverted<A, kEvery, kElements>>(args);

@@ -72,7 +72,7 @@ struct MapArgs : MapLineArgs {
   uint32_t multipliers[kMapDims];
   uint32_t shifts[kMapDims];
   int32_t dims;
-  int32_t reserved;
+  int32_t halves;  // whether all tensors are bf16, or all f16
   MapTensor tensor[kMapTensors];
 };
 

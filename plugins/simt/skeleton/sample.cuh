@@ -154,7 +154,12 @@ struct SampleRow {
       }
     };
     if (logits.stride[1] != 1) {
-      for (int64_t v = begin + worker; v < end; v += workers) one(v, widen(from[v * logits.stride[1]]));
+      // In the order of packs: sums are to have the same one.
+      constexpr int64_t kSize = Pack<T>::kSize;
+      for (int64_t c = begin + worker * kSize; c < end; c += workers * kSize) {
+        const int64_t last = c + kSize < end ? c + kSize : end;
+        for (int64_t v = c; v < last; ++v) one(v, widen(from[v * logits.stride[1]]));
+      }
       return;
     }
     each_pack<batch>(from, rules.vocab, begin, end, worker, workers, [&](int64_t v, const auto& a, int count) {
@@ -177,10 +182,9 @@ struct SampleRow {
       }
     });
   }
-  // Tokens that are read at once.
+  // Tokens that follow each other for one worker.
   __device__ __forceinline__ int unit() const {
     const MoveTensor& logits = args.tensor[kSampleLogits];
-    if (logits.stride[1] != 1) return 1;
     return logits.dtype == kMapF64 ? 2 : logits.dtype == kMapF32 ? 4 : 8;
   }
   __device__ __forceinline__ double logit(int64_t v) const {

@@ -108,6 +108,15 @@ TEST_F(GroupedPairsTest, AllBlocksComeInTwosAndMapsHaveTheirBoxes) {
   EXPECT_EQ((told_last<GroupedPairArgs, GroupedGemmWgmma>(forward_of({32, 8192, 64, 4096})).first), 6u);
 }
 
+TEST_F(GroupedPairsTest, SumsWithoutElementsAreNotLaunched) {
+  Device device(0);
+  for (const Sizes& sizes : {Sizes{4, 1000, 0, 768}, Sizes{4, 1000, 512, 0}}) {
+    EXPECT_EQ(backward_of(sizes, true).launch<GroupedGemmBackwardWgmma>(device).size(), 1u)
+        << "the gradient of x tells bad groups";
+  }
+  EXPECT_EQ(backward_of({}, true).launch<GroupedGemmBackwardWgmma>(device).size(), 2u);
+}
+
 TEST_F(GroupedPairsTest, NothingIsMappedOfTensorsWithoutElements) {
   EXPECT_EQ((told_last<GroupedPairArgs, GroupedGemmWgmma>(forward_of({4, 0, 512, 768})).first), 12u)
       << "bad groups are still to be told";

@@ -85,6 +85,26 @@ TEST_F(ProductsQuery, LongSumsWantRowsThatStartOn16Bytes) {
   EXPECT_NE(odd.reason.find("multiple of 8"), std::string::npos) << odd.reason;
 }
 
+TEST_F(ProductsQuery, ABatchInReverseIsDeclinedOfResultsToo) {
+  constexpr int64_t kSize = 4, kBatch = 3;
+  Device device(0);
+  const auto matmul = [&] {
+    Arranged<sdk::ops::Matmul> call(RLK_MATMUL_PARAMS_INIT, {kSize, kSize, kSize, 1, 1, kBatch, kBatch});
+    for (const int input : {RLK_MATMUL_IN_A, RLK_MATMUL_IN_B}) call.input(input, kF32, {1, kBatch, kSize, kSize});
+    call.output(RLK_MATMUL_OUT_Y, kF32, {1, kBatch, kSize, kSize});
+    return call;
+  };
+  using Matmul = products::Implementation<Served, sdk::ops::Matmul>;
+  EXPECT_NE(matmul().query<Matmul>(device).level, RLK_SUPPORT_NO);
+  for (const bool transposed : {false, true}) {
+    auto call = matmul();
+    auto& y = call.output(RLK_MATMUL_OUT_Y);
+    y.strides[1] = -kSize * kSize;
+    if (transposed) std::swap(y.strides[2], y.strides[3]);
+    EXPECT_EQ(call.query<Matmul>(device).reason_code, "STRIDES") << transposed;
+  }
+}
+
 TEST_F(ProductsQuery, GradientsOfF16NeedALibraryThatReadsFactorsFromDeviceMemory) {
   const sdk::Support without = gradients(kF16);
   EXPECT_EQ(without.level, RLK_SUPPORT_NO);

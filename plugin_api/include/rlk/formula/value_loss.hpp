@@ -37,9 +37,10 @@ RLK_FORMULA V value_slope_of(D d, V value, V target, V old_value, double clip_ep
   const auto token = clip_value(d, value, target, old_value, clip_eps);
   const V one = number(d, 1.0), zero = Zero(d);
   const V passed = clamp_gradient(d, value, token.low, token.high, at_bound);
-  // The gradient of torch.max: all of it to the larger side, half to each at equality.
-  const V share =
-      IfThenElse(Gt(token.plain, token.clip), one, IfThenElse(Gt(token.clip, token.plain), zero, number(d, 0.5)));
+  // The gradient of torch.max: all of it to the larger side, half to each at equality. Of errors whose squares are
+  // below every number the larger one is still known.
+  const V of_plain = Abs(token.error), of_clip = Abs(token.clipped_error);
+  const V share = IfThenElse(Gt(of_plain, of_clip), one, IfThenElse(Gt(of_clip, of_plain), zero, number(d, 0.5)));
   const V through_clip = Mul(Mul(passed, Sub(one, share)), token.clipped_error);
   const V slope = MulAdd(share, token.error, IfThenElse(Gt(passed, zero), through_clip, zero));
   // torch.max with a NaN gives its gradient to both sides
