@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What this machine can check, from a clean clone, as root or a user: formatting, generated files, the release build with
-# all tests, Python's with torch and the trainers (test-python.sh), the site of the pages, the quickstart, clang-tidy on what
+# its tests, Python's with torch and the trainers (test-python.sh), the site of the pages, the quickstart, clang-tidy on what
 # changed, and parts by clang under AddressSanitizer + UndefinedBehaviorSanitizer and under ThreadSanitizer.
 #
 #   packaging/test.sh          all of that
@@ -74,10 +74,11 @@ build_release() {
   # Nothing here runs a CUDA kernel: that they compile is seen for one architecture, without the assembler where a
   # kernel has no instruction of its own, in a quarter of the time. Of the CPU's instruction sets the tests need the
   # best and the least; the asan stage has AVX2.
-  local architectures='80;90' targets=all
-  [ -n "$all" ] || { architectures=90-virtual targets=ends; }
-  cmake --preset strict -D RLK_CUDA_ARCHITECTURES="$architectures" -D RLK_CPU_TARGETS=$targets &&
-    cmake --build --preset strict
+  # Tests that run with sanitizers run in no other build.
+  local architectures='80;90' targets=all elsewhere=
+  [ -n "$all" ] || { architectures=90-virtual targets=ends; elsewhere=$(IFS=';'; echo "${asan[*]}"); }
+  cmake --preset strict -D RLK_CUDA_ARCHITECTURES="$architectures" -D RLK_CPU_TARGETS=$targets \
+    -D RLK_TESTS_ELSEWHERE="$elsewhere" && cmake --build --preset strict
 }
 use_python() {  # for the Python tests; without it ctest says what was skipped
   local status=0
@@ -116,9 +117,9 @@ longest() {  # of the release tests, from ctest's lines "12/163 Test  #7: name .
     sort -rn | head -n 20 | sed 's/^/  /'
 }
 
-# What the sanitizers see here: whatever parses, checks, moves memory and runs threads, and the kernels in one
-# instruction set. The rest (the conformance engine, the command's verbs) takes longer to build with sanitizers than it
-# is worth on two cores; `cmake --preset asan` builds all.
+# What the sanitizers see here, and only they: whatever parses, checks, moves memory and runs threads, and the kernels in
+# one instruction set. The rest (the conformance engine, the command's verbs) takes longer to build with sanitizers than
+# it is worth on two cores; `cmake --preset asan` builds all.
 asan=(declaration_test dispatch_test unit_cpu config_test conformance_units_test ascend_fake_test ascend_plugin_test
       loader_record_test loader_discover_test loader_elf_test loader_screen_test loader_process_test loader_cache_test
       loader_slots_test cli_npy_test cli_words_test fuzz_test)
@@ -134,19 +135,23 @@ stage "format" packaging/lint.sh --format
 # Fetched while the release build has the processors.
 packaging/test-python.sh > "$logs/python_path" 2> "$logs/python_fetch.log" &
 fetching=$!
+built=
 if stage "release build" build_release; then
+  built=1
   stage "python with torch" use_python
   stage "site of the pages" make_site
+fi
+stage "asan build" build_by_clang asan "${asan[@]}" && stage "asan tests" only asan "${asan[@]}" unit_cpu_other_half
+if [ -n "$built" ]; then
   # The tests take 40 minutes on the slowest machine seen.
   late=()
-  [ -n "$all" ] || late=(-LE '^long$')
-  left 2200 "each operator on each vendor's simulated runtime" || late=(-LE every_operator)
+  [ -n "$all" ] || late=(-LE '^(long|elsewhere)$')
+  left 2200 "each operator on each vendor's simulated runtime" || late=(-LE '^(long|elsewhere|every_operator)$')
   # One more at once than processors: some tests wait more than they compute.
   stage "release tests" tests release -j $(($(nproc) + 1)) "${late[@]}"
   stage "quickstart" packaging/quickstart.sh
   left 500 "clang-tidy on changes" && stage "clang-tidy on changes" packaging/lint.sh
 fi
-left 1000 "asan" && stage "asan build" build_by_clang asan "${asan[@]}" && stage "asan tests" only asan "${asan[@]}" unit_cpu_other_half
 left 500 "tsan" && stage "tsan build" build_by_clang tsan "${tsan[@]}" && stage "tsan tests" only tsan "${tsan[@]}"
 if [ -n "$all" ]; then
   stage "clang on the rest" check_by_clang

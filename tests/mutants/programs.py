@@ -83,7 +83,7 @@ class Build:
         self.flags = []
         if platform.machine() == "x86_64" and "avx2" in pathlib.Path("/proc/cpuinfo").read_text().split():
             self.flags = SINGLE_TARGET
-        self.links = {name: self.link_command(name) for name in TARGETS}
+        self.link_command(TARGETS[0])  # without which nothing can be judged; of unit_cpu once it is asked
 
     def ninja(self, *words):
         done = subprocess.run(["ninja", "-C", self.folder, *words], capture_output=True, text=True)
@@ -91,11 +91,12 @@ class Build:
             raise Broken(f"ninja {' '.join(words)}: {done.stdout}{done.stderr}")
         return done.stdout
 
+    @functools.cache
     def link_command(self, target):
         last = self.ninja("-t", "commands", target).splitlines()[-1]
         found = re.fullmatch(r": && (.*) && :", last)
         if not found or not (self.folder / "tests" / target).exists():
-            raise Broken(f"{self.folder}: {target} is not built; build mutants_judge and unit_cpu first")
+            raise Broken(f"{self.folder}: {target} is not built; build {' and '.join(TARGETS)} first")
         return shlex.split(found[1])
 
     @functools.cached_property
@@ -155,7 +156,7 @@ class Build:
 
     def link(self, target, objects, out):
         """The program with the objects first, so that what they define is not taken from the archives."""
-        words = list(self.links[target])
+        words = list(self.link_command(target))
         words[words.index("-o") + 1] = out
         first = next(i for i, word in enumerate(words) if word.endswith(".o"))
         return run([*words[:first], *objects, *words[first:]], cwd=self.folder)
