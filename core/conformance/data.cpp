@@ -417,7 +417,8 @@ void fill_inputs(const Case& c, uint64_t seed, ConcreteCall& call, Answers* answ
   // What is drawn hides rows that no fault below names, and rows that are all the same are hidden all.
   const bool is_repeated = std::any_of(call.inputs.begin(), call.inputs.end(),
                                        [](const Argument& input) { return input.layout == Layout::expanded; });
-  call.has_more_faults = c.drawn != 0 || (c.content == Content::all_minus_inf && is_repeated);
+  const bool hides = c.content == Content::all_minus_inf || c.content == Content::minus_inf;
+  call.has_more_faults = c.drawn != 0 || (hides && is_repeated);
   for (size_t i = 0; i < call.inputs.size(); ++i) {
     Argument& argument = call.inputs[i];
     if (!argument.present) continue;

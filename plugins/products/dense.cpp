@@ -67,7 +67,7 @@ sdk::Support query(Device& device, const sdk::Call<sdk::ops::Gemm>& call) {
   }
   const Product product = gemm_products(arguments).front();
   if (auto refused = refuse_layout(product, "a", "b", "c", "y")) return *refused;
-  return supported(product_us(device, product), kWorkspaceLimit);
+  return supported(product_us(device, product), kWorkspaceLimit + apart_bytes(product));
 }
 std::unique_ptr<sdk::Plan> plan(Device& device, const sdk::Call<sdk::ops::Gemm>& call) {
   return std::make_unique<GemmPlan>(device, call, &sdk::Arguments<sdk::ops::Gemm>::M);
@@ -92,7 +92,7 @@ sdk::Support query(Device& device, const sdk::Call<sdk::ops::Linear>& call) {
   if (auto refused = sdk::refuse_gaps(arguments.bias, "bias")) return *refused;
   const Product product = linear_products(arguments).front();
   if (auto refused = refuse_layout(product, "x", "weight", "", "y")) return *refused;
-  sdk::Support answer = supported(product_us(device, product), kWorkspaceLimit);
+  sdk::Support answer = supported(product_us(device, product), kWorkspaceLimit + apart_bytes(product));
   answer.variant = linear_variant(product);
   return answer;
 }

@@ -149,6 +149,19 @@ bool fuses_bias(const Product& product) {
   return sdk::bytes_of(product.y.dtype) > 2 || is_wide(product);
 }
 
+// Seen on an H200: into the memory of a 16-bit c cuBLASLt adds products that it has rounded already, wherever 16-byte
+// accesses fit; from other memory it adds c to the sums.
+bool adds_apart(const Product& product) {
+  if (product.is_empty() || product.a.columns == 0 || sdk::bytes_of(product.y.dtype) > 2) return false;
+  return product.has_c ? product.beta != 0 : product.bias.present && !fuses_bias(product);
+}
+
+uint64_t apart_bytes(const Product& product) {
+  if (!adds_apart(product)) return 0;
+  const int64_t count = product.batch[0] * product.batch[1] * product.y.rows * product.y.columns;
+  return align_256(static_cast<uint64_t>(count * sdk::bytes_of(product.y.dtype)));
+}
+
 double product_us(const Device& device, const Product& product) {
   const double batch = static_cast<double>(product.batch[0] * product.batch[1]);
   const double m = static_cast<double>(product.y.rows), n = static_cast<double>(product.y.columns);
@@ -425,13 +438,46 @@ Multiplier::Choice Multiplier::choice_of(const Problem& problem) {
   return choice;
 }
 
+// The same with what is added, c or a bias, in this memory.
+static Product with_addend(const Product& product, void* memory) {
+  Product made = product;
+  const Matrix& y = product.y;
+  const bool row_major = is_row_major(y);
+  made.c =
+      row_major ? dense(memory, y.dtype, y.rows, y.columns) : dense(memory, y.dtype, y.columns, y.rows).transposed();
+  made.c.batch_stride[1] = y.rows * y.columns;
+  made.c.batch_stride[0] = made.c.batch_stride[1] * product.batch[1];
+  made.has_c = true;
+  made.beta = product.has_c ? product.beta : 1;
+  made.bias = {};
+  return made;
+}
+
 uint64_t Multiplier::workspace_of(const Product& product) {
   if (product.is_empty() || product.a.columns == 0) return 0;
-  return choice_of(Problem(product)).workspace;
+  const uint64_t bytes = choice_of(Problem(product)).workspace;
+  if (!adds_apart(product)) return bytes;
+  return apart_bytes(product) + std::max(bytes, choice_of(Problem(with_addend(product, nullptr))).workspace);
 }
 
 void Multiplier::run(const Product& product, StreamHandle stream, void* workspace) {
   if (product.is_empty()) return;
+  if (adds_apart(product) && (!product.has_c || product.c.data == product.y.data)) {
+    const Product made = with_addend(product, workspace);
+    Elements elements;
+    elements.y = made.c;
+    elements.x = product.has_c ? product.c : product.y;
+    elements.factor = product.has_c ? 1 : 0;
+    elements.batch[0] = product.batch[0];
+    elements.batch[1] = product.batch[1];
+    elements.bias = product.has_c ? nullptr : product.bias.data;
+    fills_[static_cast<int>(product.y.dtype)].run(elements, stream);
+    return multiply(made, stream, static_cast<char*>(workspace) + apart_bytes(product));
+  }
+  multiply(product, stream, workspace);
+}
+
+void Multiplier::multiply(const Product& product, StreamHandle stream, void* workspace) {
   // Without terms y is what is added. So begins a product whose bias the library does not add.
   const auto begin = [&](bool with_bias) {
     Elements elements;

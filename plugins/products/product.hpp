@@ -75,6 +75,8 @@ bool is_wide(const Matrix& matrix);
 bool is_wide(const Product& product);
 // Whether the library adds the bias to each sum before it rounds it.
 bool fuses_bias(const Product& product);
+// Of the copy of what is added to 16-bit results, which never lies in their memory; 0 where nothing is.
+uint64_t apart_bytes(const Product& product);
 
 double product_us(const Device& device, const Product& product);
 
@@ -115,6 +117,7 @@ private:
   };
   using Key = std::array<int64_t, 24>;
   struct Problem;
+  void multiply(const Product& product, simt::host::StreamHandle stream, void* workspace);
   Choice choice_of(const Problem& problem);
   Choice ask(const Problem& problem) const;
 

@@ -36,6 +36,7 @@ __device__ __forceinline__ void grouped_tile(GroupedShared<A>& shared, int64_t c
       shared.b[k][at] = first + k < count && at < columns ? load_b(first + k, at) : A(0);
     }
     __syncthreads();
+    A part[kEach][kEach] = {};  // of the sums: one chain would lose a digit in thousands of terms
 #pragma unroll
     for (int k = 0; k < kGroupedInner; ++k) {
       A left[kEach], right[kEach];
@@ -47,8 +48,13 @@ __device__ __forceinline__ void grouped_tile(GroupedShared<A>& shared, int64_t c
 #pragma unroll
       for (int i = 0; i < kEach; ++i) {
 #pragma unroll
-        for (int j = 0; j < kEach; ++j) sum[i][j] = fma(left[i], right[j], sum[i][j]);
+        for (int j = 0; j < kEach; ++j) part[i][j] = fma(left[i], right[j], part[i][j]);
       }
+    }
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+#pragma unroll
+      for (int j = 0; j < kEach; ++j) sum[i][j] += part[i][j];
     }
     __syncthreads();
   }

@@ -24,6 +24,14 @@ class RandomCalls(command.Case):
     def test_of_cuda_agree_with_golden(self):
         self.expect_right("cuda", LD_LIBRARY_PATH=os.path.join(FAKES, "fake_cuda"), RLK_CUDA_REMOTE="1")
 
+    def test_what_is_added_in_place_is_added_before_sums_are_rounded(self):
+        """cuBLASLt, and the simulated one, adds to memory of 16 bits what it has rounded; no generated case is as wide."""
+        plugin = os.path.join(LIBRARIES, "librlk_plugin_cuda.so")
+        if not os.path.exists(plugin):
+            self.skipTest("built without the cuda plugin")
+        self.json("conformance", plugin, "--op", "gemm", "--dtype", "bf16", "--random", "400", "--seed", "31", "--case", "alias:y=c",
+                  "--require-cases", LD_LIBRARY_PATH=os.path.join(FAKES, "fake_cuda"), RLK_CUDA_REMOTE="1")
+
     def test_of_ascend_agree_with_golden(self):
         self.expect_right("ascend", ASCEND_HOME_PATH=os.environ["RLK_TEST_ASCEND_HOME"])
 

@@ -198,6 +198,13 @@ int Work::run() const {
         sum = wide ? by * sum : static_cast<double>(static_cast<float>(by) * single);
         if (add_by != 0) {
           const double added = add_by * load(element(from_c, p.c, false, i, j, g), p.c.dtype);
+          // As the library does where its wide accesses fit and c is the result: it adds what is rounded already.
+          const size_t bytes = bytes_of(p.d.dtype);
+          if (from_c == to && bytes == 2 && static_cast<size_t>(p.d.leading) * bytes % 16 == 0) {
+            auto* const place = const_cast<std::byte*>(element(to, p.d, false, i, j, g));
+            store(place, p.d.dtype, sum);
+            sum = load(place, p.d.dtype);
+          }
           sum = wide ? sum + added : static_cast<double>(static_cast<float>(sum + added));
         }
         if (p.description.epilogue == kEpilogueBias) {
