@@ -39,8 +39,8 @@ public:
   Case result() const;
 
 private:
-  void draw_symbol(size_t symbol);
-  void draw_param(size_t param);
+  void draw_symbol(size_t i);
+  void draw_param(size_t i);
   void draw_presence(double share);
   void draw_feature();
   void draw_shapes();
