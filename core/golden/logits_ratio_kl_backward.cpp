@@ -1,6 +1,7 @@
 // The gradient of logits_ratio_kl with respect to the policy's logits, element by element, fp64.
 #include <rlk/sdk/ops/logits_ratio_kl_backward.hpp>
 
+#include "core/golden/factors.hpp"
 #include "core/golden/logp_rows.hpp"
 #include "core/golden/operator.hpp"
 #include "core/golden/ratio_kl.hpp"
