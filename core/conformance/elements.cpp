@@ -16,8 +16,8 @@ void set_int(Argument& argument, int64_t index, int64_t value) {
   std::byte* at = argument.bytes.data() + index * size_of(argument.dtype);
   const auto write = [&](auto limit) {
     using Integer = decltype(limit);
-    constexpr int64_t low = std::numeric_limits<Integer>::min(), high = std::numeric_limits<Integer>::max();
-    const auto number = static_cast<Integer>(std::clamp(value, low, high));
+    using Limits = std::numeric_limits<Integer>;
+    const auto number = static_cast<Integer>(std::clamp<int64_t>(value, Limits::min(), Limits::max()));
     std::memcpy(at, &number, sizeof(number));
   };
   if (argument.dtype == Dtype::i64) write(int64_t{});
