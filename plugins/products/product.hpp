@@ -28,6 +28,7 @@ struct Matrix {
     std::swap(other.row_stride, other.column_stride);
     return other;
   }
+  void* from(int64_t elements) const;  // the address behind so many elements
   Matrix rows_from(int64_t first, int64_t count) const;
   Matrix columns_from(int64_t first, int64_t count) const { return transposed().rows_from(first, count).transposed(); }
 };

@@ -83,7 +83,7 @@ class Build:
         self.flags = []
         if platform.machine() == "x86_64" and "avx2" in pathlib.Path("/proc/cpuinfo").read_text().split():
             self.flags = SINGLE_TARGET
-        self.link_command(TARGETS[0])  # without which nothing can be judged; of unit_cpu once it is asked
+        self.link_command(TARGETS[0])  # every mutant meets this program; judge() links the other one where it runs it
 
     def ninja(self, *words):
         done = subprocess.run(["ninja", "-C", self.folder, *words], capture_output=True, text=True)
